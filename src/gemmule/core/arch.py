@@ -1,0 +1,76 @@
+"""GPU architectures: what code is compiled for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from .errors import ArgumentError, UnsupportedError
+
+_NAME = re.compile(r"sm_(\d+)(\d)(a?)")
+
+#: Architectures that kernels are compiled for, oldest first.
+COMPILED = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Arch:
+    """An architecture that code can be compiled for.
+
+    Attributes
+    ----------
+    major, minor : int
+        Compute capability.
+    specific : bool
+        Whether the code uses features of this one architecture only (the ``a`` of ``sm_90a``).
+    """
+
+    major: int
+    minor: int
+    specific: bool = False
+
+    @property
+    def name(self) -> str:
+        """Compiler's name, e.g. ``sm_90a``."""
+        return f"sm_{self.major}{self.minor}{'a' if self.specific else ''}"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability as (major, minor)."""
+        return (self.major, self.minor)
+
+    @classmethod
+    def parse(cls, name: str) -> Arch:
+        """Return the architecture called `name`, e.g. ``sm_80`` or ``sm_90a``.
+
+        Raises
+        ------
+        ArgumentError
+            If the name is not of that form.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ArgumentError(f"architecture {name!r} is not a name such as sm_80 or sm_90a")
+        return cls(int(match[1]), int(match[2]), match[3] == "a")
+
+    @classmethod
+    def for_device(cls, major: int, minor: int) -> Arch:
+        """Return the architecture to compile for on a GPU of that compute capability.
+
+        Raises
+        ------
+        UnsupportedError
+            If the compiler has no code for that GPU.
+        """
+        same_major = [arch for arch in map(cls.parse, COMPILED) if arch.major == major and arch.minor <= minor]
+        # Architecture-specific code runs on its own minor version only.
+        usable = [arch for arch in same_major if not arch.specific or arch.minor == minor]
+        if not usable:
+            raise UnsupportedError(
+                f"a GPU of compute capability {major}.{minor} is not supported; kernels are compiled for "
+                f"{', '.join(COMPILED)}; pass executor='host' with NumPy arrays"
+            )
+        return max(usable)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,456 @@
+"""Facts of the chips that gemmule computes with, each with its source.
+
+A figure without a source is absent (None). Rates are the vendor's, dense, with a fused multiply-add counted as two
+operations. Nominal memory sizes take 1 GB as 2**30 bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+from .errors import ArgumentError
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+_GB = 1e9
+_TERA = 1e12
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiprocessor:
+    """What one streaming multiprocessor (SM) holds, and in which portions it is given out.
+
+    Attributes
+    ----------
+    threads, warps, blocks : int
+        Most threads, warps and blocks that an SM holds at a time.
+    threads_per_block : int
+        Most threads of a block.
+    registers, registers_per_block : int
+        32-bit registers of an SM, and the most that a block may have.
+    registers_per_thread : int
+        Most registers of a thread.
+    register_unit : int
+        Registers are given out in multiples of this.
+    registers_by_block : bool
+        Whether the multiple is taken for a block (compute capability 1.x) or for each warp (all later ones).
+    warp_unit : int
+        A block's warps are rounded up to a multiple of this when its registers are counted: for the allocation on
+        compute capability 1.x, for the check of the limit of a block on later ones.
+    partitions : int
+        Parts of an SM that own an equal share of the registers each.
+    shared_bytes, shared_bytes_per_block : int
+        Bytes of shared memory of an SM, and the most that a block may ask for (where necessary by opting in).
+    shared_unit : int
+        Shared memory is given out in multiples of this, in bytes.
+    shared_reserved : int
+        Bytes of shared memory that the driver takes for itself in each block.
+    shared_bytes_per_clock : int
+        Bytes that shared memory delivers to an SM in one clock.
+    sources : tuple of str
+        Where the figures are from.
+    """
+
+    threads: int
+    warps: int
+    blocks: int
+    threads_per_block: int
+    registers: int
+    registers_per_block: int
+    registers_per_thread: int
+    register_unit: int
+    registers_by_block: bool
+    warp_unit: int
+    partitions: int
+    shared_bytes: int
+    shared_bytes_per_block: int
+    shared_unit: int
+    shared_reserved: int
+    shared_bytes_per_clock: int
+    sources: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PeakRates:
+    """Peak rates of a chip's units in operations a second; None where the chip has no such unit.
+
+    Attributes
+    ----------
+    fp64, fp32 : float, optional
+        Scalar units, FLOP/s.
+    fp64_tensor, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor : float, optional
+        Tensor cores, FLOP/s, with sums in fp64 for fp64 and in fp32 for all others.
+    int8_tensor : float, optional
+        Tensor cores, integer operations a second, with sums in int32.
+    """
+
+    fp64: float | None = None
+    fp64_tensor: float | None = None
+    fp32: float | None = None
+    tf32_tensor: float | None = None
+    fp16_tensor: float | None = None
+    bf16_tensor: float | None = None
+    fp8_tensor: float | None = None
+    int8_tensor: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A GPU product.
+
+    Attributes
+    ----------
+    name : str
+        Short name.
+    aliases : tuple of str
+        Other names, the driver's among them.
+    capability : tuple of int
+        Compute capability, (major, minor).
+    sms : int
+        Number of SMs.
+    sm : Multiprocessor
+        Limits of one SM.
+    boost_hz : float, optional
+        Boost clock in Hz that the scalar peaks are stated at.
+    tensor_hz : float, optional
+        Clock in Hz that the peaks of the tensor cores are stated at, except fp64, which follows `boost_hz`.
+    peaks : PeakRates
+        Peak rates of the units.
+    memory_bandwidth : float
+        Bytes a second between the chip and its memory.
+    memory_bytes : int
+        Nominal size of the memory in bytes; drivers report a little less.
+    l2_bytes : int, optional
+        Size of the L2 cache in bytes.
+    host_link : str
+        Link to the host.
+    host_bandwidth : float
+        Bytes a second over that link in one direction, the vendor's round figure.
+    sources : tuple of str
+        Where the figures are from.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    capability: tuple[int, int]
+    sms: int
+    sm: Multiprocessor
+    boost_hz: float | None
+    tensor_hz: float | None
+    peaks: PeakRates
+    memory_bandwidth: float
+    memory_bytes: int
+    l2_bytes: int | None
+    host_link: str
+    host_bandwidth: float
+    sources: tuple[str, ...]
+
+
+_OCCUPANCY_HEADER = (
+    "NVIDIA CUDA Toolkit 13.5, cuda_occupancy.h: allocation units of registers and shared memory, sub-partitions, "
+    "blocks of an SM",
+    "NVIDIA CUDA Core Compute Libraries 3.3, cuda/__device/arch_traits.h: threads, registers, shared memory of an SM "
+    "and of a block, shared memory reserved for the driver",
+    "NVIDIA CUDA C++ Programming Guide, compute capabilities: 32 banks of shared memory, each 32 bits a clock",
+)
+
+#: Compute capability 1.3: registers are given out to whole blocks.
+_SM_13 = Multiprocessor(
+    threads=1024,
+    warps=32,
+    blocks=8,
+    threads_per_block=512,
+    registers=16384,
+    registers_per_block=16384,
+    registers_per_thread=128,
+    register_unit=512,
+    registers_by_block=True,
+    warp_unit=2,
+    partitions=1,
+    shared_bytes=16 * _KIB,
+    shared_bytes_per_block=16 * _KIB,
+    shared_unit=512,
+    shared_reserved=0,
+    shared_bytes_per_clock=32,
+    sources=(
+        "NVIDIA CUDA C Programming Guide 3.1, appendix G: limits, and 16 banks of shared memory, each 32 bits in two "
+        "clocks",
+        "NVIDIA CUDA Occupancy Calculator 2.x, GPU data of compute capability 1.3: allocation units",
+    ),
+)
+
+_SM_61 = Multiprocessor(
+    threads=2048,
+    warps=64,
+    blocks=32,
+    threads_per_block=1024,
+    registers=65536,
+    registers_per_block=65536,
+    registers_per_thread=255,
+    register_unit=256,
+    registers_by_block=False,
+    warp_unit=4,
+    partitions=4,
+    shared_bytes=96 * _KIB,
+    shared_bytes_per_block=48 * _KIB,
+    shared_unit=256,
+    shared_reserved=0,
+    shared_bytes_per_clock=128,
+    sources=_OCCUPANCY_HEADER,
+)
+
+_SM_70 = dataclasses.replace(_SM_61, shared_bytes_per_block=96 * _KIB)
+
+_SM_80 = dataclasses.replace(
+    _SM_61, shared_bytes=164 * _KIB, shared_bytes_per_block=163 * _KIB, shared_unit=128, shared_reserved=_KIB
+)
+
+_SM_89 = dataclasses.replace(
+    _SM_80, threads=1536, warps=48, blocks=24, shared_bytes=100 * _KIB, shared_bytes_per_block=99 * _KIB
+)
+
+_SM_90 = dataclasses.replace(_SM_80, shared_bytes=228 * _KIB, shared_bytes_per_block=227 * _KIB)
+
+_SM_100 = _SM_90
+
+V100_SXM2 = Chip(
+    name="V100 SXM2 32 GB",
+    aliases=("V100", "V100 SXM2", "Tesla V100-SXM2-32GB"),
+    capability=(7, 0),
+    sms=80,
+    sm=_SM_70,
+    boost_hz=1530e6,
+    tensor_hz=1530e6,
+    peaks=PeakRates(fp64=7.8 * _TERA, fp32=15.7 * _TERA, fp16_tensor=125 * _TERA),
+    memory_bandwidth=900 * _GB,
+    memory_bytes=32 * _GIB,
+    l2_bytes=6144 * _KIB,
+    host_link="PCIe 3.0 x16",
+    host_bandwidth=16 * _GB,
+    sources=(
+        "NVIDIA Tesla V100 GPU Architecture whitepaper WP-08608-001 v1.1, table 1: SMs, clock, peaks, L2",
+        "NVIDIA V100 Tensor Core GPU datasheet, January 2020: bandwidth, memory, link",
+    ),
+)
+
+V100_PCIE = dataclasses.replace(
+    V100_SXM2,
+    name="V100 PCIe 32 GB",
+    aliases=("V100 PCIe", "Tesla V100-PCIE-32GB"),
+    boost_hz=1380e6,
+    tensor_hz=1380e6,
+    peaks=PeakRates(fp64=7.0 * _TERA, fp32=14.0 * _TERA, fp16_tensor=112 * _TERA),
+    sources=(
+        "NVIDIA V100 Tensor Core GPU datasheet, January 2020: peaks, bandwidth, memory, link; texts that measure this "
+        "card against 15.7 TFLOP/s use the SXM2 figure",
+        "NVIDIA Tesla V100 PCIe product brief PB-08744-001: clock",
+        "NVIDIA Tesla V100 GPU Architecture whitepaper WP-08608-001 v1.1: SMs, L2",
+    ),
+)
+
+A100_SXM = Chip(
+    name="A100 SXM 80 GB",
+    aliases=("A100", "A100 SXM", "NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+    capability=(8, 0),
+    sms=108,
+    sm=_SM_80,
+    boost_hz=1410e6,
+    tensor_hz=1410e6,
+    peaks=PeakRates(
+        fp64=9.7 * _TERA,
+        fp64_tensor=19.5 * _TERA,
+        fp32=19.5 * _TERA,
+        tf32_tensor=156 * _TERA,
+        fp16_tensor=312 * _TERA,
+        bf16_tensor=312 * _TERA,
+        int8_tensor=624 * _TERA,
+    ),
+    memory_bandwidth=2039 * _GB,
+    memory_bytes=80 * _GIB,
+    l2_bytes=40 * _MIB,
+    host_link="PCIe 4.0 x16",
+    host_bandwidth=32 * _GB,
+    sources=(
+        "NVIDIA A100 80GB Tensor Core GPU datasheet, June 2021: peaks, bandwidth, memory, link",
+        "NVIDIA A100 Tensor Core GPU Architecture whitepaper v1.0, comparison of P100, V100 and A100: SMs, clock, L2",
+    ),
+)
+
+H100_SXM = Chip(
+    name="H100 SXM 80 GB",
+    aliases=("H100", "H100 SXM", "NVIDIA H100 80GB HBM3"),
+    capability=(9, 0),
+    sms=132,
+    sm=_SM_90,
+    boost_hz=1980e6,
+    tensor_hz=1830e6,
+    peaks=PeakRates(
+        fp64=33.5 * _TERA,
+        fp64_tensor=66.9 * _TERA,
+        fp32=66.9 * _TERA,
+        tf32_tensor=494.7 * _TERA,
+        fp16_tensor=989.4 * _TERA,
+        bf16_tensor=989.4 * _TERA,
+        fp8_tensor=1978.9 * _TERA,
+        int8_tensor=1978.9 * _TERA,
+    ),
+    memory_bandwidth=3350 * _GB,
+    memory_bytes=80 * _GIB,
+    l2_bytes=50 * _MIB,
+    host_link="PCIe 5.0 x16",
+    host_bandwidth=64 * _GB,
+    sources=(
+        "NVIDIA H100 Tensor Core GPU Architecture whitepaper v1.04, comparison of A100 and H100: SMs, clocks, peaks, "
+        "L2",
+        "NVIDIA H100 Tensor Core GPU datasheet: bandwidth, memory, link",
+    ),
+)
+
+H200_SXM = dataclasses.replace(
+    H100_SXM,
+    name="H200 SXM 141 GB",
+    aliases=("H200", "H200 SXM", "NVIDIA H200"),
+    peaks=PeakRates(
+        fp64=34 * _TERA,
+        fp64_tensor=67 * _TERA,
+        fp32=67 * _TERA,
+        tf32_tensor=989 / 2 * _TERA,
+        fp16_tensor=1979 / 2 * _TERA,
+        bf16_tensor=1979 / 2 * _TERA,
+        fp8_tensor=3958 / 2 * _TERA,
+        int8_tensor=3958 / 2 * _TERA,
+    ),
+    memory_bandwidth=4800 * _GB,
+    memory_bytes=141 * _GIB,
+    l2_bytes=None,
+    sources=(
+        "NVIDIA H200 Tensor Core GPU datasheet: peaks (tensor figures halved, as they are stated with sparsity), "
+        "bandwidth, memory, link",
+        "SMs and clocks: those of the H100 SXM, the same GH100 GPU",
+    ),
+)
+
+B200 = Chip(
+    name="B200",
+    aliases=("HGX B200", "NVIDIA B200"),
+    capability=(10, 0),
+    sms=148,
+    sm=_SM_100,
+    boost_hz=None,
+    tensor_hz=None,
+    peaks=PeakRates(
+        fp64=37 * _TERA,
+        fp64_tensor=37 * _TERA,
+        fp32=75 * _TERA,
+        tf32_tensor=2200 / 2 * _TERA,
+        fp16_tensor=4500 / 2 * _TERA,
+        bf16_tensor=4500 / 2 * _TERA,
+        fp8_tensor=9000 / 2 * _TERA,
+        int8_tensor=9000 / 2 * _TERA,
+    ),
+    memory_bandwidth=7700 * _GB,
+    memory_bytes=180 * _GIB,
+    l2_bytes=int(126.5 * _MIB),
+    host_link="PCIe 5.0 x16",
+    host_bandwidth=64 * _GB,
+    sources=(
+        "NVIDIA Blackwell datasheet, GB200 NVL72 and HGX B200, specifications of an individual HGX B200 GPU: peaks "
+        "(tensor figures below fp64 halved, as they are stated with sparsity), bandwidth, memory, link",
+        "the driver's report of an NVIDIA B200, printed in github.com/pytorch/ao pull request 4002: SMs, L2",
+    ),
+)
+
+RTX_4090 = Chip(
+    name="RTX 4090",
+    aliases=("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+    capability=(8, 9),
+    sms=128,
+    sm=_SM_89,
+    boost_hz=2520e6,
+    tensor_hz=2520e6,
+    peaks=PeakRates(
+        fp64=82.6 / 64 * _TERA,
+        fp32=82.6 * _TERA,
+        tf32_tensor=82.6 * _TERA,
+        fp16_tensor=165.2 * _TERA,
+        bf16_tensor=165.2 * _TERA,
+        fp8_tensor=330.3 * _TERA,
+        int8_tensor=660.6 * _TERA,
+    ),
+    memory_bandwidth=1008 * _GB,
+    memory_bytes=24 * _GIB,
+    l2_bytes=72 * _MIB,
+    host_link="PCIe 4.0 x16",
+    host_bandwidth=32 * _GB,
+    sources=(
+        "NVIDIA Ada GPU Architecture whitepaper v2.1, comparison of RTX 4090 with its predecessors: SMs, clock, peaks "
+        "with fp32 accumulation, fp64 as 1/64 of fp32, bandwidth, memory, L2, link",
+    ),
+)
+
+GTX_1050_TI = Chip(
+    name="GTX 1050 Ti",
+    aliases=("GeForce GTX 1050 Ti", "NVIDIA GeForce GTX 1050 Ti"),
+    capability=(6, 1),
+    sms=6,
+    sm=_SM_61,
+    boost_hz=1392e6,
+    tensor_hz=None,
+    peaks=PeakRates(fp64=6 * 4 * 2 * 1392e6, fp32=6 * 128 * 2 * 1392e6),
+    memory_bandwidth=112 * _GB,
+    memory_bytes=4 * _GIB,
+    l2_bytes=1 * _MIB,
+    host_link="PCIe 3.0 x16",
+    host_bandwidth=16 * _GB,
+    sources=(
+        "NVIDIA GeForce GTX 1050 Ti product page: 768 cores, clock, bandwidth, memory, link",
+        "NVIDIA CUDA C++ Programming Guide, arithmetic throughput: 128 fp32 and 4 fp64 units an SM; peaks are SMs x "
+        "units x 2 x clock",
+        "TechPowerUp, review of the MSI GTX 1050 Ti Gaming X, architecture: SMs, L2",
+    ),
+)
+
+GTX_260 = Chip(
+    name="GTX 260",
+    aliases=("GTX 260 Core 216", "GeForce GTX 260"),
+    capability=(1, 3),
+    sms=27,
+    sm=_SM_13,
+    boost_hz=1242e6,
+    tensor_hz=None,
+    peaks=PeakRates(fp64=67.068e9, fp32=27 * 8 * 2 * 1242e6),
+    memory_bandwidth=111.9 * _GB,
+    memory_bytes=896 * _MIB,
+    l2_bytes=None,
+    host_link="PCIe 2.0 x16",
+    host_bandwidth=8 * _GB,
+    sources=(
+        "Liang, Ren, Guo, Liu: Design and Implementation of Matrix Multiplication on GPU, 2010, section 5: fp64 peak, "
+        "which is that of the version with 27 SMs (one fp64 unit each)",
+        "TechPowerUp GPU database, GeForce GTX 260: shader clock, bandwidth, memory, link",
+        "fp32 peak: SMs x 8 multiply-adds x 2 x clock; the vendor's 805 GFLOP/s counts an extra multiplication",
+    ),
+)
+
+#: Every chip in the table, newest first.
+CHIPS = (B200, H200_SXM, H100_SXM, RTX_4090, A100_SXM, V100_SXM2, V100_PCIE, GTX_1050_TI, GTX_260)
+
+_BY_NAME = {alias.casefold(): chip for chip in CHIPS for alias in (chip.name, *chip.aliases)}
+
+
+def chip_named(name: str) -> Chip:
+    """Return the chip called `name`: a short name or the driver's, in any case.
+
+    Raises
+    ------
+    ArgumentError
+        If the table has no such chip.
+    """
+    wanted = " ".join(name.split()).casefold()
+    if wanted in _BY_NAME:
+        return _BY_NAME[wanted]
+    near = difflib.get_close_matches(wanted, _BY_NAME, n=6, cutoff=0.5)
+    names = dict.fromkeys(_BY_NAME[match].name for match in near) or [chip.name for chip in CHIPS]
+    raise ArgumentError(f"chip {name!r} is not in the table; {'near' if near else 'known'} are {', '.join(names)}")

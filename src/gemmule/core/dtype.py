@@ -1,0 +1,169 @@
+"""Element types: what a kernel reads, accumulates in and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeError
+
+
+class Kind(enum.Enum):
+    """Arithmetic that a type belongs to."""
+
+    FLOAT = "float"
+    INTEGER = "integer"
+
+
+@dataclasses.dataclass(frozen=True)
+class DType:
+    """An element type of a matrix.
+
+    Attributes
+    ----------
+    name : str
+        Name as NumPy and ml_dtypes spell it, e.g. ``"bfloat16"``.
+    itemsize : int
+        Bytes per element.
+    kind : Kind
+        Floating point or integer.
+    significand : int
+        Bits of the significand, the hidden one included; for integers, the bits of the value.
+    max_value : float
+        Largest finite value.
+    """
+
+    name: str
+    itemsize: int
+    kind: Kind
+    significand: int
+    max_value: float
+
+    @property
+    def bits(self) -> int:
+        """Bits per element."""
+        return 8 * self.itemsize
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Largest relative error of one rounding, 2**-significand; 0 for integers."""
+        return 2.0**-self.significand if self.kind is Kind.FLOAT else 0.0
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether this is one of the 8-bit floating-point types."""
+        return self.kind is Kind.FLOAT and self.itemsize == 1
+
+    def numpy(self) -> np.dtype[Any]:
+        """Return the NumPy dtype, native byte order."""
+        return numpy_dtype(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FLOAT64 = DType("float64", 8, Kind.FLOAT, 53, 1.7976931348623157e308)
+FLOAT32 = DType("float32", 4, Kind.FLOAT, 24, 3.4028234663852886e38)
+FLOAT16 = DType("float16", 2, Kind.FLOAT, 11, 65504.0)
+BFLOAT16 = DType("bfloat16", 2, Kind.FLOAT, 8, 3.3895313892515355e38)
+FLOAT8_E4M3 = DType("float8_e4m3fn", 1, Kind.FLOAT, 4, 448.0)
+FLOAT8_E5M2 = DType("float8_e5m2", 1, Kind.FLOAT, 3, 57344.0)
+INT8 = DType("int8", 1, Kind.INTEGER, 8, 127)
+INT32 = DType("int32", 4, Kind.INTEGER, 32, 2**31 - 1)
+
+#: Types that a kernel may multiply, read or write.
+DTYPES = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, INT8, INT32)
+
+_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+
+
+class Precision(enum.Enum):
+    """How a float32 product may be computed.
+
+    ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11
+    significand bits of TF32 first; a kernel may be more exact than allowed, never less.
+    """
+
+    IEEE = "ieee"
+    TF32 = "tf32"
+
+    @classmethod
+    def parse(cls, value: str | Precision | None) -> Precision:
+        """Return the precision called `value`; None means IEEE.
+
+        Raises
+        ------
+        DTypeError
+            If there is no such precision.
+        """
+        if value is None:
+            return cls.IEEE
+        try:
+            return cls(value)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in cls)
+            raise DTypeError(f"precision {value!r} is not known; choose one of {known}") from None
+
+
+#: Significand bits that TF32 keeps of a float32 input, the hidden one included.
+TF32_SIGNIFICAND = 11
+
+
+@functools.cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype called `name`, those of ml_dtypes included.
+
+    Raises
+    ------
+    DTypeError
+        If there is none.
+    """
+    try:
+        return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
+    except TypeError:
+        raise DTypeError(
+            f"dtype {name!r} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"
+        ) from None
+
+
+def dtype_named(name: str) -> DType:
+    """Return the kernel element type called `name`.
+
+    Raises
+    ------
+    DTypeError
+        If kernels have no such type.
+    """
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        hint = "; split the real and imaginary parts" if "complex" in name else "; convert with astype first"
+        raise DTypeError(f"dtype {name} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}{hint}") from None
+
+
+def accumulator(a: DType, b: DType) -> DType:
+    """Return the type that products of `a` and `b` are summed in.
+
+    Both integers: int32. Any float64: float64. Otherwise float32.
+    """
+    if a.kind is Kind.INTEGER and b.kind is Kind.INTEGER:
+        return INT32
+    return FLOAT64 if FLOAT64 in (a, b) else FLOAT32
+
+
+def opaque_dtype(itemsize: int) -> DType:
+    """Return an unsigned integer type of that size, for kernels that move bits without reading them.
+
+    Raises
+    ------
+    DTypeError
+        If the size is not 1, 2, 4 or 8 bytes.
+    """
+    if itemsize not in (1, 2, 4, 8):
+        raise DTypeError(f"elements of {itemsize} bytes cannot be moved; kernels move 1, 2, 4 or 8 bytes")
+    return DType(f"uint{8 * itemsize}", itemsize, Kind.INTEGER, 8 * itemsize, 2 ** (8 * itemsize) - 1)

@@ -1,0 +1,63 @@
+"""The error tree: every error that gemmule raises on purpose is a `GemmuleError`.
+
+Each message names the value, the rule that it breaks and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class GemmuleError(Exception):
+    """Base of all errors that gemmule raises on purpose."""
+
+
+class ArgumentError(GemmuleError, ValueError):
+    """An argument has a value that the operation does not allow."""
+
+
+class ShapeError(ArgumentError):
+    """Shapes do not fit together."""
+
+
+class DTypeError(GemmuleError, TypeError):
+    """An element type is not supported, or two have no common type."""
+
+
+class OverlapError(ArgumentError):
+    """An output shares memory with an input, or with itself."""
+
+
+class UnsupportedError(GemmuleError):
+    """No kernel or executor can take the problem."""
+
+
+class CompileError(GemmuleError, RuntimeError):
+    """A kernel could not be compiled."""
+
+
+class CompilerMissingError(CompileError):
+    """The kernel compiler (nvidia-cutlass-dsl) is not installed and no cached kernel fits."""
+
+
+class DriverError(GemmuleError, RuntimeError):
+    """A call to the CUDA driver failed.
+
+    Attributes
+    ----------
+    call : str
+        Name of the driver function.
+    status : str
+        The driver's name for the error, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``.
+    """
+
+    def __init__(self, call: str, status: str, detail: str) -> None:
+        super().__init__(f"{call} failed with {status}: {detail}")
+        self.call = call
+        self.status = status
+
+
+class FileFormatError(GemmuleError, ValueError):
+    """A file is not what its name or header promises."""
+
+
+class MemoryLimitError(GemmuleError, ValueError):
+    """A memory limit is too small for the work."""

@@ -1,0 +1,137 @@
+"""The launch recipe: everything that a launch needs, as plain data.
+
+A kernel's spec writes one for a problem; the GPU runtime packs and launches it, and anything else that runs the
+compiled kernel reads the same one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Mapping
+
+from .dtype import DType, Kind
+from .errors import ArgumentError
+
+_INTEGER_CODES = {32: "i", 64: "q"}
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorParam:
+    """A tensor parameter: {pointer; dynamic shape; dynamic strides}, as the compiled kernel lays it out.
+
+    Attributes
+    ----------
+    operand : str
+        Which operand's pointer goes in: ``a``, ``b``, ``c``, ``d``.
+    shape, strides : tuple of int
+        The dynamic extents and strides, in elements.
+    shape_bits, stride_bits : int
+        Width of each extent and stride, 32 or 64.
+    """
+
+    operand: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    shape_bits: int = 32
+    stride_bits: int = 64
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the parameter in bytes."""
+        return 8
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        shape_end = 8 + len(self.shape) * self.shape_bits // 8
+        return _aligned(_aligned(shape_end, self.stride_bits // 8) + len(self.strides) * self.stride_bits // 8, 8)
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes, with the operand's address from `pointers`."""
+        try:
+            shape = struct.pack(f"<{len(self.shape)}{_INTEGER_CODES[self.shape_bits]}", *self.shape)
+            strides = struct.pack(f"<{len(self.strides)}{_INTEGER_CODES[self.stride_bits]}", *self.strides)
+        except struct.error as error:
+            raise ArgumentError(
+                f"operand {self.operand}: shape {self.shape} or strides {self.strides} do not fit into "
+                f"{self.shape_bits}- and {self.stride_bits}-bit parameters"
+            ) from error
+        head = struct.pack("<Q", pointers[self.operand]) + shape
+        return (head.ljust(_aligned(len(head), self.stride_bits // 8), b"\0") + strides).ljust(self.size, b"\0")
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalarParam:
+    """A scalar parameter such as alpha.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    dtype : DType
+        Its type: float32, float64 or int32.
+    value : float or int
+        Its value.
+    """
+
+    name: str
+    dtype: DType
+    value: float | int
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the parameter in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return self.dtype.itemsize
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes."""
+        del pointers
+        if self.dtype.kind is Kind.INTEGER:
+            # Integer arithmetic is modulo 2**32, its scalars too.
+            return struct.pack("<I", int(self.value) % 2**32)
+        code = {4: "f", 8: "d"}[self.dtype.itemsize]
+        try:
+            return struct.pack(f"<{code}", self.value)
+        except OverflowError as error:
+            raise ArgumentError(f"{self.name}={self.value} does not fit into {self.dtype}") from error
+
+
+Param = TensorParam | ScalarParam
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """One launch of a compiled kernel.
+
+    Attributes
+    ----------
+    grid, block : tuple of int
+        CTAs, and threads of a CTA, along x, y and z.
+    params : tuple of Param
+        Kernel parameters in order.
+    shared_bytes : int
+        Dynamic shared memory of a CTA.
+    cluster : tuple of int
+        CTAs of a cluster along x, y and z.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    params: tuple[Param, ...]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]

@@ -1,0 +1,70 @@
+"""Strided matrices, and the names of their layouts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from .dtype import DType
+
+
+@dataclasses.dataclass(frozen=True)
+class StridedMatrix:
+    """A matrix, or a batch of matrices, somewhere in memory.
+
+    Attributes
+    ----------
+    dtype : DType
+        Element type.
+    rows, cols : int
+        Shape of one matrix.
+    row_stride, col_stride : int
+        Elements from one row, or column, to the next. Zero repeats an element, negative walks backwards.
+    batch_strides : tuple of int
+        Elements from one matrix to the next, one entry for each batch dimension of the problem.
+    alignment : int
+        Bytes that the address of element (0, 0) of the first matrix is known to be a multiple of.
+    """
+
+    dtype: DType
+    rows: int
+    cols: int
+    row_stride: int
+    col_stride: int
+    batch_strides: tuple[int, ...] = ()
+    alignment: int = 16
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether neighbours in a row are neighbours in memory."""
+        return self.col_stride == 1 or self.cols <= 1
+
+    @property
+    def is_col_major(self) -> bool:
+        """Whether neighbours in a column are neighbours in memory."""
+        return self.row_stride == 1 or self.rows <= 1
+
+    def transposed(self) -> StridedMatrix:
+        """Return the same memory with rows and columns exchanged."""
+        return dataclasses.replace(
+            self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride
+        )
+
+
+def contiguous(dtype: DType, rows: int, cols: int, batch: tuple[int, ...] = (), alignment: int = 16) -> StridedMatrix:
+    """Return the row-major matrix of that shape, its batch dimensions outermost."""
+    strides = compact_strides((*batch, rows, cols))
+    return StridedMatrix(dtype, rows, cols, strides[-2], strides[-1], strides[:-2], alignment)
+
+
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a C-ordered array of that shape."""
+    return tuple(math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def layout_name(a: StridedMatrix, b: StridedMatrix) -> str:
+    """Name the layouts of A and B as BLAS would see row-major storage: nn, nt, tn or tt.
+
+    ``n`` is row-major; ``t`` is column-major. A matrix that is neither is named by its smaller stride.
+    """
+    return "".join("n" if abs(x.col_stride) <= abs(x.row_stride) or x.is_row_major else "t" for x in (a, b))

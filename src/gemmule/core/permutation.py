@@ -1,0 +1,57 @@
+"""Permutations of axes as batched 2-D transposes."""
+
+from __future__ import annotations
+
+from .dtype import opaque_dtype
+from .layout import StridedMatrix
+from .problem import TransposeProblem, collapse_batch
+
+
+def transpose_problem(
+    shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], itemsize: int
+) -> TransposeProblem:
+    """Describe a copy between two arrays of one shape and any strides as a batched 2-D transpose.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Extents, the same for both arrays.
+    source, target : tuple of int
+        Strides of the two arrays in elements.
+    itemsize : int
+        Bytes of an element: 1, 2, 4, 8, or 16, which is moved as two halves.
+
+    Returns
+    -------
+    TransposeProblem
+        Its columns are the direction in which `target` is contiguous, its rows the one in which `source` is.
+
+    Raises
+    ------
+    DTypeError
+        If elements have another size.
+    """
+    if itemsize == 16:
+        shape, source, target = (*shape, 2), (*(2 * s for s in source), 1), (*(2 * s for s in target), 1)
+        itemsize = 8
+    dtype = opaque_dtype(itemsize)
+    extents, (sources, targets) = collapse_batch(shape, [source, target])
+    axes = list(range(len(extents)))
+    col = min(axes, key=lambda axis: (abs(targets[axis]), -axis), default=None)
+    rest = [axis for axis in axes if axis != col]
+    row = min(rest, key=lambda axis: (abs(sources[axis]), -axis), default=None)
+    batch = [axis for axis in rest if axis != row]
+
+    def matrix(strides: tuple[int, ...]) -> StridedMatrix:
+        return StridedMatrix(
+            dtype,
+            rows=1 if row is None else extents[row],
+            cols=1 if col is None else extents[col],
+            row_stride=0 if row is None else strides[row],
+            col_stride=0 if col is None else strides[col],
+            batch_strides=tuple(strides[axis] for axis in batch),
+            alignment=itemsize,
+        )
+
+    first, second = matrix(sources), matrix(targets)
+    return TransposeProblem(first.rows, first.cols, tuple(extents[axis] for axis in batch), first, second)

@@ -1,0 +1,192 @@
+"""Problems: what is to be computed, apart from where and how."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+from .dtype import DType, Precision, accumulator
+from .layout import StridedMatrix, layout_name
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmProblem:
+    """D = alpha * A @ B + beta * C over a batch.
+
+    Attributes
+    ----------
+    m, n, k : int
+        A is (m, k), B is (k, n), C and D are (m, n).
+    batch : tuple of int
+        Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
+    a, b, c, d : StridedMatrix
+        The operands. `c` is None when beta is 0: then no C is read.
+    alpha, beta : float or int
+        Scalars, applied in the accumulator's type.
+    precision : Precision
+        What a float32 product may be rounded to.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    a: StridedMatrix
+    b: StridedMatrix
+    c: StridedMatrix | None
+    d: StridedMatrix
+    alpha: float | int = 1
+    beta: float | int = 0
+    precision: Precision = Precision.IEEE
+
+    @property
+    def accumulator(self) -> DType:
+        """Type that the products are summed in."""
+        return accumulator(self.a.dtype, self.b.dtype)
+
+    @property
+    def layout(self) -> str:
+        """nn, nt, tn or tt."""
+        return layout_name(self.a, self.b)
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions, 2 m n k for each matrix of the batch."""
+        return 2 * self.m * self.n * self.k * math.prod(self.batch)
+
+    @property
+    def bytes_min(self) -> int:
+        """Fewest bytes to move: each input read once, the output written once."""
+        per_matrix = (
+            self.m * self.k * self.a.dtype.itemsize
+            + self.k * self.n * self.b.dtype.itemsize
+            + self.m * self.n * (self.d.dtype.itemsize + (self.c.dtype.itemsize if self.c else 0))
+        )
+        return per_matrix * math.prod(self.batch)
+
+    def operands(self) -> dict[str, StridedMatrix]:
+        """Return the operands by the names that launch recipes use."""
+        operands = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
+        return {name: matrix for name, matrix in operands.items() if matrix is not None}
+
+    def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> GemmProblem:
+        """Return the same product over another batch."""
+        return dataclasses.replace(
+            self, batch=batch, a=operands["a"], b=operands["b"], c=operands.get("c"), d=operands["d"]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TransposeProblem:
+    """D[l, j, i] = S[l, i, j] for every matrix l of the batch: the bits are moved, not read.
+
+    Attributes
+    ----------
+    rows, cols : int
+        Shape of one source matrix; the destination matrix is (cols, rows).
+    batch : tuple of int
+        Batch dimensions.
+    source, target : StridedMatrix
+        `source` is (rows, cols); `target` is described with the source's indices, so that element (i, j)
+        of both is the same value.
+    """
+
+    rows: int
+    cols: int
+    batch: tuple[int, ...]
+    source: StridedMatrix
+    target: StridedMatrix
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.source.dtype.itemsize
+
+    @property
+    def bytes_min(self) -> int:
+        """Bytes to move: every element read once and written once."""
+        return 2 * self.rows * self.cols * math.prod(self.batch) * self.itemsize
+
+    def operands(self) -> dict[str, StridedMatrix]:
+        """Return the operands by the names that launch recipes use."""
+        return {"a": self.source, "d": self.target}
+
+    def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> TransposeProblem:
+        """Return the same transpose over another batch."""
+        return dataclasses.replace(self, batch=batch, source=operands["a"], target=operands["d"])
+
+
+Problem = GemmProblem | TransposeProblem
+
+
+def collapse_batch(
+    batch: tuple[int, ...], strides: list[tuple[int, ...]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Merge neighbouring batch dimensions that all operands walk with one stride.
+
+    Parameters
+    ----------
+    batch : tuple of int
+        Extents, outermost first.
+    strides : list of tuple of int
+        For each operand, its strides over `batch`.
+
+    Returns
+    -------
+    batch, strides
+        The same elements in the same order with as few dimensions as possible; extents of 1 vanish.
+    """
+    kept = [axis for axis, extent in enumerate(batch) if extent != 1]
+    extents: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis in kept:
+        fits = bool(extents) and all(
+            new[-1] == old[axis] * batch[axis] for new, old in zip(merged, strides, strict=True)
+        )
+        if fits:
+            extents[-1] *= batch[axis]
+            for new, old in zip(merged, strides, strict=True):
+                new[-1] = old[axis]
+        else:
+            extents.append(batch[axis])
+            for new, old in zip(merged, strides, strict=True):
+                new.append(old[axis])
+    return tuple(extents), [tuple(new) for new in merged]
+
+
+def outer_offsets(batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Yield, for each index of `batch`, every operand's offset in elements."""
+    for index in itertools.product(*(range(extent) for extent in batch)):
+        yield tuple(sum(i * s for i, s in zip(index, operand, strict=True)) for operand in strides)
+
+
+def split_batch(problem: Problem, keep: int) -> tuple[Problem, tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Split a problem into one with few batch dimensions and what is left to repeat it over.
+
+    Parameters
+    ----------
+    problem : GemmProblem or TransposeProblem
+        A problem with any number of batch dimensions.
+    keep : int
+        Batch dimensions that one launch covers.
+
+    Returns
+    -------
+    inner : GemmProblem or TransposeProblem
+        The problem of the innermost dimensions, merged where strides allow, at most `keep` of them.
+    outer : tuple of int
+        Extents of the dimensions that are left, outermost first.
+    strides : dict of str to tuple of int
+        For each operand, its strides over `outer` in elements.
+    """
+    operands = problem.operands()
+    batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
+    cut = max(len(batch) - keep, 0)
+    moved = {
+        name: dataclasses.replace(matrix, batch_strides=strides[cut:])
+        for (name, matrix), strides in zip(operands.items(), merged, strict=True)
+    }
+    inner = problem.with_operands(batch[cut:], moved)
+    return inner, batch[:cut], {name: strides[:cut] for name, strides in zip(operands, merged, strict=True)}

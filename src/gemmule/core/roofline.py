@@ -1,0 +1,198 @@
+"""Roofline arithmetic: the fastest that a chip can do a given amount of work.
+
+After Williams, Waterman and Patterson: Roofline: an insightful visual performance model for multicore architectures,
+Communications of the ACM 52 (4), 2009. All rates are in operations a second, all intensities in operations a byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from .chips import Chip
+from .dtype import DType, Precision
+from .errors import ArgumentError, UnsupportedError
+from .problem import GemmProblem, Problem
+
+_FP64 = ("fp64", "fp64_tensor")
+_FP32 = ("fp32", *_FP64)
+_TF32 = ("tf32_tensor", *_FP32)
+
+# Units that multiply operands of a type without rounding them, the one made for the type first.
+_UNITS = {
+    "float64": _FP64,
+    "float32": _FP32,
+    "float16": ("fp16_tensor", *_TF32),
+    "bfloat16": ("bf16_tensor", *_TF32),
+    "float8_e4m3fn": ("fp8_tensor", "fp16_tensor", "bf16_tensor", *_TF32),
+    "float8_e5m2": ("fp8_tensor", "fp16_tensor", "bf16_tensor", *_TF32),
+    "int8": ("int8_tensor",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """A level of the memory hierarchy.
+
+    Attributes
+    ----------
+    name : str
+        E.g. ``memory`` or ``shared memory``.
+    bandwidth : float
+        Bytes a second, of the whole chip.
+    """
+
+    name: str
+    bandwidth: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """The shortest time that work can take.
+
+    Attributes
+    ----------
+    operations : int
+        Operations to do.
+    compute_seconds : float
+        Time of the arithmetic alone, in seconds.
+    level_seconds : tuple of (str, float)
+        Time of the traffic through each level alone, in seconds.
+    """
+
+    operations: int
+    compute_seconds: float
+    level_seconds: tuple[tuple[str, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        """Shortest time in seconds: arithmetic and all traffic at once."""
+        return max(self.compute_seconds, *(seconds for _, seconds in self.level_seconds), 0.0)
+
+    @property
+    def limited_by(self) -> str:
+        """``compute``, or the name of the slowest level."""
+        slowest = max(self.level_seconds, key=lambda level: level[1], default=("", 0.0))
+        return slowest[0] if slowest[1] > self.compute_seconds else "compute"
+
+    @property
+    def verdict(self) -> str:
+        """``compute-bound`` or ``memory-bound``."""
+        return "compute-bound" if self.limited_by == "compute" else "memory-bound"
+
+    @property
+    def rate(self) -> float:
+        """Attainable rate in operations a second; 0 if there is nothing to do."""
+        return self.operations / self.seconds if self.seconds else 0.0
+
+
+def _positive(name: str, value: float) -> float:
+    if not value > 0:
+        raise ArgumentError(f"{name}={value} is not positive")
+    return value
+
+
+def ridge(peak: float, bandwidth: float) -> float:
+    """Return the intensity, in FLOP a byte, above which `peak` (FLOP/s) and not `bandwidth` (B/s) limits."""
+    return _positive("peak", peak) / _positive("bandwidth", bandwidth)
+
+
+def attainable(intensity: float, peak: float, bandwidth: float) -> float:
+    """Return the highest rate, in FLOP/s, of code that does `intensity` FLOP for each byte that it moves.
+
+    Parameters
+    ----------
+    intensity : float
+        FLOP a byte.
+    peak : float
+        Peak rate of the arithmetic unit in FLOP/s.
+    bandwidth : float
+        Bytes a second of the level that the bytes come from.
+    """
+    return min(_positive("peak", peak), _positive("intensity", intensity) * _positive("bandwidth", bandwidth))
+
+
+def tile_intensity(tile_m: int, tile_n: int, a_itemsize: int, b_itemsize: int | None = None) -> float:
+    """Return the FLOP for each byte read by a product that is computed in tiles of (`tile_m`, `tile_n`).
+
+    For each step of k, a tile reads a column of `tile_m` and a row of `tile_n` elements and does 2 `tile_m` `tile_n`
+    operations. `a_itemsize` and `b_itemsize` are bytes an element; `b_itemsize` is `a_itemsize` unless given.
+    """
+    if min(tile_m, tile_n, a_itemsize) < 1 or (b_itemsize is not None and b_itemsize < 1):
+        raise ArgumentError(
+            f"tile_m={tile_m}, tile_n={tile_n}, a_itemsize={a_itemsize}, b_itemsize={b_itemsize}: all must be positive"
+        )
+    b_bytes = a_itemsize if b_itemsize is None else b_itemsize
+    return 2 * tile_m * tile_n / (tile_m * a_itemsize + tile_n * b_bytes)
+
+
+def levels(chip: Chip) -> tuple[Level, ...]:
+    """Return the levels of `chip` whose bandwidth is known, slowest first: host link, memory, shared memory.
+
+    The bandwidth of shared memory needs the chip's clock. That of the L2 cache is published for none of the chips;
+    measure it and pass your own `Level`.
+    """
+    known = [Level("host link", chip.host_bandwidth), Level("memory", chip.memory_bandwidth)]
+    if chip.boost_hz is not None:
+        known.append(Level("shared memory", chip.sms * chip.sm.shared_bytes_per_clock * chip.boost_hz))
+    return tuple(known)
+
+
+def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precision.IEEE) -> tuple[str, float]:
+    """Return the fastest unit of `chip` that may multiply `a` by `b`, and its peak rate in operations a second.
+
+    A unit may be used if it represents both types exactly, or if `precision` allows the rounding.
+
+    Raises
+    ------
+    UnsupportedError
+        If the table has no such unit of that chip.
+    """
+    also = _units(b, precision)
+    rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
+    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    if not rates:
+        raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
+    return max(rates.items(), key=lambda item: item[1])
+
+
+def _units(dtype: DType, precision: Precision) -> tuple[str, ...]:
+    if dtype.name == "float32" and precision is Precision.TF32:
+        return _TF32
+    return _UNITS.get(dtype.name, ())
+
+
+def bound(operations: int, peak: float, traffic: Mapping[Level, int]) -> Bound:
+    """Return the shortest time of `operations` at `peak` (a second) with `traffic` (bytes through each level)."""
+    if operations < 0 or any(size < 0 for size in traffic.values()):
+        raise ArgumentError(f"operations={operations} or a traffic of {list(traffic.values())} bytes is negative")
+    times = tuple((level.name, size / _positive("bandwidth", level.bandwidth)) for level, size in traffic.items())
+    return Bound(operations, operations / _positive("peak", peak), times)
+
+
+def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> Bound:
+    """Return the shortest time of a problem on a chip: each input read once, the output written once.
+
+    Parameters
+    ----------
+    problem : GemmProblem or TransposeProblem
+        What to compute. A transpose has no arithmetic.
+    chip : Chip
+        Where.
+    from_host : bool
+        Whether the operands start and end in the host's memory, so that they cross the host link too. The link runs
+        both ways at once: the direction with more bytes counts.
+    """
+    host, memory = levels(chip)[:2]
+    if isinstance(problem, GemmProblem):
+        outgoing = problem.m * problem.n * math.prod(problem.batch) * problem.d.dtype.itemsize
+    else:
+        outgoing = problem.bytes_min // 2
+    traffic = {memory: problem.bytes_min}
+    if from_host:
+        traffic[host] = max(outgoing, problem.bytes_min - outgoing)
+    if not isinstance(problem, GemmProblem):
+        return Bound(0, 0.0, tuple((level.name, size / level.bandwidth) for level, size in traffic.items()))
+    _, peak = fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)
+    return bound(problem.flop, peak, traffic)

@@ -1,0 +1,100 @@
+"""What a kernel says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from .arch import Arch
+from .launch import Launch
+from .problem import Problem
+
+#: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
+Signature = tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Base of the kernels' configs: frozen dataclasses with numbers only."""
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the config's fields."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.as_dict().items()) or "default"
+
+
+@dataclasses.dataclass(frozen=True)
+class Buildable:
+    """What the compiler is given: a `@cute.jit` callable and the stand-ins for its arguments."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelSpec:
+    """A kernel as the registry knows it. Making one imports nothing but core.
+
+    Attributes
+    ----------
+    name : str
+        Folder and name of the kernel, e.g. ``gemm_reference``.
+    operation : str
+        ``gemm`` or ``transpose``.
+    summary : str
+        One line.
+    package : str
+        The package that holds spec.py and kernel.py; its sources are part of the cache's key.
+    archs : tuple of Arch
+        Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
+    configs : tuple of Config
+        Every config, the default one first.
+    signatures : callable
+        ``signatures(arch)`` are the specialisations that tests compile for `arch`: every combination of element types
+        that matters.
+    why_not : callable
+        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. The only
+        statement of the kernel's limits.
+    signature : callable
+        ``signature(problem, config)`` is what the kernel must be specialised for.
+    launch : callable
+        ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
+    build : callable
+        ``build(config, signature)`` imports kernel.py and returns what is to be compiled.
+    batch_dims : int
+        Batch dimensions that one launch covers.
+    """
+
+    name: str
+    operation: str
+    summary: str
+    package: str
+    archs: tuple[Arch, ...]
+    configs: tuple[Config, ...]
+    signatures: Callable[[Arch], tuple[Signature, ...]]
+    why_not: Callable[[Any, Arch, Any], str | None]
+    signature: Callable[[Any, Any], Signature]
+    launch: Callable[[Any, Any], Launch]
+    build: Callable[[Any, Signature], Buildable]
+    batch_dims: int = 1
+
+    @property
+    def default(self) -> Config:
+        """The config used where nothing better is known."""
+        return self.configs[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A kernel chosen for a problem."""
+
+    spec: KernelSpec
+    config: Config
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def signature(self, problem: Problem) -> Signature:
+        """Return what the kernel must be specialised for."""
+        return self.spec.signature(problem, self.config)
