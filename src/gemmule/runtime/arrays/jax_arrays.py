@@ -1,0 +1,63 @@
+"""JAX arrays: immutable, and without a stream that the caller could name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import numpy_dtype
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import compact_strides
+
+from .dlpack_arrays import DeviceResult, DlpackLibrary
+from .view import ArrayView, NewArray
+
+
+class JaxLibrary(DlpackLibrary):
+    """JAX, outside of its transformations."""
+
+    name = "jax"
+
+    def view(self, x: Any, stream: int | None) -> ArrayView:
+        """Return the array's memory; JAX orders its work before `stream`."""
+        import jax
+
+        if isinstance(x, jax.core.Tracer):
+            raise ArgumentError("a JAX array is being traced; call gemmule outside of jit, grad and vmap")
+        if self.device_of(x) is None:
+            host = np.asarray(x)
+            return ArrayView(host.shape, host.dtype.name, None, host=host, readonly=True, itemsize=host.itemsize)
+        # Not every dtype passes through DLPack: the bits travel as bytes, the rest is known.
+        bits = x.view("uint8") if x.dtype.itemsize == 1 else x
+        capsule = bits.__dlpack__(stream=stream)
+        itemsize = x.dtype.itemsize
+        return ArrayView(
+            shape=tuple(x.shape),
+            dtype_name=x.dtype.name,
+            device=self.device_of(x),
+            address=bits.unsafe_buffer_pointer(),
+            strides=compact_strides(tuple(x.shape)),
+            itemsize=itemsize,
+            readonly=True,
+            keepalive=(capsule, bits),
+        )
+
+    def device_of(self, x: Any) -> int | None:
+        """Return the GPU that the array is on."""
+        devices = x.devices()
+        if len(devices) != 1:
+            raise ArgumentError(f"a JAX array lies on {len(devices)} devices; gather it on one first")
+        (device,) = devices
+        return int(device.local_hardware_id) if device.platform in ("gpu", "cuda") else None
+
+    def empty(self, shape: tuple[int, ...], dtype_name: str, like: Any, stream: int | None) -> NewArray:
+        """Return memory that becomes a JAX array when its writing is queued."""
+        import jax
+
+        ordinal = self.device_of(like)
+        if ordinal is None or stream is None:
+            host = np.empty(shape, numpy_dtype(dtype_name))
+            return NewArray(ArrayView(shape, dtype_name, None, host), lambda: jax.numpy.asarray(host))
+        result = DeviceResult(shape, dtype_name, ordinal, stream)
+        return NewArray(result.view, lambda: jax.dlpack.from_dlpack(result))

@@ -1,0 +1,49 @@
+"""Which library an array comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+
+from gemmule.core.errors import ArgumentError
+
+from .cupy_arrays import CupyLibrary
+from .dlpack_arrays import DlpackLibrary
+from .jax_arrays import JaxLibrary
+from .numpy_arrays import NumpyLibrary
+from .torch_arrays import TorchLibrary
+from .view import ArrayLibrary
+
+_NUMPY, _TORCH, _CUPY, _JAX, _DLPACK = NumpyLibrary(), TorchLibrary(), CupyLibrary(), JaxLibrary(), DlpackLibrary()
+
+
+def library_of(x: Any, role: str) -> ArrayLibrary:
+    """Return the library that an array comes from.
+
+    Parameters
+    ----------
+    x : array
+        What the caller passed.
+    role : str
+        Its name in messages.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not an array.
+    """
+    if array_api_compat.is_numpy_array(x):
+        return _NUMPY
+    if array_api_compat.is_torch_array(x):
+        return _TORCH
+    if array_api_compat.is_cupy_array(x):
+        return _CUPY
+    if array_api_compat.is_jax_array(x):
+        return _JAX
+    if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
+        return _DLPACK
+    raise ArgumentError(
+        f"{role} is a {type(x).__name__}, not an array; pass an array of NumPy, PyTorch, CuPy, JAX or another library "
+        "that supports DLPack"
+    )

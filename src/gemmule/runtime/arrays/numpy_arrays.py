@@ -1,0 +1,42 @@
+"""NumPy arrays: taken by pointer and dtype, since their DLPack refuses bf16, fp8, read-only and big-endian arrays."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from gemmule.core.dtype import numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError
+
+from .view import ArrayView, HostArray, NewArray
+
+
+class NumpyLibrary:
+    """NumPy."""
+
+    name = "numpy"
+
+    def view(self, x: HostArray, stream: int | None) -> ArrayView:
+        """Return the array itself."""
+        del stream
+        if isinstance(x, np.ma.MaskedArray):
+            raise ArgumentError("a masked array would lose its mask; pass x.filled(value)")
+        x = np.asarray(x)
+        if x.dtype.kind not in "biufc" and not hasattr(ml_dtypes, x.dtype.name):
+            raise DTypeError(f"dtype {x.dtype} is not a number; convert with astype first")
+        return ArrayView(x.shape, x.dtype.name, None, host=x, readonly=not x.flags.writeable, itemsize=x.itemsize)
+
+    def device_of(self, x: HostArray) -> int | None:
+        """Host memory."""
+        del x
+        return None
+
+    def current_stream(self, device: int) -> int:
+        """NumPy has no streams."""
+        raise AssertionError(f"NumPy has no stream on device {device}")
+
+    def empty(self, shape: tuple[int, ...], dtype_name: str, like: HostArray, stream: int | None) -> NewArray:
+        """Return a new array."""
+        del like
+        array = np.empty(shape, numpy_dtype(dtype_name))
+        return NewArray(self.view(array, stream), lambda: array)

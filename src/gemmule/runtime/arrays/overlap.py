@@ -1,0 +1,83 @@
+"""Which arrays share memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.errors import ArgumentError, OverlapError
+
+from .view import ArrayView
+
+# Candidate solutions that NumPy tries before it gives up; then arrays whose ranges meet count as overlapping.
+_MAX_WORK = 100_000
+
+
+class _Memory:
+    """Describes memory to NumPy, which compares addresses and never reads it."""
+
+    def __init__(self, view: ArrayView) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": view.shape,
+            "typestr": f"|V{view.itemsize}",
+            "data": (view.address, True),
+            "strides": tuple(stride * view.itemsize for stride in view.strides),
+        }
+
+
+def _as_memory(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
+    return view.host if view.host is not None else np.asarray(_Memory(view))
+
+
+def overlaps(first: ArrayView, second: ArrayView) -> bool:
+    """Return whether two arrays share an element's memory."""
+    if first.device != second.device or 0 in first.shape or 0 in second.shape:
+        return False
+    a, b = _as_memory(first), _as_memory(second)
+    try:
+        return bool(np.shares_memory(a, b, max_work=_MAX_WORK))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return bool(np.may_share_memory(a, b))
+
+
+def same_memory(first: ArrayView, second: ArrayView) -> bool:
+    """Return whether two arrays are the same elements in the same order."""
+    a, b = _as_memory(first), _as_memory(second)
+    same_place = a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+    return first.dtype_name == second.dtype_name and same_place and a.shape == b.shape and a.strides == b.strides
+
+
+def check_output(out: ArrayView, inputs: dict[str, ArrayView], may_be_same: tuple[str, ...] = ()) -> None:
+    """Refuse an output that cannot be written without spoiling something.
+
+    Parameters
+    ----------
+    out : ArrayView
+        The output.
+    inputs : dict of str to ArrayView
+        The inputs by name.
+    may_be_same : tuple of str
+        Inputs that may be the output itself, element for element.
+
+    Raises
+    ------
+    ArgumentError
+        If the output is read-only.
+    OverlapError
+        If it overlaps an input, or several of its own elements share memory.
+    """
+    if out.readonly:
+        raise ArgumentError("out is read-only; pass a writable array, or leave out away")
+    for name, view in inputs.items():
+        if overlaps(out, view) and not (name in may_be_same and same_memory(out, view)):
+            raise OverlapError(f"out shares memory with {name}; pass another array as out, or a copy of {name}")
+    memory = _as_memory(out)
+    reach = out.itemsize
+    for stride, extent in sorted((abs(s), n) for s, n in zip(memory.strides, memory.shape, strict=True) if n > 1):
+        if stride < reach:
+            raise OverlapError(
+                f"elements of out share memory (strides {memory.strides} bytes); pass an array of its own"
+            )
+        reach = stride * (extent - 1) + reach

@@ -1,0 +1,93 @@
+"""What gemmule needs to know of an array, and of the library that it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayView:
+    """An array's memory.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Extents.
+    dtype_name : str
+        Element type as NumPy and ml_dtypes call it.
+    device : int or None
+        The GPU that the memory is on; None for host memory.
+    host : ndarray or None
+        The memory as a NumPy array, for host memory.
+    address : int
+        Address of the first element, for device memory.
+    strides : tuple of int
+        Elements from one index to the next, for device memory.
+    itemsize : int
+        Bytes per element.
+    readonly : bool
+        Whether the memory must not be written.
+    keepalive : object
+        What must live as long as the memory is used.
+    """
+
+    shape: tuple[int, ...]
+    dtype_name: str
+    device: int | None
+    host: HostArray | None = None
+    address: int = 0
+    strides: tuple[int, ...] = ()
+    itemsize: int = 1
+    readonly: bool = False
+    keepalive: object = None
+
+
+@dataclasses.dataclass(frozen=True)
+class NewArray:
+    """An array to be written.
+
+    Attributes
+    ----------
+    view : ArrayView
+        Its memory.
+    finish : callable
+        Returns the library's array, once its writing is queued.
+    """
+
+    view: ArrayView
+    finish: Callable[[], Any]
+
+
+class ArrayLibrary(Protocol):
+    """An array library: how its arrays are read and made."""
+
+    @property
+    def name(self) -> str:
+        """Name of the library."""
+
+    def view(self, x: Any, stream: int | None) -> ArrayView:
+        """Return the memory of an array of this library.
+
+        Parameters
+        ----------
+        x : array
+            The array.
+        stream : int or None
+            The stream that will use it; work of the library that makes the array is ordered before it, where the
+            library does not use that very stream.
+        """
+
+    def current_stream(self, device: int) -> int:
+        """Return the handle of the stream that the library works on now."""
+
+    def device_of(self, x: Any) -> int | None:
+        """Return the GPU that the array is on, None for host memory."""
+
+    def empty(self, shape: tuple[int, ...], dtype_name: str, like: Any, stream: int | None) -> NewArray:
+        """Return a new C-contiguous array on the device of `like`, to be written on `stream` if that is a GPU."""

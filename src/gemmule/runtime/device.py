@@ -1,0 +1,100 @@
+"""The GPUs of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError
+
+from .driver import call, driver, driver_module
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A GPU.
+
+    Attributes
+    ----------
+    ordinal : int
+        Its number, as the driver counts.
+    name : str
+        Its name, as the driver gives it.
+    capability : tuple of int
+        Compute capability (major, minor).
+    multiprocessors : int
+        Number of SMs.
+    memory_bytes : int
+        Size of its memory.
+    max_shared_bytes : int
+        Most shared memory that a CTA can ask for.
+    """
+
+    ordinal: int
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory_bytes: int
+    max_shared_bytes: int
+
+    @property
+    def arch(self) -> Arch:
+        """Architecture that kernels are compiled for."""
+        return Arch.for_device(*self.capability)
+
+
+@functools.cache
+def device_count() -> int:
+    """Return the number of GPUs; 0 where there is no driver."""
+    return int(call("cuDeviceGetCount")) if driver_module() is not None else 0
+
+
+@functools.cache
+def get_device(ordinal: int = 0) -> Device:
+    """Return the GPU with that number.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such GPU.
+    """
+    if not 0 <= ordinal < device_count():
+        raise ArgumentError(f"GPU {ordinal} does not exist; this machine has {device_count()}")
+    handle = call("cuDeviceGet", ordinal)
+    attribute = driver().CUdevice_attribute
+
+    def read(name: str) -> int:
+        return int(call("cuDeviceGetAttribute", getattr(attribute, "CU_DEVICE_ATTRIBUTE_" + name), handle))
+
+    return Device(
+        ordinal=ordinal,
+        name=call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(),
+        capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
+        multiprocessors=read("MULTIPROCESSOR_COUNT"),
+        memory_bytes=int(call("cuDeviceTotalMem", handle)),
+        max_shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+    )
+
+
+@functools.cache
+def _primary_context(ordinal: int) -> Any:
+    # Retained for the life of the process: it is the context that array libraries use.
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
+
+
+@contextlib.contextmanager
+def current(ordinal: int) -> Iterator[None]:
+    """Make a GPU's primary context the calling thread's for the length of the block."""
+    context = _primary_context(ordinal)
+    if int(call("cuCtxGetCurrent")) == int(context):
+        yield
+        return
+    call("cuCtxPushCurrent", context)
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent")

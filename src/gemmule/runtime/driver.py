@@ -1,0 +1,61 @@
+"""Calls to the CUDA driver, each checked."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from gemmule.core.errors import DriverError, UnsupportedError
+
+
+@functools.cache
+def driver_module() -> ModuleType | None:
+    """Return NVIDIA's driver bindings with the driver initialised, or None where there is no driver or no GPU."""
+    try:
+        from cuda.bindings import driver
+        from cuda.pathfinder import DynamicLibNotFoundError
+    except ImportError:
+        return None
+    try:
+        (status,) = driver.cuInit(0)
+    except DynamicLibNotFoundError:
+        return None
+    if status in (driver.CUresult.CUDA_ERROR_NO_DEVICE, driver.CUresult.CUDA_ERROR_STUB_LIBRARY):
+        return None
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise DriverError("cuInit", status.name, "the NVIDIA driver is installed but does not start")
+    found: ModuleType = driver
+    return found
+
+
+def driver() -> ModuleType:
+    """Return NVIDIA's driver bindings.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no driver or no GPU.
+    """
+    module = driver_module()
+    if module is None:
+        raise UnsupportedError("no NVIDIA GPU is to be had here; use executor='host', or leave executor out")
+    return module
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a driver function and return its result: None, a value, or a tuple of values.
+
+    Raises
+    ------
+    DriverError
+        If the driver reports an error; it names the function.
+    """
+    module = driver()
+    status, *results = getattr(module, name)(*arguments)
+    if status != module.CUresult.CUDA_SUCCESS:
+        _, text = module.cuGetErrorString(status)
+        raise DriverError(name, status.name, text.decode() if text else "no description")
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)

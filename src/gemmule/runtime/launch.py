@@ -1,0 +1,109 @@
+"""Launching a compiled kernel from its artifact and its launch recipe; the compiler is not needed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+from gemmule.compiler.artifact import Artifact
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.launch import Launch
+
+from .device import current, get_device
+from .driver import call, driver
+
+# Beyond this, a function must be told how much dynamic shared memory it may be given.
+_SHARED_WITHOUT_OPT_IN = 48 * 1024
+
+
+class LoadedKernel:
+    """A kernel in the memory of one GPU.
+
+    Parameters
+    ----------
+    artifact : Artifact
+        The compiled kernel.
+    ordinal : int
+        The GPU.
+    """
+
+    def __init__(self, artifact: Artifact, ordinal: int) -> None:
+        self.artifact = artifact
+        self.ordinal = ordinal
+        with current(ordinal):
+            self._module = call("cuModuleLoadData", artifact.cubin)
+            self._function = call("cuModuleGetFunction", self._module, artifact.entry.encode())
+        self._shared_allowed = _SHARED_WITHOUT_OPT_IN
+
+    def launch(self, launch: Launch, pointers: Mapping[str, int], stream: int) -> None:
+        """Queue one launch on a stream.
+
+        Parameters
+        ----------
+        launch : Launch
+            The recipe.
+        pointers : mapping of str to int
+            Address of every operand that the recipe names.
+        stream : int
+            The driver's handle of the stream.
+
+        Raises
+        ------
+        UnsupportedError
+            If the recipe asks for more shared memory than the GPU has.
+        DriverError
+            If the driver refuses the launch.
+        """
+        with current(self.ordinal):
+            self._allow_shared(launch.shared_bytes)
+            packed = [param.pack(pointers) for param in launch.params]
+            buffers = [ctypes.create_string_buffer(value, len(value)) for value in packed]
+            addresses = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
+            call("cuLaunchKernelEx", self._config(launch, stream), self._function, ctypes.addressof(addresses), 0)
+
+    def _allow_shared(self, wanted: int) -> None:
+        if wanted <= self._shared_allowed:
+            return
+        limit = get_device(self.ordinal).max_shared_bytes
+        if wanted > limit:
+            raise UnsupportedError(
+                f"{self.artifact.kernel} asks for {wanted} bytes of shared memory a CTA; this GPU has {limit}"
+            )
+        attribute = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call("cuFuncSetAttribute", self._function, attribute, wanted)
+        self._shared_allowed = wanted
+
+    @staticmethod
+    def _config(launch: Launch, stream: int) -> Any:
+        bindings = driver()
+        config = bindings.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        config.hStream = stream
+        if launch.cluster != (1, 1, 1):
+            attribute = bindings.CUlaunchAttribute()
+            attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dimension = attribute.value.clusterDim
+            dimension.x, dimension.y, dimension.z = launch.cluster
+            config.attrs, config.numAttrs = [attribute], 1
+        return config
+
+
+class _Loaded:
+    """Kernels in GPU memory, found by the artifact object that they were made of."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[int, int], LoadedKernel] = {}
+
+    def __call__(self, artifact: Artifact, ordinal: int) -> LoadedKernel:
+        # The kernel keeps its artifact alive, so that the id stays its own.
+        key = (id(artifact), ordinal)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = LoadedKernel(artifact, ordinal)
+        return kernel
+
+
+loaded_kernel = _Loaded()

@@ -1,0 +1,68 @@
+"""Device memory of our own, for host arrays that pass through a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .device import current
+from .driver import call
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class DeviceBuffer:
+    """Device memory in stream order, given back when the block that it was opened in ends.
+
+    Parameters
+    ----------
+    nbytes : int
+        Size; 0 allocates nothing.
+    ordinal : int
+        The GPU.
+    stream : int
+        Stream that allocation, copies and release are ordered in.
+    """
+
+    def __init__(self, nbytes: int, ordinal: int, stream: int) -> None:
+        self.nbytes, self.ordinal, self.stream = nbytes, ordinal, stream
+        self.address = 0
+        if nbytes:
+            with current(ordinal):
+                self.address = int(call("cuMemAllocAsync", nbytes, stream))
+
+    def __enter__(self) -> DeviceBuffer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.free()
+
+    def free(self) -> None:
+        """Give the memory back once the work queued so far is done."""
+        if self.address:
+            with current(self.ordinal):
+                call("cuMemFreeAsync", self.address, self.stream)
+            self.address = 0
+
+    def upload(self, array: Array) -> None:
+        """Copy a C-contiguous host array to the start of the buffer; it may be changed when the call returns."""
+        if array.nbytes:
+            with current(self.ordinal):
+                call("cuMemcpyHtoDAsync", self.address, array.ctypes.data, array.nbytes, self.stream)
+                # A pageable source is staged before the call returns, a pinned one is not.
+                call("cuStreamSynchronize", self.stream)
+
+    def download(self, array: Array) -> None:
+        """Copy from the start of the buffer into a C-contiguous host array, and wait for it."""
+        if array.nbytes:
+            with current(self.ordinal):
+                call("cuMemcpyDtoHAsync", array.ctypes.data, self.address, array.nbytes, self.stream)
+                call("cuStreamSynchronize", self.stream)
+
+
+def free_memory(ordinal: int) -> int:
+    """Return the free memory of a GPU in bytes."""
+    with current(ordinal):
+        free, _ = call("cuMemGetInfo")
+    return int(free)
