@@ -1,0 +1,248 @@
+"""The public functions: check, choose, run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .plan import Plan
+from .products import plan_product
+from .transposes import matrix_axes, plan_transpose
+
+__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "plan", "transpose"]
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Any:
+    """Multiply two arrays, by the rules of the array API standard's matmul.
+
+    Parameters
+    ----------
+    a : array, shape (..., m, k) or (k,)
+        First operand, of NumPy, PyTorch, CuPy, JAX or another library that speaks DLPack; any strides. On a GPU:
+        float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int32; on the host also every other
+        number of NumPy.
+    b : array, shape (..., k, n) or (k,)
+        Second operand, of the same library and on the same device. Batch dimensions are broadcast.
+    out : array, shape (..., m, n), optional
+        Where the result goes; it must not share memory with `a` or `b`.
+    out_dtype : dtype or str, optional
+        Element type of the result. The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
+        modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
+        8-bit floats saturate.
+    precision : {'ieee', 'tf32'}, optional
+        For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. The default is ``'ieee'``.
+    stream : int or stream, optional
+        Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
+    executor : {'gpu', 'host'}, optional
+        Where host arrays are multiplied. The default chooses, and `plan` tells. Arrays on a GPU stay there.
+
+    Returns
+    -------
+    array, shape (..., m, n)
+        `out`, or a new array of the library and on the device of the operands. A 1-D operand's dimension is left out.
+        On a GPU the work is queued, not waited for.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit together, or an operand has no dimension.
+    DTypeError
+        If an element type is not supported, or there is no common one.
+    OverlapError
+        If `out` shares memory with an operand.
+    ArgumentError
+        If an argument is not understood, or libraries or devices differ.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> gm.matmul(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    return plan_product(
+        "matmul", a, b, out=out, out_dtype=out_dtype, precision=precision, stream=stream, executor=executor
+    ).execute()
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    /,
+    c: Any = None,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Any:
+    """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS.
+
+    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not.
+
+    Parameters
+    ----------
+    a, b : array
+        Operands, as of `matmul`.
+    c : array, shape of the result, optional
+        Matrix to add; needed if `beta` is not 0.
+    alpha, beta : number
+        Scalars, rounded to the accumulator's type; integers where the operands are.
+    out : array, optional
+        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
+    out_dtype : dtype or str, optional
+        Element type of the result. The default is the promoted type, and int32 for int8 times int8.
+    precision, stream, executor
+        As of `matmul`.
+
+    Returns
+    -------
+    array
+        As of `matmul`.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        As of `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> gm.gemm(np.eye(2), np.eye(2), np.ones((2, 2)), alpha=3.0, beta=1.0)
+    array([[4., 1.],
+           [1., 4.]])
+    """
+    return plan_product(
+        "gemm",
+        a,
+        b,
+        c=c,
+        alpha=alpha,
+        beta=beta,
+        out=out,
+        out_dtype=out_dtype,
+        precision=precision,
+        stream=stream,
+        executor=executor,
+    ).execute()
+
+
+def transpose(x: Any, /, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
+    """Return an array with its axes permuted, as a new C-contiguous array, not a view.
+
+    Parameters
+    ----------
+    x : array
+        Source, of any library that `matmul` takes; any strides. On a GPU, elements of 1, 2, 4, 8 or 16 bytes.
+    axes : sequence of int, optional
+        Axis of `x` that each axis of the result is; reversed by default.
+    out : array, optional
+        Where the result goes, any strides; it must not share memory with `x`.
+    stream : int or stream, optional
+        As of `matmul`.
+
+    Returns
+    -------
+    array
+        `out`, or a new array of the library and on the device of `x`.
+
+    Raises
+    ------
+    ArgumentError, ShapeError, DTypeError, OverlapError
+        If `axes` or `out` do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> gm.transpose(np.arange(6).reshape(2, 3))
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
+    """
+    return plan_transpose(x, axes, out=out, stream=stream).execute()
+
+
+def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+    """Exchange the last two dimensions of an array, as a new C-contiguous array.
+
+    Parameters
+    ----------
+    x : array, shape (..., m, n)
+        Source, as of `transpose`.
+    out : array, shape (..., n, m), optional
+        Where the result goes.
+    stream : int or stream, optional
+        As of `matmul`.
+
+    Returns
+    -------
+    array, shape (..., n, m)
+        `out`, or a new array.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has fewer than two dimensions.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> gm.matrix_transpose(np.array([[1, 2, 3]]))
+    array([[1],
+           [2],
+           [3]])
+    """
+    return plan_transpose(x, matrix_axes(len(x.shape)), out=out, stream=stream).execute()
+
+
+def plan(a: Any, b: Any = None, /, *args: Any, operation: str | None = None, **options: Any) -> Plan:
+    """Say what a call would run, and why; nothing is computed until `Plan.execute`.
+
+    Parameters
+    ----------
+    a, b : array
+        The operands; only `a` for a transpose.
+    *args, **options
+        The other arguments of that function.
+    operation : {'matmul', 'gemm', 'transpose', 'matrix_transpose'}, optional
+        The function. The default is ``'matmul'`` for two operands and ``'matrix_transpose'`` for one.
+
+    Returns
+    -------
+    Plan
+        Executor, kernel, config, reasons and the least time it can take.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> p = gm.plan(np.ones((64, 64)), np.ones((64, 64)), executor="host")
+    >>> p.executor, p.flop
+    ('host', 524288)
+    """
+    from gemmule.core.errors import ArgumentError
+
+    operation = operation or ("matrix_transpose" if b is None else "matmul")
+    if operation == "matmul":
+        return plan_product("matmul", a, b, **dict(zip(("out",), args, strict=False)), **options)
+    if operation == "gemm":
+        return plan_product("gemm", a, b, **dict(zip(("c",), args, strict=False)), **options)
+    if operation == "transpose":
+        return plan_transpose(a, b, **options)
+    if operation == "matrix_transpose":
+        return plan_transpose(a, matrix_axes(len(a.shape)), **options)
+    raise ArgumentError(
+        f"operation={operation!r} is not known; choose one of 'matmul', 'gemm', 'transpose', 'matrix_transpose'"
+    )

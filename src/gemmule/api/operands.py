@@ -1,0 +1,93 @@
+"""The arrays of a call: one library, one device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gemmule.core.chips import CHIPS
+from gemmule.core.errors import ArgumentError
+from gemmule.core.problem import Problem
+from gemmule.core.roofline import problem_bound
+from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
+from gemmule.runtime.stream import stream_handle
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """The arrays of a call as memory.
+
+    Attributes
+    ----------
+    library : ArrayLibrary
+        The library that they all come from.
+    views : dict of str to ArrayView
+        Their memory by role.
+    device : int or None
+        The GPU that they are on, None for host memory.
+    stream : int or None
+        The stream to work on, for a GPU.
+    like : array
+        The first of them, for making others.
+    """
+
+    library: ArrayLibrary
+    views: dict[str, ArrayView]
+    device: int | None
+    stream: int | None
+    like: Any
+
+
+def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
+    """Look at the arrays of a call.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        Arrays by role; those that are None are left out.
+    stream : int, stream or None
+        The caller's stream; None takes the library's current one.
+
+    Raises
+    ------
+    ArgumentError
+        If they come from different libraries or lie on different devices, or a stream comes with host arrays.
+    """
+    given = {role: x for role, x in arrays.items() if x is not None}
+    (first, like), *_ = given.items()
+    libraries = {role: library_of(x, role) for role, x in given.items()}
+    library = libraries[first]
+    for role, other in libraries.items():
+        if other is not library:
+            raise ArgumentError(
+                f"{first} comes from {library.name} and {role} from {other.name}; convert one of them, "
+                "e.g. with from_dlpack"
+            )
+    devices = {role: library.device_of(x) for role, x in given.items()}
+    device = devices[first]
+    for role, other_device in devices.items():
+        if other_device != device:
+            raise ArgumentError(
+                f"{first} is on {_place(device)} and {role} on {_place(other_device)}; move one of them"
+            )
+    if device is None:
+        if stream is not None:
+            raise ArgumentError("stream was given, but the arrays are in host memory, which has none; leave it away")
+        handle = None
+    else:
+        handle = library.current_stream(device) if stream is None else stream_handle(stream)
+    views = {role: library.view(x, handle) for role, x in given.items()}
+    return Operands(library, views, device, handle, like)
+
+
+def _place(device: int | None) -> str:
+    return "the host" if device is None else f"GPU {device}"
+
+
+def least_seconds(problem: Problem, device_name: str, *, from_host: bool) -> float | None:
+    """Return the least time a problem can take on the chip of that name; None if the chip is not in the table."""
+    for chip in CHIPS:
+        if device_name in (chip.name, *chip.aliases):
+            return problem_bound(problem, chip, from_host=from_host).seconds
+    return None

@@ -1,0 +1,292 @@
+"""Planning a product: check the arrays, choose executor and kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import DType, Precision, dtype_named, numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.select import choose
+from gemmule.runtime.arrays import ArrayView, check_output
+from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
+
+from .executors import check_device_arrays, default_arch, host_arrays_executor, wanted_executor
+from .operands import Operands, gather, least_seconds
+from .plan import Plan
+from .promotion import check_output_kind, dtype_name, is_integer, promoted
+from .scalars import scalar
+from .shapes import ProductShape, batch_strides, product_shape, with_axis
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A product as the caller wants it, checked.
+
+    Attributes
+    ----------
+    operation : str
+        ``matmul`` or ``gemm``.
+    operands : Operands
+        The arrays; in the views, 1-D operands have got their second dimension.
+    shape : ProductShape
+        Shapes.
+    out_dtype : str
+        Element type of the result.
+    alpha, beta : number
+        Scalars.
+    precision : Precision
+        What a float32 product may be rounded to.
+    out : array or None
+        The caller's output.
+    """
+
+    operation: str
+    operands: Operands
+    shape: ProductShape
+    out_dtype: str
+    alpha: Any
+    beta: Any
+    precision: Precision
+    out: Any
+
+    def view(self, role: str) -> ArrayView:
+        """Return the memory of an operand."""
+        return self.operands.views[role]
+
+    def new_output(self) -> tuple[ArrayView, Callable[[], Any]]:
+        """Return the output's memory as a batch of matrices, and what gives the caller's array."""
+        if self.out is not None:
+            return self.view("out"), lambda: self.out
+        operands = self.operands
+        new = operands.library.empty(self.shape.result, self.out_dtype, operands.like, operands.stream)
+        return self.as_matrices(new.view), new.finish
+
+    def as_matrices(self, view: ArrayView) -> ArrayView:
+        """Return a result's memory with the dimensions that 1-D operands leave out."""
+        if self.shape.drop_row:
+            view = with_axis(view, len(self.shape.batch))
+        return with_axis(view, -1) if self.shape.drop_col else view
+
+
+def plan_product(
+    operation: str,
+    a: Any,
+    b: Any,
+    *,
+    c: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Plan:
+    """Check a product and say what would run. The parameters are those of `gemm` and `matmul`."""
+    executor = wanted_executor(executor)
+    product = _checked(
+        operation, gather({"a": a, "b": b, "c": c, "out": out}, stream), alpha, beta, out, out_dtype, precision
+    )
+    return _plan_host(product, executor) if product.operands.device is None else _plan_device(product, executor)
+
+
+def _checked(
+    operation: str, operands: Operands, alpha: Any, beta: Any, out: Any, out_dtype: Any, precision: Any
+) -> Product:
+    views = dict(operands.views)
+    a, b = views["a"], views["b"]
+    shape = product_shape(a.shape, b.shape)
+    inputs = (a.dtype_name, b.dtype_name)
+    dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
+    if (parsed := Precision.parse(precision)) is Precision.TF32 and set(inputs) != {"float32"}:
+        raise DTypeError(f"precision='tf32' is for float32 products, not {' x '.join(inputs)}; leave it away")
+    kind = {"integer": all(map(is_integer, inputs)), "complex_allowed": numpy_dtype(dtype).kind == "c"}
+    alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
+    if beta != 0 and "c" not in views:
+        raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
+    views["a"] = with_axis(a, 0) if shape.drop_row else a
+    views["b"] = with_axis(b, -1) if shape.drop_col else b
+    product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out)
+    for role in ("c", "out"):
+        if role in views:
+            if views[role].shape != shape.result:
+                raise ShapeError(
+                    f"{role} has shape {views[role].shape}, the product has {shape.result}; they must be equal"
+                )
+            views[role] = product.as_matrices(views[role])
+    if "out" in views:
+        read = {role: view for role, view in views.items() if role != "out" and not (role == "c" and beta == 0)}
+        check_output(views["out"], read, may_be_same=("c",))
+    if beta == 0:
+        views.pop("c", None)
+    return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))
+
+
+def _result_dtype(operation: str, inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any) -> str:
+    wanted = None if out_dtype is None else dtype_name(out_dtype)
+    if out is not None:
+        if wanted is not None and wanted != out.dtype_name:
+            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")
+        wanted = out.dtype_name
+    if wanted is None:
+        wanted = "int32" if operation == "gemm" and inputs == ("int8", "int8") else promoted(*inputs)
+    check_output_kind(inputs, wanted)
+    return wanted
+
+
+def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> StridedMatrix:
+    rows, cols = view.shape[-2:]
+    alignment = (view.address & -view.address) or 256
+    row_stride, col_stride = view.strides[-2:]
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, batch_strides(view, batch), min(alignment, 256))
+
+
+def _plan_device(product: Product, executor: str | None) -> Plan:
+    operands, shape = product.operands, product.shape
+    reason = check_device_arrays(executor)
+    assert operands.device is not None
+    assert operands.stream is not None
+    ordinal, stream = operands.device, operands.stream
+    device = get_device(ordinal)
+    matrices = {
+        role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in operands.views.items()
+    }
+    problem = GemmProblem(
+        m=shape.m,
+        n=shape.n,
+        k=shape.k,
+        batch=shape.batch,
+        a=matrices["a"],
+        b=matrices["b"],
+        c=matrices.get("c"),
+        d=matrices.get("out") or contiguous(dtype_named(product.out_dtype), shape.m, shape.n, shape.batch),
+        alpha=product.alpha,
+        beta=product.beta,
+        precision=product.precision,
+    )
+    choice = choose(problem, device.arch)
+
+    def run() -> Any:
+        out, finish = product.new_output()
+        pointers = {role: product.view(role).address for role in ("a", "b", "c") if role in operands.views}
+        run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
+        return finish()
+
+    return _plan(product, "gpu", device.name, choice, reason, problem, run)
+
+
+def _plan_host(product: Product, executor: str | None) -> Plan:
+    shape = product.shape
+    problem, choice, why_no_kernel = _kernel_for_host(product, default_arch() or Arch(9, 0, True))
+    flop = 2 * shape.m * shape.n * shape.k
+    name, reason = host_arrays_executor(executor, flop, why_no_kernel)
+
+    if name == "host":
+        from gemmule.host.gemm import gemm
+        from gemmule.host.tiles import HostTileExecutor
+
+        def run_on_host() -> Any:
+            out, finish = product.new_output()
+            c = product.view("c").host if product.beta != 0 else None
+            gemm(
+                _host(product.view("a")),
+                _host(product.view("b")),
+                _host(out),
+                alpha=product.alpha,
+                beta=product.beta,
+                c=c,
+            )
+            return finish()
+
+        return _plan(product, name, HostTileExecutor().describe(), None, reason, problem, run_on_host)
+
+    def run_on_gpu() -> Any:
+        from .staged import multiply_on_gpu
+
+        out, finish = product.new_output()
+        c = product.view("c").host if product.beta != 0 else None
+        multiply_on_gpu(
+            _host(product.view("a")),
+            _host(product.view("b")),
+            _host(out),
+            product.alpha,
+            product.beta,
+            c,
+            product.precision,
+        )
+        return finish()
+
+    return _plan(product, name, get_device(0).name, choice, reason, problem, run_on_gpu)
+
+
+def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
+    assert view.host is not None
+    return view.host
+
+
+def _kernel_for_host(product: Product, arch: Arch) -> tuple[GemmProblem | None, Choice | None, str | None]:
+    """Return the problem and kernel that would take host arrays to a GPU, or why there is none."""
+    shape = product.shape
+    try:
+        dtypes = {role: dtype_named(view.dtype_name) for role, view in product.operands.views.items()}
+        out = dtype_named(product.out_dtype)
+        problem = GemmProblem(
+            m=shape.m,
+            n=shape.n,
+            k=shape.k,
+            batch=shape.batch,
+            a=contiguous(dtypes["a"], shape.m, shape.k, shape.batch),
+            b=contiguous(dtypes["b"], shape.k, shape.n, shape.batch),
+            c=contiguous(dtypes["c"], shape.m, shape.n, shape.batch) if "c" in dtypes else None,
+            d=contiguous(out, shape.m, shape.n, shape.batch),
+            alpha=product.alpha,
+            beta=product.beta,
+            precision=product.precision,
+        )
+        return problem, choose(problem, arch), None
+    except (DTypeError, UnsupportedError) as error:
+        return None, None, str(error)
+
+
+def _plan(
+    product: Product,
+    executor: str,
+    device: str,
+    choice: Choice | None,
+    reason: str,
+    problem: GemmProblem | None,
+    run: Callable[[], Any],
+) -> Plan:
+    shape = product.shape
+    batch = int(np.prod(shape.batch))
+    on_host = product.operands.device is None
+    bytes_min = 0
+    for rows, cols, name in (
+        (shape.m, shape.k, product.view("a").dtype_name),
+        (shape.k, shape.n, product.view("b").dtype_name),
+        (shape.m, shape.n, product.out_dtype),
+    ):
+        bytes_min += rows * cols * batch * numpy_dtype(name).itemsize
+    return Plan(
+        operation=product.operation,
+        executor=executor,
+        device=device,
+        kernel=choice.spec.name if executor == "gpu" and choice else "blas",
+        config=choice.config.as_dict() if executor == "gpu" and choice else {},
+        reason=reason,
+        refused=choice.refused if choice else (),
+        problem=problem,
+        flop=2 * shape.m * shape.n * shape.k * batch,
+        bytes_min=problem.bytes_min if problem else bytes_min,
+        bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
+        run=run,
+    )

@@ -1,0 +1,41 @@
+"""Host arrays through a GPU: every matrix of the batch in tiles that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import Precision
+from gemmule.dispatch.select import choose
+from gemmule.outofcore.arrays import ArraySink, ArraySource
+from gemmule.outofcore.multiply import multiply
+from gemmule.runtime.memory import free_memory
+from gemmule.runtime.tiles import GpuTileExecutor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# The rest is left to other users of the GPU and to the allocator.
+_SHARE_OF_FREE_MEMORY = 0.8
+
+
+def multiply_on_gpu(
+    a: Array, b: Array, out: Array, alpha: Any, beta: Any, c: Array | None, precision: Precision, ordinal: int = 0
+) -> None:
+    """Write ``alpha * a @ b + beta * c`` into `out`: NumPy arrays of (..., m, k), (..., k, n) and (..., m, n)."""
+    batch = out.shape[:-2]
+    a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+    b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
+    memory = int(free_memory(ordinal) * _SHARE_OF_FREE_MEMORY)
+    with GpuTileExecutor(choose, ordinal, precision) as executor:
+        for index in np.ndindex(batch):
+            multiply(
+                ArraySource(a[index], "a"),
+                ArraySource(b[index], "b"),
+                ArraySink(out[index], "out"),
+                executor,
+                memory=memory,
+                alpha=alpha,
+                beta=beta,
+                c=ArraySource(c[index], "c") if c is not None else None,
+            )
