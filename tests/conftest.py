@@ -1,0 +1,50 @@
+"""What all tests share: fresh random data, told by its seed, and the record of a run."""
+
+from __future__ import annotations
+
+import collections
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--record", metavar="FOLDER", help="write a record of the checks to a new file in FOLDER")
+    parser.addoption("--seed", type=int, help="seed of the random data, as a failed test printed it")
+
+
+@pytest.fixture
+def rng(request):
+    """Random numbers that differ in every run; the seed stands in the report of a failed test."""
+    seed = request.config.getoption("--seed")
+    if seed is None:
+        seed = int.from_bytes(os.urandom(4), "little")
+    print(f"--seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+        _session_counts[report.nodeid.split("[")[0]][report.outcome] += 1
+
+
+_session_counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+
+
+def pytest_sessionfinish(session):
+    folder = session.config.getoption("--record")
+    if folder is None:
+        return
+    from gemmule.lab.experiment import experiment
+    from gemmule.lab.records import write_records
+
+    checks = [
+        {"record": "check", "what": what, "passed": n["passed"], "failed": n["failed"], "skipped": n["skipped"]}
+        for what, n in sorted(_session_counts.items())
+    ]
+    print(
+        "\nrecord:",
+        write_records(Path(folder), experiment("pytest " + " ".join(session.config.invocation_params.args)), checks),
+    )

@@ -1,0 +1,73 @@
+"""NumPy arrays in device memory of exactly their size, with strides of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+from oracle import elements_spanned
+
+from gemmule.core.layout import StridedMatrix
+from gemmule.runtime.memory import DeviceBuffer
+
+STREAM = 0
+
+
+class DeviceMatrix:
+    """A batch of matrices in device memory: element (i, j) of matrix l is where its strides say.
+
+    The buffer spans exactly the elements that the strides reach, so that an access outside is an access out of bounds.
+    `offset` elements of lead make its address misaligned.
+    """
+
+    def __init__(self, dtype, shape, strides, offset=0):
+        self.dtype, self.shape, self.strides = dtype, shape, strides
+        low, high = elements_spanned(shape, strides)
+        self.first = offset - low
+        self.storage = np.zeros(offset + high - low, dtype.numpy())
+        self.buffer = DeviceBuffer(self.storage.nbytes, 0, STREAM)
+
+    def host_view(self):
+        item = self.storage.itemsize
+        return np.lib.stride_tricks.as_strided(
+            self.storage[self.first :], self.shape, [stride * item for stride in self.strides]
+        )
+
+    def put(self, values):
+        self.host_view()[...] = values
+        self.buffer.upload(self.storage)
+        return self
+
+    def get(self):
+        self.buffer.download(self.storage)
+        return self.host_view().copy()
+
+    @property
+    def address(self):
+        return self.buffer.address + self.first * self.storage.itemsize
+
+    def matrix(self):
+        rows, cols = self.shape[-2:]
+        return StridedMatrix(self.dtype, rows, cols, *self.strides[-2:], self.strides[:-2], self.storage.itemsize)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.buffer.free()
+
+
+def strides_of(kind: str, batch: tuple[int, ...], rows: int, cols: int) -> tuple[int, ...]:
+    """Strides of a batch of (rows, cols) matrices: row, col, padded, gapped, reversed, or broadcast in the batch."""
+    row, col = {
+        "row": (cols, 1),
+        "col": (1, rows),
+        "padded": (cols + 3, 1),
+        "gapped": (2 * cols * 3, 3),
+        "reversed": (-cols, -1),
+        "broadcast": (cols, 1),
+    }[kind]
+    size = max(rows * abs(row), cols * abs(col), 1) + 5
+    outer = []
+    for extent in reversed(batch):
+        outer.append(0 if kind == "broadcast" else size)
+        size = size * extent + 7
+    return (*reversed(outer), row, col)

@@ -1,0 +1,83 @@
+"""A short run of every kernel for compute-sanitizer, on buffers that end where the arrays end.
+
+export PYTHONPATH=tests:tests/gpu
+compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
+compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+from device_arrays import STREAM, DeviceMatrix, strides_of
+from oracle import assert_product, random_matrix
+
+from gemmule.core.dtype import DTYPES, opaque_dtype
+from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
+
+RNG = np.random.default_rng()
+
+
+def check_gemm(spec, dtype, shape, kinds, offset, planted):
+    m, n, k = shape
+    a, b, c = (random_matrix(RNG, dtype, s) for s in ((m, k), (k, n), (m, n)))
+    with (
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
+        DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset) as db,
+        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset) as dd,
+    ):
+        da.put(a), db.put(b), dd.put(c)
+        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
+        if spec.why_not(problem, get_device().arch, spec.default):
+            return 0
+        if planted:
+            problem = dataclasses.replace(problem, m=m + 4096)
+        run_kernel(
+            problem,
+            Choice(spec, spec.default),
+            {"a": da.address, "b": db.address, "c": dd.address, "d": dd.address},
+            0,
+            STREAM,
+        )
+        assert_product(dd.get(), a, b, c, 1, 1)
+    return 1
+
+
+def check_transpose(spec, itemsize, shape, kinds, offset):
+    dtype = opaque_dtype(itemsize)
+    values = RNG.integers(0, 100, shape).astype(dtype.numpy())
+    source_strides, target_strides = strides_of(kinds[0], (), *shape), strides_of(kinds[1], (), *shape[::-1])
+    with (
+        DeviceMatrix(dtype, shape, source_strides, offset) as ds,
+        DeviceMatrix(dtype, shape[::-1], target_strides, offset) as dt,
+    ):
+        ds.put(values)
+        problem = transpose_problem(shape[::-1], source_strides[::-1], target_strides, itemsize)
+        run_kernel(problem, Choice(spec, spec.default), {"a": ds.address, "d": dt.address}, 0, STREAM)
+        np.testing.assert_array_equal(dt.get(), values.T)
+    return 1
+
+
+def main() -> None:
+    planted = "--plant" in sys.argv
+    runs = 0
+    for spec in REGISTRY:
+        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50)]:
+            for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
+                for offset in (0, 1):
+                    if spec.operation == "gemm":
+                        runs += sum(check_gemm(spec, dtype, shape, kinds, offset, planted) for dtype in DTYPES)
+                    else:
+                        runs += sum(check_transpose(spec, size, shape[:2], kinds[1:], offset) for size in (1, 2, 4, 8))
+    print(runs, "kernel runs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Every GEMM kernel of the registry on the hardware, from its artifact and recipe: dtypes, shapes, strides, batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from device_arrays import STREAM, DeviceMatrix, strides_of
+from oracle import assert_product, poisoned, random_matrix
+
+from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
+
+GEMMS = [spec for spec in REGISTRY if spec.operation == "gemm"]
+SHAPES = [
+    (1, 1, 1),
+    (1, 1, 300),
+    (2, 3, 1),
+    (63, 65, 17),
+    (64, 64, 16),
+    (65, 63, 15),
+    (127, 129, 131),
+    (191, 1, 64),
+    (1, 200, 33),
+]
+LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
+
+
+def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, beta=0, batch=(), offset=0, config=None):
+    """Run one kernel on NumPy arrays laid out in device memory as told; return the result."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    with ExitStack() as stack:
+
+        def device(array, kind, fill):
+            dtype = dtype_named(array.dtype.name)
+            strides = strides_of(kind, batch, *array.shape[-2:])
+            shape = (*batch, *array.shape[-2:])
+            return stack.enter_context(DeviceMatrix(dtype, shape, strides, offset)).put(fill)
+
+        da, db = device(a, kinds[0], a), device(b, kinds[1], b)
+        dd = device(out, kinds[2], out)
+        dc = device(c, kinds[2], c) if c is not None else None
+        problem = GemmProblem(
+            m, n, k, batch, da.matrix(), db.matrix(), dc.matrix() if dc and beta else None, dd.matrix(), alpha, beta
+        )
+        config = config or spec.default
+        if reason := spec.why_not(problem, get_device().arch, config):
+            pytest.skip(reason)
+        pointers = {"a": da.address, "b": db.address, "d": dd.address} | ({"c": dc.address} if dc else {})
+        run_kernel(problem, Choice(spec, config), pointers, 0, STREAM)
+        return dd.get()
+
+
+def output_types(dtype):
+    return dict.fromkeys((dtype, accumulator(dtype, dtype)))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("dtype", "out"), [(d, o) for d in DTYPES for o in output_types(d)], ids=str)
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_dtypes_and_ragged_shapes(spec, dtype, out, shape, rng):
+    m, n, k = shape
+    a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
+    assert_product(multiply(spec, a, b, poisoned(out, (m, n))), a, b)
+    alpha, beta = (3, -2) if out.kind is Kind.INTEGER else (0.75, -1.5)
+    got = multiply(spec, a, b, poisoned(out, (m, n)), c=c, alpha=alpha, beta=beta)
+    assert_product(got, a, b, c, alpha, beta)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("out_kind", ["row", "col"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_layouts_and_misaligned_pointers(spec, dtype, layout, out_kind, offset, rng):
+    a, b = random_matrix(rng, dtype, (67, 35)), random_matrix(rng, dtype, (35, 45))
+    out = poisoned(accumulator(dtype, dtype), (67, 45))
+    assert_product(multiply(spec, a, b, out, kinds=(*layout, out_kind), offset=offset), a, b)
+
+
+@pytest.mark.parametrize("kind", ["padded", "gapped", "reversed", "broadcast"])
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_strides_of_any_kind(spec, kind, rng):
+    dtype = dtype_named("float32")
+    batch = (2, 3)
+    rows = (1, 1) if kind == "broadcast" else batch
+    a, b = random_matrix(rng, dtype, (*rows, 37, 21)), random_matrix(rng, dtype, (*rows, 21, 70))
+    out_kind = "row" if kind == "broadcast" else kind
+    got = multiply(spec, a, b, poisoned(dtype, (*batch, 37, 70)), kinds=(kind, kind, out_kind), batch=batch)
+    assert_product(got, np.broadcast_to(a, (*batch, 37, 21)), b)
+
+
+@pytest.mark.parametrize("batch", [(1,), (5,), (70000,), (2, 3, 4, 2)], ids=str)
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_batches(spec, batch, rng):
+    dtype = dtype_named("float32")
+    m, n, k = (3, 2, 4) if batch == (70000,) else (33, 17, 9)
+    a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
+    assert_product(multiply(spec, a, b, poisoned(dtype, (*batch, m, n)), batch=batch), a, b)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_nothing_to_multiply(spec, shape, rng):
+    dtype = dtype_named("float32")
+    m, n, k = shape
+    a, b, c = (random_matrix(rng, dtype, s) for s in ((m, k), (k, n), (m, n)))
+    np.testing.assert_array_equal(multiply(spec, a, b, poisoned(dtype, (m, n))), np.zeros((m, n), np.float32))
+    np.testing.assert_array_equal(multiply(spec, a, b, poisoned(dtype, (m, n)), c=c, beta=2.0, alpha=0.0), 2 * c)
+
+
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_unread_operands_do_not_spread_their_nans(spec, rng):
+    nan = np.full((20, 20), np.nan, np.float32)
+    a, b = (rng.standard_normal((20, 20)).astype(np.float32) for _ in range(2))
+    assert_product(multiply(spec, a, b, nan.copy(), c=nan, beta=0.0), a, b)
+    np.testing.assert_array_equal(multiply(spec, nan, nan, nan.copy(), c=a, alpha=0.0, beta=1.0), a)
+
+
+@pytest.mark.parametrize(
+    "mixed", [("float16", "float32"), ("int8", "float16"), ("float8_e4m3fn", "float8_e5m2")], ids=str
+)
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_mixed_inputs(spec, mixed, rng):
+    first, second = map(dtype_named, mixed)
+    a, b = random_matrix(rng, first, (70, 33)), random_matrix(rng, second, (33, 50))
+    assert_product(multiply(spec, a, b, poisoned(dtype_named("float32"), (70, 50))), a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_8_bit_floats_saturate(spec, dtype):
+    kind = dtype_named(dtype)
+    a = np.full((16, 64), kind.max_value).astype(kind.numpy())
+    got = multiply(spec, a, a.T.copy(), poisoned(kind, (16, 16))).astype(np.float32)
+    assert (got == kind.max_value).all()
+
+
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_same_inputs_same_bits(spec, rng):
+    a, b = (rng.standard_normal((257, 257)).astype(np.float32) for _ in range(2))
+    first, second = (multiply(spec, a, b, poisoned(dtype_named("float32"), (257, 257))) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_a_cluster_launch_covers_the_same_tiles(spec, rng):
+    """The runtime honours a recipe's cluster; the kernel does not care."""
+    if get_device().capability < (9, 0):
+        pytest.skip("clusters need compute capability 9.0")
+    clustered = dataclasses.replace(
+        spec, launch=lambda problem, config: dataclasses.replace(spec.launch(problem, config), cluster=(2, 1, 1))
+    )
+    a, b = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
+    assert_product(multiply(clustered, a, b, poisoned(dtype_named("float32"), (128, 128))), a, b)

@@ -1,0 +1,75 @@
+"""What a product should be, and how far from it a kernel may be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
+
+
+def random_matrix(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Fresh random data over the range of the type: normal(0, 1), or every integer."""
+    if dtype.kind is Kind.INTEGER:
+        limits = np.iinfo(dtype.numpy())
+        return rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype.numpy())
+    return rng.standard_normal(shape).astype(dtype.numpy())
+
+
+def poisoned(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """An output in which an element that was not written shows."""
+    return np.full(shape, -77 if dtype.kind is Kind.INTEGER else np.nan).astype(dtype.numpy())
+
+
+def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
+    """Hold alpha * a @ b + beta * c against a higher precision; return the error in bounds (1 is the limit).
+
+    The bound is componentwise: k + 3 roundings of the accumulator on |alpha| |A| |B| + |beta| |C|, and one of the
+    output. Integers must be exact modulo 2**bits.
+    """
+    out = dtype_named(got.dtype.name)
+    if out.kind is Kind.INTEGER:
+        wide = [x.astype(np.int64) for x in (a, b)]
+        expected = alpha * (wide[0] @ wide[1]) + (beta * c.astype(np.int64) if c is not None and beta else 0)
+        np.testing.assert_array_equal(got, expected.astype(got.dtype))
+        return 0.0
+    sums = accumulator(dtype_named(a.dtype.name), dtype_named(b.dtype.name))
+    # float64 products are referred to the 64 significand bits of an x86 long double.
+    wide_type = np.longdouble if sums.name == "float64" else np.float64
+    wide = [x.astype(wide_type) for x in (a, b)]
+    k = a.shape[-1]
+    expected = wide_type(alpha) * (wide[0] @ wide[1])
+    size = abs(alpha) * (np.abs(wide[0]) @ np.abs(wide[1]))
+    if c is not None and beta:
+        expected = expected + wide_type(beta) * c.astype(wide_type)
+        size = size + abs(beta) * np.abs(c.astype(wide_type))
+    if out.is_float8:
+        expected = np.clip(expected, -out.max_value, out.max_value)
+    smallest = float(_smallest_subnormal(out))
+    bound = (k + 3) * sums.unit_roundoff * size + out.unit_roundoff * np.abs(expected) * 1.01 + smallest
+    error = np.abs(got.astype(wide_type) - expected)
+    assert np.isfinite(got.astype(np.float64)).all(), "the output holds NaN or infinity: not every element was written"
+    worst = float(np.max(error / bound, initial=0.0))
+    assert worst <= 1, (
+        f"error is {worst:.3g} times the bound, at {np.unravel_index(np.argmax(error / bound), error.shape)}"
+    )
+    return worst
+
+
+def _smallest_subnormal(dtype: DType) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype.numpy()).smallest_subnormal)
+
+
+def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """Return the offsets of the first and one past the last element that an array touches."""
+    if 0 in shape:
+        return 0, 0
+    reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + 1
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
