@@ -27,9 +27,10 @@ class DeviceMatrix:
 
     def host_view(self):
         item = self.storage.itemsize
-        return np.lib.stride_tricks.as_strided(
-            self.storage[self.first :], self.shape, [stride * item for stride in self.strides]
-        )
+        # NumPy cannot restride every dtype of ml_dtypes: the bits stand in.
+        bits = self.storage.view(f"u{item}")[self.first :]
+        strides = [stride * item for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(bits, self.shape, strides).view(self.storage.dtype)
 
     def put(self, values):
         self.host_view()[...] = values

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.runtime.device import device_count, get_device
+from gemmule.runtime.device import device_count
 
 _KNOWN = ("gpu", "host")
 
@@ -78,7 +77,3 @@ def host_arrays_executor(executor: str | None, flop_per_matrix: int, why_no_kern
         return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
     return "gpu", "host arrays with enough operations to pay for the copies"
 
-
-def default_arch() -> Arch | None:
-    """Return the first GPU's architecture, None where there is no GPU."""
-    return get_device(0).arch if device_count() else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmule.core.chips import CHIPS
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.problem import Problem
 from gemmule.core.roofline import problem_bound
 from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
@@ -86,8 +86,12 @@ def _place(device: int | None) -> str:
 
 
 def least_seconds(problem: Problem, device_name: str, *, from_host: bool) -> float | None:
-    """Return the least time a problem can take on the chip of that name; None if the chip is not in the table."""
+    """Return the least time a problem can take on the chip of that name; None if the chip's facts do not tell."""
     for chip in CHIPS:
         if device_name in (chip.name, *chip.aliases):
-            return problem_bound(problem, chip, from_host=from_host).seconds
+            try:
+                return problem_bound(problem, chip, from_host=from_host).seconds
+            except UnsupportedError:
+                # The chip has no unit for these types whose rate is known.
+                return None
     return None

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, dtype_named, numpy_dtype
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.select import choose
+from gemmule.dispatch.select import choose, contiguous_gemm, why_no_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
-from gemmule.runtime.device import get_device
+from gemmule.runtime.device import device_count, get_device
 from gemmule.runtime.execute import run_kernel
 
-from .executors import check_device_arrays, default_arch, host_arrays_executor, wanted_executor
+from .executors import check_device_arrays, host_arrays_executor, wanted_executor
 from .operands import Operands, gather, least_seconds
 from .plan import Plan
 from .promotion import check_output_kind, dtype_name, is_integer, promoted
@@ -185,10 +184,13 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
 
 
 def _plan_host(product: Product, executor: str | None) -> Plan:
-    shape = product.shape
-    problem, choice, why_no_kernel = _kernel_for_host(product, default_arch() or Arch(9, 0, True))
-    flop = 2 * shape.m * shape.n * shape.k
-    name, reason = host_arrays_executor(executor, flop, why_no_kernel)
+    shape, views = product.shape, product.operands.views
+    dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
+    c_dtype = product.view("c").dtype_name if "c" in views else None
+    why_not = why_no_gemm(dtypes, c_dtype, get_device(0).arch) if device_count() else "there is no GPU"
+    name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, why_not)
+    c = product.view("c").host if "c" in views else None
+    a, b = _host(product.view("a")), _host(product.view("b"))
 
     if name == "host":
         from gemmule.host.gemm import gemm
@@ -196,65 +198,37 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
 
         def run_on_host() -> Any:
             out, finish = product.new_output()
-            c = product.view("c").host if product.beta != 0 else None
-            gemm(
-                _host(product.view("a")),
-                _host(product.view("b")),
-                _host(out),
-                alpha=product.alpha,
-                beta=product.beta,
-                c=c,
-            )
+            gemm(a, b, _host(out), alpha=product.alpha, beta=product.beta, c=c)
             return finish()
 
-        return _plan(product, name, HostTileExecutor().describe(), None, reason, problem, run_on_host)
+        return _plan(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
+
+    problem = contiguous_gemm(
+        shape.m,
+        shape.n,
+        shape.k,
+        dtypes,
+        c_dtype=c_dtype,
+        batch=shape.batch,
+        alpha=product.alpha,
+        beta=product.beta,
+        precision=product.precision,
+    )
+    device = get_device(0)
 
     def run_on_gpu() -> Any:
         from .staged import multiply_on_gpu
 
         out, finish = product.new_output()
-        c = product.view("c").host if product.beta != 0 else None
-        multiply_on_gpu(
-            _host(product.view("a")),
-            _host(product.view("b")),
-            _host(out),
-            product.alpha,
-            product.beta,
-            c,
-            product.precision,
-        )
+        multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
         return finish()
 
-    return _plan(product, name, get_device(0).name, choice, reason, problem, run_on_gpu)
+    return _plan(product, name, device.name, choose(problem, device.arch), reason, problem, run_on_gpu)
 
 
 def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
     assert view.host is not None
     return view.host
-
-
-def _kernel_for_host(product: Product, arch: Arch) -> tuple[GemmProblem | None, Choice | None, str | None]:
-    """Return the problem and kernel that would take host arrays to a GPU, or why there is none."""
-    shape = product.shape
-    try:
-        dtypes = {role: dtype_named(view.dtype_name) for role, view in product.operands.views.items()}
-        out = dtype_named(product.out_dtype)
-        problem = GemmProblem(
-            m=shape.m,
-            n=shape.n,
-            k=shape.k,
-            batch=shape.batch,
-            a=contiguous(dtypes["a"], shape.m, shape.k, shape.batch),
-            b=contiguous(dtypes["b"], shape.k, shape.n, shape.batch),
-            c=contiguous(dtypes["c"], shape.m, shape.n, shape.batch) if "c" in dtypes else None,
-            d=contiguous(out, shape.m, shape.n, shape.batch),
-            alpha=product.alpha,
-            beta=product.beta,
-            precision=product.precision,
-        )
-        return problem, choose(problem, arch), None
-    except (DTypeError, UnsupportedError) as error:
-        return None, None, str(error)
 
 
 def _plan(

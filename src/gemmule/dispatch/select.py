@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import UnsupportedError
+from gemmule.core.dtype import Precision, dtype_named
+from gemmule.core.errors import DTypeError, UnsupportedError
+from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, KernelSpec
 
@@ -39,3 +41,58 @@ def choose(problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGIST
             return Choice(spec, spec.default, tuple(refused))
         refused.append((spec.name, reason))
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
+
+
+def contiguous_gemm(
+    m: int,
+    n: int,
+    k: int,
+    dtypes: tuple[str, str, str],
+    *,
+    c_dtype: str | None = None,
+    batch: tuple[int, ...] = (),
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    precision: Precision = Precision.IEEE,
+) -> GemmProblem:
+    """Return the product of contiguous matrices: what host arrays become on a GPU.
+
+    Parameters
+    ----------
+    m, n, k : int
+        A is (m, k), B is (k, n), the result (m, n).
+    dtypes : tuple of str
+        Types of A, B and the result.
+    c_dtype : str, optional
+        Type of the matrix to add.
+    batch, alpha, beta, precision
+        As of GemmProblem.
+
+    Raises
+    ------
+    DTypeError
+        If kernels do not know a type.
+    """
+    a, b, d = map(dtype_named, dtypes)
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        a=contiguous(a, m, k, batch),
+        b=contiguous(b, k, n, batch),
+        c=contiguous(dtype_named(c_dtype), m, n, batch) if c_dtype is not None else None,
+        d=contiguous(d, m, n, batch),
+        alpha=alpha,
+        beta=beta,
+        precision=precision,
+    )
+
+
+def why_no_gemm(dtypes: tuple[str, str, str], c_dtype: str | None, arch: Arch) -> str | None:
+    """Say why no kernel multiplies contiguous matrices of those types, or None where one does."""
+    try:
+        choose(contiguous_gemm(1, 1, 1, dtypes, c_dtype=c_dtype), arch)
+    except (DTypeError, UnsupportedError) as error:
+        return str(error)
+    return None

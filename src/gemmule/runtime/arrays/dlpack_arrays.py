@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from gemmule.core.dtype import numpy_dtype
+from gemmule.core.dtype import numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
 from gemmule.runtime.device import current
@@ -68,6 +69,8 @@ class DlpackLibrary:
 class DeviceResult:
     """A new array in device memory that hands itself over by DLPack, in order with the stream that writes it.
 
+    A type that NumPy does not have is handed over as the unsigned integer of its size.
+
     Parameters
     ----------
     shape : tuple of int
@@ -91,7 +94,9 @@ class DeviceResult:
             device.set_current()
             size = max(int(np.prod(shape)) * dtype.itemsize, 1)
             buffer = device.memory_resource.allocate(size, stream=Stream.from_handle(stream))
-        self._memory = StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)
+        # DLPack's exporters know the types of NumPy only: others travel as unsigned integers.
+        passed = opaque_dtype(dtype.itemsize).numpy() if hasattr(ml_dtypes, dtype_name) else dtype
+        self._memory = StridedMemoryView.from_buffer(buffer, shape, dtype=passed)
         strides = compact_strides(shape)
         self.view = ArrayView(
             shape, dtype_name, ordinal, None, int(buffer.handle), strides, dtype.itemsize, keepalive=self

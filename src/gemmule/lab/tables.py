@@ -1,0 +1,60 @@
+"""Tables of the documentation: what the kernels take, and what committed records say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import DTYPES, accumulator
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import why_no_gemm
+
+_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows)]
+    return "\n".join(lines)
+
+
+def kernel_table() -> str:
+    """Return the registry as a table, in the order in which kernels are tried."""
+    rows = [
+        [f"`{spec.name}`", spec.operation, spec.summary, ", ".join(map(str, spec.archs)), str(spec.default)]
+        for spec in REGISTRY
+    ]
+    return markdown(["kernel", "operation", "takes", "compiled for", "default config"], rows)
+
+
+def dtype_table() -> str:
+    """Return, for every input type on a GPU, its accumulator, the outputs and the architectures."""
+    rows = []
+    for dtype in DTYPES:
+        outputs = [out for out in DTYPES if why_no_gemm((dtype.name, dtype.name, out.name), None, Arch.parse("sm_90a")) is None]
+        archs = [name for name in _ARCHS if why_no_gemm((dtype.name, dtype.name, dtype.name), None, Arch.parse(name)) is None]
+        rows.append([str(dtype), str(accumulator(dtype, dtype)), ", ".join(map(str, outputs)), f"{archs[0]} and newer"])
+    return markdown(["inputs", "summed in", "outputs", "runs on"], rows)
+
+
+def check_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the checks of a record file by file of tests."""
+    totals: dict[str, list[int]] = {}
+    for record in records:
+        if record["record"] == "check":
+            counts = totals.setdefault(record["what"].split("::")[0], [0, 0, 0])
+            for place, name in enumerate(("passed", "failed", "skipped")):
+                counts[place] += record.get(name, 0)
+    rows = [[what, *map(str, counts)] for what, counts in totals.items()]
+    return markdown(["checks", "passed", "failed", "skipped"], rows)
+
+
+def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return where and when a record file was made, in a sentence."""
+    block = records[0]
+    packages = ", ".join(f"{name} {version}" for name, version in block["packages"].items())
+    return (
+        f"{block.get('gpu', block['system'])}, driver {block.get('driver', 'none')}, Python {block['python']}, {packages}; "
+        f"commit {block.get('commit', 'unknown')}, {block['date']} UTC."
+    )

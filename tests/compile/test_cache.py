@@ -1,0 +1,142 @@
+"""The cache of compiled kernels: what it keeps, when it misses, and what it does with damage."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gemmule.compiler import cache, key
+from gemmule.compiler.artifact import Artifact
+from gemmule.compiler.cache import CacheWarning, artifact_for, cache_content, clear_cache
+from gemmule.compiler.signature import read_entry
+from gemmule.core.arch import Arch
+from gemmule.core.errors import CompileError
+from gemmule.core.launch import ScalarParam, TensorParam
+from gemmule.core.dtype import FLOAT32
+from gemmule.dispatch.registry import REGISTRY
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+SPEC = next(spec for spec in REGISTRY if spec.operation == "transpose")
+ARCH = Arch.parse("sm_90a")
+SIGNATURE = SPEC.signatures(ARCH)[0]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_loaded", {})
+    return tmp_path / "kernels"
+
+
+def get():
+    return artifact_for(SPEC, SPEC.default, SIGNATURE, ARCH)
+
+
+def test_a_kernel_is_kept_whole_and_found_again(folder, monkeypatch):
+    first = get()
+    assert cache_content().kernels == 1
+    assert [path.suffix for path in folder.iterdir()] == [".kernel"]
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "compile_kernel", None)
+    assert get() == first
+    assert clear_cache().kernels == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_a_cached_kernel_needs_no_compiler(folder):
+    """Loading it, in a process where the compiler cannot be imported, asks for nothing that is not in the cache."""
+    get()
+    script = textwrap.dedent(f"""
+        import sys
+        sys.modules["cutlass"] = None
+        from gemmule.compiler.cache import artifact_for
+        from gemmule.core.arch import Arch
+        from gemmule.core.errors import CompilerMissingError
+        from gemmule.dispatch.registry import REGISTRY
+        spec = next(spec for spec in REGISTRY if spec.name == {SPEC.name!r})
+        first, second, *_ = spec.signatures(Arch.parse("sm_90a"))
+        print(artifact_for(spec, spec.default, first, Arch.parse("sm_90a")).entry)
+        try:
+            artifact_for(spec, spec.default, second, Arch.parse("sm_90a"))
+        except CompilerMissingError as error:
+            print(error)
+    """)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=True)
+    entry, error = run.stdout.strip().splitlines()
+    assert entry.startswith(SPEC.name)
+    assert "pip install nvidia-cutlass-dsl==" in error
+
+
+def test_a_damaged_file_is_set_aside_and_compiled_again(folder, monkeypatch):
+    first = get()
+    (path,) = folder.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(CacheWarning, match="damaged"):
+        assert get() == first
+    assert sorted(found.suffix for found in folder.iterdir()) == [".damaged", ".kernel"]
+
+
+def test_an_unwritable_folder_is_told_and_does_not_stop_the_call(folder, monkeypatch):
+    folder.parent.joinpath("kernels").write_text("a file where the folder should be")
+    with pytest.warns(CacheWarning, match="cannot be kept"):
+        assert get().kernel == SPEC.name
+
+
+def test_the_key_follows_everything_that_the_code_depends_on(monkeypatch):
+    def name():
+        return key.artifact_key(SPEC, SPEC.default, SIGNATURE, ARCH)
+
+    base = name()
+    assert name() == base
+    assert key.artifact_key(SPEC, SPEC.default, SPEC.signatures(ARCH)[1], ARCH) != base
+    assert key.artifact_key(SPEC, SPEC.default, SIGNATURE, Arch.parse("sm_80")) != base
+    assert key.artifact_key(SPEC, dataclasses.replace(SPEC.default, rows=4), SIGNATURE, ARCH) != base
+    monkeypatch.setattr(key, "toolchain", lambda: "another compiler 1.0")
+    assert name() != base
+    monkeypatch.undo()
+    for changed in (SPEC.package, "gemmule.parts", "gemmule.compiler"):
+        original = key._source_digest
+        monkeypatch.setattr(key, "_source_digest", lambda p, c=changed, o=original: b"new" if p == c else o(p))
+        assert name() != base, changed
+        monkeypatch.undo()
+
+
+def test_a_recipe_that_does_not_fit_is_refused(folder):
+    artifact = get()
+    problem_launch = dataclasses.replace  # readability below
+    from gemmule.core.permutation import transpose_problem
+
+    launch = SPEC.launch(transpose_problem((5, 6), (1, 5), (6, 1), 1), SPEC.default)
+    artifact.check_launch(launch)
+    wrong = [
+        launch.params[:1],
+        (*launch.params, ScalarParam("alpha", FLOAT32, 1.0)),
+        (launch.params[0], problem_launch(launch.params[1], shape_bits=32)),
+        (TensorParam("a", (1,), (1,)), launch.params[1]),
+    ]
+    for params in wrong:
+        with pytest.raises(CompileError, match="launch recipe"):
+            artifact.check_launch(problem_launch(launch, params=params))
+
+
+def test_ptx_that_is_not_understood_is_refused():
+    with pytest.raises(CompileError, match="none"):
+        read_entry(".version 8.8\n")
+    with pytest.raises(CompileError, match="not understood"):
+        read_entry(".visible .entry k(\n .param .texref t\n)\n{}")
+    name, slots = read_entry(".visible .entry k(\n\t.param .align 8 .b8 k_param_0[72],\n\t.param .f32 k_param_1\n)\n{}")
+    assert name == "k"
+    assert [(slot.size, slot.alignment) for slot in slots] == [(72, 8), (4, 4)]
+
+
+def test_an_artifact_survives_the_disk(folder, tmp_path):
+    artifact = get()
+    artifact.save(tmp_path / "x.kernel")
+    assert Artifact.load(tmp_path / "x.kernel") == artifact

@@ -1,0 +1,103 @@
+"""Every kernel compiles for every architecture that it claims, without a GPU, and its recipe fits what was compiled."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+
+from gemmule.compiler.compile import compile_kernel
+from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
+from gemmule.core.chips import CHIPS
+from gemmule.core.dtype import dtype_named, opaque_dtype
+from gemmule.core.errors import CompileError
+from gemmule.core.layout import contiguous
+from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import REGISTRY
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
+
+
+def jobs(configs):
+    return [
+        Job(spec, config, signature, arch)
+        for spec in REGISTRY
+        for config in configs(spec)
+        for arch in ARCHS
+        if any(arch.capability >= claimed.capability for claimed in spec.archs)
+        for signature in spec.signatures(arch)
+    ]
+
+
+DEFAULT = jobs(lambda spec: [spec.default])
+OTHERS = jobs(lambda spec: spec.configs[1:])
+
+
+@functools.cache
+def compiled(which):
+    """Compile all in parallel processes, once."""
+    return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else OTHERS)}
+
+
+def problem_for(job):
+    """A problem that needs this very specialisation."""
+    types = dict(job.signature)
+    if job.spec.operation == "transpose":
+        return transpose_problem((33, 20), (1, 33), (20, 1), opaque_dtype(int(types["element"][4:]) // 8).itemsize)
+    a, b, c, d = (dtype_named(types[name]) for name in "abcd")
+    return GemmProblem(
+        65, 63, 17, (), contiguous(a, 65, 17), contiguous(b, 17, 63), contiguous(c, 65, 63), contiguous(d, 65, 63), 1, 1
+    )
+
+
+def check(job, artifact):
+    if isinstance(artifact, CompileError):
+        raise artifact
+    problem = problem_for(job)
+    assert job.spec.why_not(problem, job.arch, job.config) is None
+    assert job.spec.signature(problem, job.config) == job.signature
+    launch = job.spec.launch(problem, job.config)
+    artifact.check_launch(launch)
+    assert f".target {job.arch}" in artifact.ptx
+    assert artifact.resources.spill_bytes == 0
+    assert artifact.resources.stack_bytes == 0
+    chip = next(chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability)
+    assert launch.shared_bytes <= chip.sm.shared_bytes_per_block
+    assert 0 < launch.threads * artifact.resources.registers <= chip.sm.registers
+    assert f".reqntid {', '.join(map(str, launch.block))}" in artifact.ptx
+    assert math.prod(launch.grid) > 0
+
+
+@pytest.mark.parametrize("job", DEFAULT, ids=str)
+def test_default_config(job):
+    check(job, compiled("default")[str(job)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", OTHERS, ids=str)
+def test_other_configs(job):
+    check(job, compiled("others")[str(job)])
+
+
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+def test_compiling_again_gives_the_same_code(spec):
+    arch, signature = Arch.parse("sm_90a"), spec.signatures(Arch.parse("sm_90a"))[0]
+    first, second = (compile_kernel(spec, spec.default, signature, arch) for _ in range(2))
+    assert first.cubin == second.cubin
+    assert first.params == second.params
+
+
+@pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
+def test_extents_stay_64_bits_wide(spec):
+    """The extents of the reference kernels are never narrowed: no 32-bit read of a tensor parameter."""
+    if "reference" not in spec.name:
+        pytest.skip("a kernel with 32-bit extents says so in why_not")
+    signature = spec.signatures(Arch.parse("sm_90a"))[0]
+    ptx = compile_kernel(spec, spec.default, signature, Arch.parse("sm_90a")).ptx
+    narrow = [line for line in ptx.splitlines() if "ld.param.b32" in line and "+" in line]
+    assert not narrow

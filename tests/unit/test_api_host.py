@@ -1,0 +1,194 @@
+"""The public functions on host arrays."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
+from gemmule.runtime.device import device_count
+from oracle import assert_product
+
+F32 = np.float32
+
+
+@pytest.fixture(autouse=True)
+def _on_the_host(monkeypatch):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((5,), (5,)),
+        ((5,), (5, 7)),
+        ((3, 5), (5,)),
+        ((3, 5), (5, 7)),
+        ((2, 1, 3, 5), (4, 5, 7)),
+        ((4, 3, 5), (5,)),
+        ((5,), (4, 5, 7)),
+        ((0, 5), (5, 3)),
+        ((3, 0), (0, 2)),
+        ((0, 3, 5), (5, 2)),
+        ((0,), (0,)),
+    ],
+    ids=str,
+)
+def test_shapes_of_the_array_api(first, second, rng):
+    a, b = rng.standard_normal(first), rng.standard_normal(second)
+    got = gm.matmul(a, b)
+    assert isinstance(got, np.ndarray)
+    assert got.shape == np.matmul(a, b).shape
+    np.testing.assert_allclose(got, np.matmul(a, b), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "out"),
+    [
+        ("int8", "int8", "int8"),
+        ("uint8", "int8", "int16"),
+        ("float16", "float32", "float32"),
+        ("float32", "float64", "float64"),
+        ("int32", "int64", "int64"),
+        ("float32", "complex64", "complex64"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+        ("bfloat16", "float32", "float32"),
+        ("float8_e4m3fn", "float8_e4m3fn", "float8_e4m3fn"),
+    ],
+)
+def test_promotion(first, second, out):
+    def ones(name):
+        return np.ones((2, 2), getattr(ml_dtypes, name, name))
+
+    assert gm.matmul(ones(first), ones(second)).dtype.name == out
+
+
+def test_int8():
+    a = np.full((4, 100), -128, np.int8)
+    assert gm.matmul(a, a.T).dtype == np.int8
+    np.testing.assert_array_equal(gm.gemm(a, a.T), np.full((4, 4), 1638400, np.int32))
+    np.testing.assert_array_equal(gm.matmul(a, a.T, out_dtype="int32"), gm.gemm(a, a.T))
+
+
+@pytest.mark.parametrize("spelling", ["float32", np.float32, np.dtype("float32"), np.dtype(">f4")])
+def test_out_dtype_spellings(spelling, rng):
+    a = rng.standard_normal((4, 4)).astype(np.float16)
+    assert gm.matmul(a, a, out_dtype=spelling).dtype == np.float32
+
+
+def test_gemm_reads_only_what_it_must(rng):
+    nan = np.full((5, 5), np.nan)
+    a, c = rng.standard_normal((5, 5)), rng.standard_normal((5, 5))
+    assert_product(gm.gemm(a.astype(F32), a.astype(F32), nan.astype(F32)), a.astype(F32), a.astype(F32))
+    np.testing.assert_array_equal(gm.gemm(nan, nan, c, alpha=0.0, beta=1.0), c)
+    out = c.copy()
+    assert gm.gemm(a, a, out, alpha=2.0, beta=-1.0, out=out) is out
+    np.testing.assert_allclose(out, 2 * (a @ a) - c)
+
+
+def test_gemm_of_vectors_and_batches(rng):
+    a, b, c = rng.standard_normal((2, 3, 5)), rng.standard_normal(5), rng.standard_normal((2, 3))
+    np.testing.assert_allclose(gm.gemm(a, b, c, beta=3.0), a @ b + 3 * c)
+    out = np.full((2, 3), np.nan)
+    gm.gemm(a, b, c, beta=3.0, out=out)
+    np.testing.assert_allclose(out, a @ b + 3 * c)
+
+
+def test_transposes(rng):
+    x = rng.standard_normal((2, 3, 5)).astype(">f4")
+    assert gm.transpose(x).flags.c_contiguous
+    np.testing.assert_array_equal(gm.transpose(x), x.T)
+    np.testing.assert_array_equal(gm.transpose(x, (1, -1, 0)), x.transpose(1, 2, 0))
+    np.testing.assert_array_equal(gm.matrix_transpose(x), x.swapaxes(1, 2))
+    out = np.zeros((2, 5, 3), np.float32)
+    assert gm.matrix_transpose(x.astype(F32), out=out) is out
+    np.testing.assert_array_equal(out, x.swapaxes(1, 2))
+
+
+def test_plan():
+    a = np.ones((3, 4), F32)
+    plan = gm.plan(a, a.T)
+    assert (plan.executor, plan.operation, plan.flop, plan.bytes_min) == ("host", "matmul", 72, 132)
+    assert "matmul: blas on" in str(plan)
+    np.testing.assert_array_equal(plan.execute(), a @ a.T)
+    assert gm.plan(a, a.T, operation="gemm", alpha=2.0).execute()[0, 0] == 8
+    assert gm.plan(a).execute().shape == (4, 3)
+    assert gm.plan(a, (0, 1), operation="transpose").execute().shape == (3, 4)
+    with pytest.raises(ArgumentError, match="'inverse'"):
+        gm.plan(a, a, operation="inverse")
+
+
+def eye(dtype=F32):
+    return np.eye(3, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: gm.matmul(eye(), np.ones((4, 3), F32)), ShapeError, r"3 columns.*4 rows"),
+        (lambda: gm.matmul(np.float32(3).reshape(()), eye()), ShapeError, "at least one dimension"),
+        (lambda: gm.matmul(np.ones((2, 3, 3)), np.ones((4, 3, 3))), ShapeError, "broadcast"),
+        (lambda: gm.matmul(eye(), [[1, 2, 3]] * 3), ArgumentError, "b is a list"),
+        (lambda: gm.matmul(eye(), eye(), out=np.ones((3, 4), F32)), ShapeError, r"out has shape \(3, 4\)"),
+        (lambda: gm.matmul(eye(), eye(), out=np.eye(3)[:, :1].repeat(3, 1), out_dtype="float32"), DTypeError, "differs"),
+        (lambda: gm.matmul(eye(), eye(), out_dtype="int8"), DTypeError, "int8"),
+        (lambda: gm.matmul(eye(np.int8), eye(np.int8), out_dtype="float32"), DTypeError, "integer"),
+        (lambda: gm.matmul(eye(complex), eye(complex), out_dtype="float64"), DTypeError, "complex"),
+        (lambda: gm.matmul(eye(), eye(), out_dtype="float33"), DTypeError, "float33"),
+        (lambda: gm.matmul(eye(np.float16), eye(ml_dtypes.bfloat16)), DTypeError, "no common type"),
+        (lambda: gm.matmul(eye(), eye(), precision="fp4"), DTypeError, "'ieee'"),
+        (lambda: gm.matmul(eye(np.float64), eye(np.float64), precision="tf32"), DTypeError, "float32 products"),
+        (lambda: gm.matmul(eye(), eye(), executor="tpu"), ArgumentError, "'tpu'"),
+        (lambda: gm.matmul(eye(), eye(), stream=1), ArgumentError, "stream"),
+        (lambda: gm.matmul(eye("U1"), eye()), DTypeError, "not a number"),
+        (lambda: gm.matmul(np.ma.masked_array(eye()), eye()), ArgumentError, "mask"),
+        (lambda: gm.gemm(eye(), eye(), beta=1.0), ArgumentError, "pass c"),
+        (lambda: gm.gemm(eye(), eye(), np.ones(3, F32), beta=1.0), ShapeError, "c has shape"),
+        (lambda: gm.gemm(eye(np.int8), eye(np.int8), alpha=0.5), ArgumentError, r"alpha=0\.5"),
+        (lambda: gm.gemm(eye(np.int8), eye(np.int8), alpha=float("nan")), ArgumentError, "alpha=nan"),
+        (lambda: gm.gemm(eye(), eye(), alpha=1j), ArgumentError, "complex"),
+        (lambda: gm.gemm(eye(), eye(), alpha="2"), ArgumentError, "alpha is a str"),
+        (lambda: gm.transpose(eye(), (0, 0)), ArgumentError, "permutation"),
+        (lambda: gm.transpose(eye(), (0, 5)), ArgumentError, "permutation"),
+        (lambda: gm.transpose(eye(), out=np.ones((3, 3))), DTypeError, "keeps the dtype"),
+        (lambda: gm.matrix_transpose(np.ones(3)), ShapeError, "at least 2"),
+    ],
+)
+def test_bad_input_is_named_with_its_remedy(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_outputs_that_overlap_are_refused():
+    whole = np.ones((6, 6), F32)
+    a = whole[:3, :3]
+    with pytest.raises(OverlapError, match="out shares memory with a"):
+        gm.matmul(a, eye(), out=a)
+    with pytest.raises(OverlapError, match="out shares memory with b"):
+        gm.matmul(eye(), a, out=whole[1:4, 1:4])
+    gm.matmul(a, eye(), out=whole[:3, 3:])
+    with pytest.raises(OverlapError, match="elements of out"):
+        gm.matmul(a, eye(), out=np.lib.stride_tricks.as_strided(np.ones(9, F32), (3, 3), (4, 4)))
+    with pytest.raises(OverlapError, match="shares memory with c"):
+        gm.gemm(eye(), eye(), whole[:3, :3], beta=1.0, out=whole[:3, :3].T)
+    with pytest.raises(OverlapError, match="shares memory with x"):
+        gm.transpose(a, out=a)
+    frozen = eye()
+    frozen.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        gm.matmul(eye(), eye(), out=frozen)
+    np.testing.assert_array_equal(gm.matmul(frozen, frozen), eye())
+
+
+def test_the_environment_names_the_executor(monkeypatch):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "abacus")
+    with pytest.raises(ArgumentError, match="GEMMULE_EXECUTOR='abacus'"):
+        gm.matmul(eye(), eye())
+
+
+@pytest.mark.skipif(device_count() > 0, reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(UnsupportedError, match="NVIDIA GPU"):
+        gm.matmul(eye(), eye(), executor="gpu")

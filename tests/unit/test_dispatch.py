@@ -1,0 +1,91 @@
+"""The registry and the choice of a kernel, with the kernel compiler blocked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8
+from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.layout import contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def gemm(a, b, d):
+    return GemmProblem(8, 8, 8, (), contiguous(a, 8, 8), contiguous(b, 8, 8), None, contiguous(d, 8, 8))
+
+
+def test_the_reference_kernels_stand_last():
+    for operation in ("gemm", "transpose"):
+        assert [spec.name for spec in REGISTRY if spec.operation == operation][-1] == f"{operation}_reference"
+
+
+def test_names_are_unique_and_folders_exist():
+    assert len({spec.name for spec in REGISTRY}) == len(REGISTRY)
+    for spec in REGISTRY:
+        assert spec.package.startswith(f"gemmule.kernels.{spec.operation}.")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_finds_a_kernel(dtype):
+    assert choose(gemm(dtype, dtype, dtype), HOPPER).spec in REGISTRY
+
+
+def test_reasons():
+    with pytest.raises(UnsupportedError, match="gemm_reference: float32 x float32 accumulates in float32"):
+        choose(gemm(FLOAT32, FLOAT32, FLOAT64), HOPPER)
+    with pytest.raises(UnsupportedError, match=r"8\.9 or newer"):
+        choose(gemm(FLOAT8_E4M3, FLOAT8_E4M3, FLOAT32), Arch.parse("sm_80"))
+    with pytest.raises(UnsupportedError, match="int32"):
+        choose(gemm(INT8, INT8, FLOAT16), HOPPER)
+
+
+def test_refused_kernels_are_remembered():
+    picky = [spec for spec in REGISTRY if spec.operation == "gemm"]
+    import dataclasses
+
+    first = dataclasses.replace(picky[-1], name="picky", why_not=lambda problem, arch, config: "does not like it")
+    choice = choose(gemm(FLOAT32, FLOAT32, FLOAT32), HOPPER, [first, *picky])
+    assert choice.refused[0] == ("picky", "does not like it")
+    assert choice.spec is not first
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a")],
+)
+def test_architecture_of_a_gpu(capability, name):
+    assert Arch.for_device(*capability).name == name
+
+
+def test_unknown_architectures():
+    with pytest.raises(UnsupportedError, match=r"7\.0"):
+        Arch.for_device(7, 0)
+    with pytest.raises(ArgumentError, match="sm_90a"):
+        Arch.parse("hopper")
+
+
+def test_import_and_registry_need_no_compiler_and_no_gpu_package():
+    script = textwrap.dedent("""
+        import sys
+        for blocked in ("cutlass", "cuda", "cuda.bindings", "cuda.core", "torch", "cupy", "jax"):
+            sys.modules[blocked] = None
+        import numpy as np
+        import gemmule as gm
+        from gemmule.dispatch.registry import REGISTRY
+        a = np.arange(6.0).reshape(2, 3)
+        assert (gm.matmul(a, a.T) == a @ a.T).all()
+        assert gm.plan(a, a.T).executor == "host"
+        print(len(REGISTRY))
+    """)
+    run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) == len(REGISTRY)

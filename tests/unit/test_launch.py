@@ -1,0 +1,39 @@
+"""Launch recipes: the bytes of a parameter."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from gemmule.core.dtype import FLOAT32, FLOAT64, INT32
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+
+
+def test_a_tensor_is_pointer_extents_strides():
+    wide = TensorParam("a", (5, 7), (-7, 1), shape_bits=64)
+    assert wide.pack({"a": 0x1000}) == struct.pack("<Qqqqq", 0x1000, 5, 7, -7, 1)
+    assert wide.size == 40
+    narrow = TensorParam("b", (5, 7, 9), (63, 9, 1))
+    assert narrow.pack({"b": 16}) == struct.pack("<Qiii4xqqq", 16, 5, 7, 9, 63, 9, 1)
+    assert narrow.size == 48
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ArgumentError, match="32-"):
+        TensorParam("a", (2**31,), (1,)).pack({"a": 0})
+    assert len(TensorParam("a", (2**31,), (1,), shape_bits=64).pack({"a": 0})) == 24
+
+
+def test_scalars():
+    assert ScalarParam("alpha", FLOAT32, 0.5).pack({}) == struct.pack("<f", 0.5)
+    assert ScalarParam("alpha", FLOAT64, 0.5).pack({}) == struct.pack("<d", 0.5)
+    assert ScalarParam("alpha", INT32, -3).pack({}) == struct.pack("<i", -3)
+    assert ScalarParam("alpha", INT32, 2**32 + 5).pack({}) == struct.pack("<i", 5)
+    with pytest.raises(ArgumentError, match="alpha"):
+        ScalarParam("alpha", FLOAT32, 1e300).pack({})
+
+
+def test_threads():
+    assert Launch((1, 1, 1), (32, 4, 2), ()).threads == 256
