@@ -1,0 +1,66 @@
+# What can be made here. Needs make, and Python 3.11 to 3.14 with pip and venv; the rest is installed into .venv.
+
+PYTHON = python3
+VENV = .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+PYTEST = $(BIN)/python -m pytest
+
+TORCH = 2.13.0
+
+.PHONY: help demo test test-all lint gpu-test test-interop clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	    printf '  make %-14s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw a picture
+	$(BIN)/python demo/run.py
+
+test: $(VENV)/.dev ## the tests that need no GPU and little time
+	$(PYTEST) -m "not gpu and not slow"
+
+test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
+	$(PYTEST)
+
+gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
+	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
+
+test-interop: $(VENV)/.torch ## the tests with PyTorch arrays, on the CPU
+	$(PYTEST) -m "not gpu" -k "torch and not import_order"
+
+lint: $(VENV)/.dev ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove the environment, caches and everything that was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: an environment is made once, and an extra installed again when pyproject.toml changes.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	    echo "make: $(PYTHON) was not found; install Python 3.11 to 3.14, or name one: make PYTHON=python3.12" >&2; \
+	    exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || { \
+	    echo "make: $$($(PYTHON) --version) does not fit; gemmule needs Python 3.11 to 3.14:" \
+	        "make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	    echo "make: $(PYTHON) has no venv; on Debian and Ubuntu install the package python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.made
+	$(PIP) install --quiet --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.dev
+	$(PIP) install --quiet 'torch==$(TORCH)'
+	@touch $@

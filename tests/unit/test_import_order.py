@@ -1,0 +1,146 @@
+"""The rooms import one way: this reads the imports of every file, without running any.
+
+core <- parts <- kernels <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. Only the
+entrances join an executor (runtime, vgpu, host) to the rest.
+"""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).parents[2] / "src" / "gemmule"
+
+#: The rooms that each room may import, besides itself.
+MAY_IMPORT = {
+    "core": set(),
+    "parts": {"core"},
+    "kernels": {"core", "parts"},
+    "dispatch": {"core", "parts", "kernels"},
+    "outofcore": {"core", "parts", "kernels", "dispatch"},
+    "lab": {"core", "parts", "kernels", "dispatch"},
+    "compiler": {"core"},
+    "runtime": {"core", "compiler"},
+    "vgpu": {"core", "compiler"},
+    "host": {"core"},
+}
+#: Modules that may import every room.
+ENTRANCES = {"__init__", "__main__", "api", "cli", "commands"}
+GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
+
+
+def imports(path, package):
+    """Yield line, absolute module name and whether at module level, for each import of the file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    deferred = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else ()
+            base = [*parents, *(node.module.split(".") if node.module else ())]
+            # `from gemmule import core` and `from . import kernel` name modules.
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        for name in names:
+            yield node.lineno, name, id(node) not in deferred
+
+
+def room_of(name):
+    """Return the room of a dotted name, or None outside gemmule."""
+    first, _, rest = name.partition(".")
+    return (rest.split(".")[0] or "__init__") if first == "gemmule" else None
+
+
+def violations(source):
+    """Return a message with file, line and rule for each import that goes the wrong way."""
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        room = parts[0]
+        package = ("gemmule", *parts[:-1])
+        where = path.relative_to(source.parent.parent) if source.parent.name == "src" else path.relative_to(source)
+        if room not in MAY_IMPORT and room not in ENTRANCES:
+            found.append(f"{where}:1: {room} is not a room; add it to the design and to this test")
+            continue
+        for line, name, at_once in imports(path, package):
+            target = room_of(name)
+            top = name.partition(".")[0]
+            here = f"{where}:{line}: imports {name}"
+            if target is not None and room in MAY_IMPORT and target != room and target not in MAY_IMPORT[room]:
+                allowed = ", ".join(sorted(MAY_IMPORT[room])) or "no other room"
+                found.append(f"{here}; {room} may import {allowed}")
+            if room == "core" and top in GPU_PACKAGES:
+                found.append(f"{here}; core imports no GPU package")
+            if top == "cutlass" and not (
+                room in {"parts", "compiler"} or (room == "kernels" and path.name == "kernel.py")
+            ):
+                found.append(f"{here}; only parts, compiler and the kernels' kernel.py may import cutlass")
+            if room == "kernels" and path.name == "spec.py":
+                own_kernel = not at_once and name.startswith(".".join([*package, "kernel"]))
+                if not (target == "core" or top in sys.stdlib_module_names or own_kernel):
+                    found.append(f"{here}; spec.py imports core only, and its kernel.py inside build()")
+    return found
+
+
+def test_import_order():
+    assert any(SOURCE.rglob("*.py")), f"no files under {SOURCE}"
+    found = violations(SOURCE)
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "rule"),
+    [
+        ("core/problem.py", "import gemmule.dispatch", "core may import no other room"),
+        ("core/problem.py", "from gemmule import host", "core may import no other room"),
+        ("core/problem.py", "def f():\n    from ..runtime import device", "core may import no other room"),
+        ("core/problem.py", "import torch", "core imports no GPU package"),
+        ("core/problem.py", "from cuda.bindings import driver", "core imports no GPU package"),
+        ("parts/mma.py", "from gemmule.kernels import gemm", "parts may import core"),
+        ("compiler/cache.py", "from ..dispatch import registry", "compiler may import core"),
+        ("runtime/launch.py", "from gemmule.host import blas", "runtime may import compiler, core"),
+        ("runtime/launch.py", "import cutlass", "only parts, compiler and the kernels' kernel.py"),
+        ("outofcore/stream.py", "from ..runtime import launch", "outofcore may import core"),
+        ("lab/bench.py", "import gemmule", "lab may import"),
+        ("host/blas.py", "from .. import api", "host may import core"),
+        ("kernels/gemm/x/spec.py", "import cutlass", "only parts, compiler and the kernels' kernel.py"),
+        ("kernels/gemm/x/spec.py", "from gemmule.parts import copy", "spec.py imports core only"),
+        ("kernels/gemm/x/spec.py", "import numpy", "spec.py imports core only"),
+        ("kernels/gemm/x/spec.py", "from .kernel import Gemm", "spec.py imports core only"),
+        ("kernels/gemm/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core only"),
+        ("helpers/text.py", "", "helpers is not a room"),
+    ],
+)
+def test_wrong_way_is_found(tmp_path, file, text, rule):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    found = violations(tmp_path)
+    assert any(rule in message for message in found), found
+    assert all(message.startswith(f"{pathlib.Path(file)}:{max(text.count(chr(10)), 0) + 1}:") for message in found)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("api.py", "from .host import blas\nfrom .runtime import launch"),
+        ("commands/multiply.py", "from ..host import tiles"),
+        ("kernels/gemm/x/spec.py", "import dataclasses\nfrom gemmule.core.spec import KernelSpec"),
+        ("kernels/gemm/x/spec.py", "def build():\n    from .kernel import Gemm"),
+        ("kernels/gemm/x/kernel.py", "import cutlass\nfrom cutlass import cute\nfrom gemmule.parts import copy"),
+        ("runtime/launch.py", "from cuda.bindings import driver\nfrom ..compiler.artifact import Artifact"),
+        ("outofcore/npy.py", "import numpy as np\nfrom ..core.errors import ArgumentError"),
+    ],
+)
+def test_right_way_passes(tmp_path, file, text):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    assert violations(tmp_path) == []
