@@ -21,12 +21,14 @@ SIZES = (256, 512, 1024, 1536, 2048, 3072, 4096, 8192)
 
 
 def seconds(a, b, executor):
+    """Time one product."""
     start = time.perf_counter()
     gm.matmul(a, b, executor=executor)
     return time.perf_counter() - start
 
 
 def main() -> None:
+    """Measure and write the record."""
     rng = np.random.default_rng()
     records = []
     for n in SIZES:
@@ -39,7 +41,11 @@ def main() -> None:
                 times.append(seconds(a, b, executor))
         host, gpu = (statistics.median(times) for times in samples.values())
         record = {"record": "host_to_gpu", "dtype": "float32", "m": n, "n": n, "k": n}
-        record |= {"host_ms": round(host * 1e3, 3), "gpu_ms": round(gpu * 1e3, 3), "host_over_gpu": round(host / gpu, 3)}
+        record |= {
+            "host_ms": round(host * 1e3, 3),
+            "gpu_ms": round(gpu * 1e3, 3),
+            "host_over_gpu": round(host / gpu, 3),
+        }
         records.append(record)
         print(record)
     print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv)), records))

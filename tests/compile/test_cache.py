@@ -15,9 +15,9 @@ from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.cache import CacheWarning, artifact_for, cache_content, clear_cache
 from gemmule.compiler.signature import read_entry
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import CompileError
 from gemmule.core.launch import ScalarParam, TensorParam
-from gemmule.core.dtype import FLOAT32
 from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -66,7 +66,9 @@ def check(job, artifact):
     assert f".target {job.arch}" in artifact.ptx
     assert artifact.resources.spill_bytes == 0
     assert artifact.resources.stack_bytes == 0
-    chip = next(chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability)
+    chip = next(
+        chip for chip in CHIPS if chip.capability[0] == job.arch.major and chip.capability >= job.arch.capability
+    )
     assert launch.shared_bytes <= chip.sm.shared_bytes_per_block
     assert 0 < launch.threads * artifact.resources.registers <= chip.sm.registers
     assert f".reqntid {', '.join(map(str, launch.block))}" in artifact.ptx

@@ -18,7 +18,9 @@ def test_products_stay_in_the_library(dtype):
     assert isinstance(got, jax.Array)
     assert got.dtype == a.dtype
     expected = np.asarray(a, dtype=np.float64) @ np.asarray(a, dtype=np.float64).T
-    np.testing.assert_allclose(np.asarray(got, dtype=np.float64), expected.astype(np.int8) if dtype == "int8" else expected)
+    np.testing.assert_allclose(
+        np.asarray(got, dtype=np.float64), expected.astype(np.int8) if dtype == "int8" else expected
+    )
     assert gm.transpose(a).shape == (4, 3)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.runtime.device import device_count
+from gemmule.dispatch.select import why_no_gemm
+from gemmule.runtime.device import device_count, get_device
 
 _KNOWN = ("gpu", "host")
 
@@ -44,17 +45,21 @@ def check_device_arrays(executor: str | None) -> str:
     return "the arrays are on this GPU"
 
 
-def host_arrays_executor(executor: str | None, flop_per_matrix: int, why_no_kernel: str | None) -> tuple[str, str]:
+def host_arrays_executor(
+    executor: str | None, flop_per_matrix: int | None, dtypes: tuple[str, str, str], c_dtype: str | None
+) -> tuple[str, str]:
     """Return the executor for host arrays, and why.
 
     Parameters
     ----------
     executor : str or None
         What the caller asks for.
-    flop_per_matrix : int
-        Operations of one product of the batch.
-    why_no_kernel : str or None
-        Why the GPU cannot take the problem, None where it can.
+    flop_per_matrix : int or None
+        Operations of one product of the batch; None if the GPU is to be preferred for any number.
+    dtypes : tuple of str
+        Types of A, B and the result.
+    c_dtype : str or None
+        Type of the matrix to add, None if there is none.
 
     Raises
     ------
@@ -62,18 +67,25 @@ def host_arrays_executor(executor: str | None, flop_per_matrix: int, why_no_kern
         If the caller asks for the GPU and there is none, or it cannot take the problem.
     """
     if executor == "host":
+        # The driver is not even asked: this is the way around one that does not work.
         return "host", "asked for"
+    why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
-        if device_count() == 0:
-            raise UnsupportedError("executor='gpu' needs an NVIDIA GPU and its driver, and none is to be had here")
-        if why_no_kernel is not None:
-            raise UnsupportedError(f"executor='gpu' cannot take this: {why_no_kernel}")
+        if why_not is not None:
+            raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}")
         return "gpu", "asked for"
-    if device_count() == 0:
-        return "host", "no NVIDIA GPU here"
-    if why_no_kernel is not None:
-        return "host", f"the GPU cannot take it: {why_no_kernel}"
-    if flop_per_matrix < HOST_TO_GPU_FLOP:
+    if why_not is not None:
+        return "host", why_not
+    if flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
     return "gpu", "host arrays with enough operations to pay for the copies"
 
+
+def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None:
+    if device_count() == 0:
+        return "no NVIDIA GPU is to be had here"
+    try:
+        arch = get_device(0).arch
+    except UnsupportedError as error:
+        return str(error)
+    return why_no_gemm(dtypes, c_dtype, arch)

@@ -38,6 +38,15 @@ class Operands:
     stream: int | None
     like: Any
 
+    def keep_until_done(self, *others: Any) -> None:
+        """Keep the arrays alive for work queued on the stream, where their library does not see to that."""
+        assert self.device is not None
+        assert self.stream is not None
+        if not self.library.orders_reuse or self.stream != self.library.current_stream(self.device):
+            from gemmule.runtime.retain import retain
+
+            retain((self.views, self.like, others), self.device, self.stream)
+
 
 def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     """Look at the arrays of a call.

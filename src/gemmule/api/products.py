@@ -13,10 +13,9 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.select import choose, contiguous_gemm, why_no_gemm
+from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
-from gemmule.runtime.device import device_count, get_device
-from gemmule.runtime.execute import run_kernel
+from gemmule.runtime.device import get_device
 
 from .executors import check_device_arrays, host_arrays_executor, wanted_executor
 from .operands import Operands, gather, least_seconds
@@ -175,9 +174,12 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     choice = choose(problem, device.arch)
 
     def run() -> Any:
+        from gemmule.runtime.execute import run_kernel
+
         out, finish = product.new_output()
         pointers = {role: product.view(role).address for role in ("a", "b", "c") if role in operands.views}
         run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
+        operands.keep_until_done(out)
         return finish()
 
     return _plan(product, "gpu", device.name, choice, reason, problem, run)
@@ -187,8 +189,7 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
     shape, views = product.shape, product.operands.views
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
-    why_not = why_no_gemm(dtypes, c_dtype, get_device(0).arch) if device_count() else "there is no GPU"
-    name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, why_not)
+    name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, dtypes, c_dtype)
     c = product.view("c").host if "c" in views else None
     a, b = _host(product.view("a")), _host(product.view("b"))
 

@@ -12,7 +12,6 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
-from gemmule.runtime.execute import run_kernel
 
 from .operands import gather, least_seconds
 from .plan import Plan
@@ -75,8 +74,11 @@ def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None
     choice = choose(problem, device.arch)
 
     def run() -> Any:
+        from gemmule.runtime.execute import run_kernel
+
         view, finish = new_output()
         run_kernel(problem, choice, {"a": source.address, "d": view.address}, ordinal, stream_number)
+        operands.keep_until_done(view)
         return finish()
 
     return Plan(

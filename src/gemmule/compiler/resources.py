@@ -8,9 +8,6 @@ import re
 import struct
 from collections.abc import Iterator
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
 from gemmule.core.errors import CompileError
 
 # Attributes of the .nv.info section, as cuobjdump names them.
@@ -50,6 +47,10 @@ def read_resources(cubin: bytes, ptx: str, entry: str) -> Resources:
     CompileError
         If the cubin does not describe that kernel.
     """
+    # Only what was just compiled is read: a cached kernel knows its resources.
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
     elf = ELFFile(io.BytesIO(cubin))
     table, info_section = elf.get_section_by_name(".symtab"), elf.get_section_by_name(".nv.info")
     if not isinstance(table, SymbolTableSection) or info_section is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 
 #: The version of nvidia-cutlass-dsl that the project is pinned to.
 PINNED = "4.8.1"
@@ -15,6 +14,8 @@ def toolchain() -> str:
 
     A machine without the compiler runs the kernels that another one cached with the pinned version.
     """
+    import importlib.metadata
+
     try:
         version = importlib.metadata.version("nvidia-cutlass-dsl")
     except importlib.metadata.PackageNotFoundError:

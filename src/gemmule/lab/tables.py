@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, accumulator
+from gemmule.core.dtype import DTYPES, DType, accumulator
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import why_no_gemm
 
@@ -32,8 +32,12 @@ def dtype_table() -> str:
     """Return, for every input type on a GPU, its accumulator, the outputs and the architectures."""
     rows = []
     for dtype in DTYPES:
-        outputs = [out for out in DTYPES if why_no_gemm((dtype.name, dtype.name, out.name), None, Arch.parse("sm_90a")) is None]
-        archs = [name for name in _ARCHS if why_no_gemm((dtype.name, dtype.name, dtype.name), None, Arch.parse(name)) is None]
+
+        def runs(out: DType, arch: str, dtype: DType = dtype) -> bool:
+            return why_no_gemm((dtype.name, dtype.name, out.name), None, Arch.parse(arch)) is None
+
+        outputs = [out for out in DTYPES if runs(out, "sm_90a")]
+        archs = [arch for arch in _ARCHS if runs(dtype, arch)]
         rows.append([str(dtype), str(accumulator(dtype, dtype)), ", ".join(map(str, outputs)), f"{archs[0]} and newer"])
     return markdown(["inputs", "summed in", "outputs", "runs on"], rows)
 

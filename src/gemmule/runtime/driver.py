@@ -24,7 +24,11 @@ def driver_module() -> ModuleType | None:
     if status in (driver.CUresult.CUDA_ERROR_NO_DEVICE, driver.CUresult.CUDA_ERROR_STUB_LIBRARY):
         return None
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise DriverError("cuInit", status.name, "the NVIDIA driver is installed but does not start")
+        raise DriverError(
+            "cuInit",
+            status.name,
+            "the NVIDIA driver is installed but does not start; GEMMULE_EXECUTOR=host does without it",
+        )
     found: ModuleType = driver
     return found
 

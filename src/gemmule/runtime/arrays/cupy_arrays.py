@@ -14,6 +14,7 @@ class CupyLibrary:
     """CuPy."""
 
     name = "cupy"
+    orders_reuse = True
 
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the array's memory. The stream is CuPy's own, so nothing needs ordering."""

@@ -23,6 +23,7 @@ class DlpackLibrary:
     """A library known by its protocols only. Results are handed back through its own ``from_dlpack``."""
 
     name = "dlpack"
+    orders_reuse = False
 
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the array's memory; the producer orders its work before `stream`."""

@@ -60,6 +60,7 @@ class JaxLibrary(DlpackLibrary):
             host = np.empty(shape, numpy_dtype(dtype_name))
             return NewArray(ArrayView(shape, dtype_name, None, host), lambda: jax.numpy.asarray(host))
         result = DeviceResult(shape, dtype_name, ordinal, stream)
+
         def finish() -> Any:
             array = jax.dlpack.from_dlpack(result)
             return array if array.dtype.name == dtype_name else array.view(dtype_name)

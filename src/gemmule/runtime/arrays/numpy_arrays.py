@@ -15,6 +15,7 @@ class NumpyLibrary:
     """NumPy."""
 
     name = "numpy"
+    orders_reuse = True
 
     def view(self, x: HostArray, stream: int | None) -> ArrayView:
         """Return the array itself."""

@@ -18,6 +18,7 @@ class TorchLibrary:
     """PyTorch."""
 
     name = "torch"
+    orders_reuse = True
 
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the tensor's memory. The stream is PyTorch's own, so nothing needs ordering."""

@@ -71,6 +71,10 @@ class ArrayLibrary(Protocol):
     def name(self) -> str:
         """Name of the library."""
 
+    @property
+    def orders_reuse(self) -> bool:
+        """Whether freed memory is reused only after the work on the library's current stream."""
+
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the memory of an array of this library.
 

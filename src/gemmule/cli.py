@@ -1,0 +1,39 @@
+"""The command ``gemmule``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .commands.failures import failures_in_one_line
+from .commands.info import info_command
+from .commands.multiply import multiply_command
+
+
+class OneLineGroup(click.Group):
+    """A group of commands whose failures are one line on stderr and an exit code, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with failures_in_one_line(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gemmule", prog_name="gemmule")
+def gemmule() -> None:
+    """Multiply and transpose matrices of any size, on a GPU or on the CPU."""
+
+
+gemmule.add_command(multiply_command)
+gemmule.add_command(info_command)
+
+
+def main() -> None:
+    """Run the command: the entry point."""
+    gemmule(prog_name="gemmule")
+
+
+if __name__ == "__main__":
+    main()

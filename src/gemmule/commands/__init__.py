@@ -1,0 +1,1 @@
+"""The subcommands of ``gemmule``, one file each."""

@@ -1,0 +1,60 @@
+"""Which executor a command computes with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.dtype import Precision
+    from ..core.executor import TileExecutor
+
+# The rest is left to other users of the GPU and to the allocator.
+_SHARE_OF_FREE_MEMORY = 0.8
+
+
+@contextlib.contextmanager
+def chosen_executor(
+    name: str | None, precision: Precision, dtypes: tuple[str, str, str], c_dtype: str | None, memory: int
+) -> Iterator[tuple[TileExecutor, int]]:
+    """Open the executor called `name`; None takes the GPU where there is one that can.
+
+    Parameters
+    ----------
+    name : str or None
+        ``gpu``, ``host`` or None.
+    precision : Precision
+        What float32 products may be rounded to.
+    dtypes : tuple of str
+        Types of A, B and the result.
+    c_dtype : str or None
+        Type of the matrix to add.
+    memory : int
+        The caller's limit in bytes.
+
+    Yields
+    ------
+    executor, memory
+        The executor, and the limit, lowered to what fits into the GPU.
+
+    Raises
+    ------
+    UnsupportedError
+        If the executor that was asked for is not to be had here, or cannot take the problem.
+    """
+    from ..api.executors import host_arrays_executor, wanted_executor
+
+    # A file is always worth the way to a GPU: what it costs is reading it.
+    chosen, _ = host_arrays_executor(wanted_executor(name), None, dtypes, c_dtype)
+    if chosen == "gpu":
+        from ..dispatch.select import choose
+        from ..runtime.memory import free_memory
+        from ..runtime.tiles import GpuTileExecutor
+
+        with GpuTileExecutor(choose, 0, precision) as gpu:
+            yield gpu, min(memory, int(free_memory(0) * _SHARE_OF_FREE_MEMORY))
+    else:
+        from ..host.tiles import HostTileExecutor
+
+        yield HostTileExecutor(), memory

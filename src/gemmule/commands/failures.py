@@ -1,0 +1,71 @@
+"""How commands fail: one line on stderr, an exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+
+from ..core.errors import GemmuleError
+
+_STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class _Stopped(BaseException):
+    """A signal asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
+    """Turn expected failures and signals inside the block into a line and an exit code.
+
+    Files that are half written are removed by the blocks that opened them, on the way out.
+    """
+    try:
+        with _signals_raise():
+            yield
+    except GemmuleError as error:
+        _fail(ctx, str(error), 1)
+    except MemoryError as error:
+        _fail(ctx, f"not enough memory: {error}; give a smaller --memory", 1)
+    except OSError as error:
+        name = "" if error.filename is None else f"{error.filename}: "
+        _fail(ctx, f"{name}{error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        _fail(ctx, "interrupted; no output was left", 130)
+    except _Stopped as stop:
+        _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; no output was left", 128 + stop.number)
+
+
+def _fail(ctx: click.Context, message: str, code: int) -> None:
+    click.echo("gemmule: " + " ".join(message.split()), err=True)
+    ctx.exit(code)
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Let signals that ask the process to end unwind it, so that files are cleaned up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise _Stopped(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A signal that is ignored, as under nohup, stays ignored.
+    handled = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

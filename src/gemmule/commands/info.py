@@ -1,0 +1,95 @@
+"""``gemmule info``: what is here, and the cache of compiled kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..compiler.cache import CacheContent
+
+
+@click.command("info")
+@click.option("--clear-cache", is_flag=True, help="Remove the compiled kernels from the disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def info_command(*, clear_cache: bool, as_json: bool) -> None:
+    r"""Show the GPUs, the executors, the kernels and the cache of compiled kernels.
+
+    \b
+    Example:
+        gemmule info
+    """
+    from ..compiler import cache
+
+    cleared = cache.clear_cache() if clear_cache else None
+    found = _found(cache.cache_content())
+    if as_json:
+        click.echo(json.dumps(found | ({"cleared": _cache(cleared)} if cleared else {})))
+        return
+    if cleared:
+        click.echo(f"removed {cleared.kernels} compiled kernels, {cleared.bytes} bytes, from {cleared.folder}")
+    _print(found)
+
+
+def _cache(content: CacheContent) -> dict[str, Any]:
+    return {"folder": str(content.folder), "kernels": content.kernels, "bytes": content.bytes}
+
+
+def _found(content: CacheContent) -> dict[str, Any]:
+    import importlib.util
+
+    from .. import __version__
+    from ..compiler.toolchain import toolchain
+    from ..core.errors import UnsupportedError
+    from ..dispatch.registry import REGISTRY
+    from ..host.tiles import HostTileExecutor
+    from ..runtime.device import device_count, get_device
+
+    devices = []
+    for device in map(get_device, range(device_count())):
+        try:
+            arch = str(device.arch)
+        except UnsupportedError as error:
+            arch = str(error)
+        devices.append(dataclasses.asdict(device) | {"arch": arch})
+    compiler = toolchain() if importlib.util.find_spec("cutlass") else None
+    return {
+        "gemmule": __version__,
+        "devices": devices,
+        "executors": {"host": HostTileExecutor().describe()} | ({"gpu": devices[0]["name"]} if devices else {}),
+        "compiler": compiler,
+        "kernels": [
+            {
+                "name": spec.name,
+                "operation": spec.operation,
+                "summary": spec.summary,
+                "architectures": [str(arch) for arch in spec.archs],
+                "configs": len(spec.configs),
+            }
+            for spec in REGISTRY
+        ],
+        "cache": _cache(content),
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    click.echo(f"gemmule {found['gemmule']}")
+    click.echo("GPUs:" if found["devices"] else "GPUs: none")
+    for device in found["devices"]:
+        major, minor = device["capability"]
+        click.echo(
+            f"  {device['ordinal']}: {device['name']}, compute capability {major}.{minor} ({device['arch']}), "
+            f"{device['multiprocessors']} SMs, {device['memory_bytes'] / 2**30:.1f} GiB"
+        )
+    click.echo("executors:")
+    for name, text in found["executors"].items():
+        click.echo(f"  {name}: {text}")
+    click.echo(f"kernel compiler: {found['compiler'] or 'not installed; cached kernels still run'}")
+    click.echo("kernels:")
+    for kernel in found["kernels"]:
+        click.echo(f"  {kernel['name']}: {kernel['summary']} ({', '.join(kernel['architectures'])})")
+    cache = found["cache"]
+    click.echo(f"compiled kernels: {cache['kernels']}, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")

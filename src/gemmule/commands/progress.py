@@ -1,0 +1,41 @@
+"""A progress bar on stderr for long products."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def product_progress(text: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how many of the multiplications are done, the rate and the time left; nothing where stderr is no terminal.
+
+    Yields
+    ------
+    callable or None
+        To be told of multiplications done and multiplications in all.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None, rate="")
+        start = time.perf_counter()
+
+        def advance(done: int, total: int) -> None:
+            gflops = 2 * done / max(time.perf_counter() - start, 1e-9) / 1e9
+            bar.update(task, completed=done, total=total, rate=f"{gflops:.1f} GFLOP/s")
+
+        yield advance

@@ -1,0 +1,1 @@
+"""Products and transposes of NumPy arrays on the host's BLAS."""

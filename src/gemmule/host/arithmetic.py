@@ -1,0 +1,113 @@
+"""Which types a product is multiplied and summed in on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import DTypeError
+from ..core.executor import Array
+
+#: Floating-point types narrower than BLAS knows; float32 holds every value of each.
+NARROW_FLOATS = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
+
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_SHORTEST_EXACT_RUN = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Arithmetic:
+    """How a product is computed.
+
+    Attributes
+    ----------
+    compute : numpy.dtype
+        Type that the operands are converted to and multiplied in.
+    total : numpy.dtype
+        Type of the sum.
+    exact_run : int or None
+        For integers multiplied in floating point: most terms whose sum is sure to be an exact integer.
+    """
+
+    compute: np.dtype[Any]
+    total: np.dtype[Any]
+    exact_run: int | None = None
+
+
+def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return NumPy's own type, in native byte order, that holds every value of `dtype`.
+
+    Raises
+    ------
+    DTypeError
+        If `dtype` is not a number that the host multiplies.
+    """
+    if dtype.name in NARROW_FLOATS:
+        return np.dtype(np.float32)
+    native: np.dtype[Any] = np.dtype(dtype.type)
+    if native.kind not in _RANK or native.isbuiltin != 1:
+        raise DTypeError(
+            f"dtype {dtype} cannot be multiplied; the host takes NumPy's numbers, bfloat16, float8_e4m3fn and "
+            "float8_e5m2; convert with astype first"
+        )
+    return native
+
+
+def widened(x: Array) -> Array:
+    """Return `x` in its `plain` type, without a copy where it has that type."""
+    return x.astype(plain(x.dtype), copy=False)
+
+
+def check_kind(source: np.dtype[Any], out: np.dtype[Any], what: str) -> None:
+    """Refuse to write complex numbers into a real output, fractions into an integer one, integers into a bool one.
+
+    Raises
+    ------
+    DTypeError
+        If `out` is of a lesser kind than `source`.
+    """
+    if _RANK[plain(out).kind] < _RANK[plain(source).kind]:
+        raise DTypeError(
+            f"{what} of dtype {source} does not go into an output of dtype {out}; give out a dtype of that kind"
+        )
+
+
+def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any] | None = None) -> Arithmetic:
+    """Choose how to compute a product of `a` and `b` that ends in `out`.
+
+    Floats of 16 and 8 bits are summed in float32, other floats and complex numbers in their common type. Integers
+    are summed modulo 2**32 if `out` is an integer of at most 32 bits, else modulo 2**64; where `out` is None, 8-bit
+    integers modulo 2**32. Two bools are summed as bool.
+
+    Raises
+    ------
+    DTypeError
+        If a type cannot be multiplied.
+    """
+    a, b = plain(a), plain(b)
+    out = None if out is None else plain(out)
+    common = np.result_type(a, b)
+    # NumPy has no integer type for int64 with uint64; modulo 2**64 there is one answer, and only integers keep it.
+    out_is_integer = out is not None and out.kind in "iu"
+    no_common_integer = common.kind == "f" and not out_is_integer
+    if common.kind == "b" or a.kind in "fc" or b.kind in "fc" or no_common_integer:
+        return Arithmetic(common, common)
+
+    short = out.itemsize <= 4 if out is not None and out_is_integer else out is None and a.itemsize == b.itemsize == 1
+    total = np.dtype(np.int32 if short else np.uint64 if common.kind == "u" else np.int64)
+    # NumPy has no integer BLAS: sums of floats are exact, and far faster, while they are integers below 2**significand.
+    largest = _largest_magnitude(a) * _largest_magnitude(b)
+    for compute, significand in ((np.float32, 24), (np.float64, 53)):
+        run = 2**significand // largest
+        if run >= _SHORTEST_EXACT_RUN:
+            return Arithmetic(np.dtype(compute), total, run)
+    return Arithmetic(total, total)
+
+
+def _largest_magnitude(dtype: np.dtype[Any]) -> int:
+    if dtype.kind == "b":
+        return 1
+    info = np.iinfo(dtype)
+    return max(-int(info.min), int(info.max))

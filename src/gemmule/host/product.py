@@ -1,0 +1,183 @@
+"""Adds a product to a sum, through BLAS, in bounded memory."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import dtype_named
+from ..core.executor import Array
+from .arithmetic import Arithmetic
+
+#: Terms of K that operands are converted for at a time: long enough to hide the additions between two runs.
+K_STEP = 2048
+#: Elements of the converted panel of B, of the converted slab of A, and of a slab of the product.
+PANEL = 2**23
+SLAB = 2**21
+_FEWEST_ROWS = 128
+_MOST_COLUMNS = SLAB // _FEWEST_ROWS
+# Elements of float8 looked up at a time, and the bytes that each takes: a wide index and a wide value.
+_LOOKUP = 2**14
+_LOOKUP_BYTES = 8 + 16
+
+
+def blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]]:
+    """Yield slices that cut an array of that shape into blocks of at most `elements`, whole rows first."""
+    steps: list[int] = []
+    for extent in reversed(shape):
+        steps.insert(0, max(1, min(extent, elements)))
+        elements //= steps[0]
+    return itertools.product(*(runs(extent, step) for extent, step in zip(shape, steps, strict=True)))
+
+
+def runs(extent: int, step: int) -> list[slice]:
+    """Cut ``range(extent)`` into slices of at most `step`."""
+    return [slice(start, min(start + step, extent)) for start in range(0, extent, max(step, 1))]
+
+
+def blas_ready(x: Array) -> bool:
+    """Whether BLAS can read the matrices of `x`, (..., rows, cols), where they lie."""
+    rows, cols = x.shape[-2:]
+    down, along = x.strides[-2:]
+    return x.flags.aligned and (_unit_rows(down, along, cols, x.itemsize) or _unit_rows(along, down, rows, x.itemsize))
+
+
+def _unit_rows(down: int, along: int, cols: int, itemsize: int) -> bool:
+    return along == itemsize and down % itemsize == 0 and down >= cols * itemsize
+
+
+def needs_no_copy(a: Array, b: Array, arithmetic: Arithmetic) -> bool:
+    """Whether BLAS can multiply `a` and `b` as they are, straight into a sum."""
+    return a.dtype == b.dtype == arithmetic.compute == arithmetic.total and blas_ready(a) and blas_ready(b)
+
+
+def steps(arithmetic: Arithmetic, n: int, k: int, *, copies: bool) -> tuple[int, int, int]:
+    """Return how many rows, columns and terms are multiplied at a time."""
+    k_step = min(k, K_STEP, arithmetic.exact_run or K_STEP) if copies else k
+    n_step = min(n, _MOST_COLUMNS, PANEL // k_step if copies else n)
+    return max(SLAB // max(n_step, k_step if copies else 1), _FEWEST_ROWS), n_step, k_step
+
+
+def scratch_bytes(arithmetic: Arithmetic, m: int, n: int, k: int) -> int:
+    """Most memory in bytes that `add_product` takes for an (m, k) and a (k, n) matrix of any strides."""
+    if 0 in (m, n, k):
+        return 0
+    elements = 0
+    for copies in (True, False):
+        m_step, n_step, k_step = steps(arithmetic, n, k, copies=copies)
+        m_step = min(m, m_step)
+        # An exact product is there as floats, as integers, and as integers of the sum's type.
+        product = m_step * n_step * (1 if arithmetic.exact_run is None else 4)
+        elements = max(elements, product + (k_step * n_step + m_step * k_step if copies else 0))
+    return elements * arithmetic.compute.itemsize + _LOOKUP_BYTES * min(_LOOKUP, max(m * k, k * n))
+
+
+def add_product(total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fresh: bool) -> None:
+    """Add ``a @ b`` to `total`, or set it if `fresh`.
+
+    Parameters
+    ----------
+    total : numpy.ndarray, shape (..., m, n), dtype arithmetic.total
+        The sum. It is not read if `fresh`.
+    a, b : numpy.ndarray, shapes (..., m, k) and (..., k, n)
+        The factors, any strides. Batch dimensions broadcast to those of `total`; scratch grows with them.
+    arithmetic : Arithmetic
+        How to compute.
+    fresh : bool
+        Whether `total` holds nothing yet.
+    """
+    k, n = b.shape[-2:]
+    if total.size == 0 or k == 0:
+        if fresh:
+            total[...] = 0
+        return
+    copies = not needs_no_copy(a, b, arithmetic)
+    if fresh and not copies:
+        np.matmul(a, b, out=total)
+        return
+    m_step, n_step, k_step = steps(arithmetic, n, k, copies=copies)
+    for terms in runs(k, k_step):
+        for cols in runs(n, n_step):
+            _add_panel(total[..., cols], a[..., terms], b[..., terms, cols], arithmetic, m_step, fresh)
+        fresh = False
+
+
+# Each of these is a function so that its copies are gone before the next ones are made.
+def _add_panel(total: Array, a: Array, b: Array, arithmetic: Arithmetic, m_step: int, fresh: bool) -> None:
+    panel = _operand(b, arithmetic.compute)
+    for rows in runs(a.shape[-2], m_step):
+        _add_slab(total[..., rows, :], a[..., rows, :], panel, arithmetic, fresh)
+
+
+def _add_slab(total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fresh: bool) -> None:
+    slab = _operand(a, arithmetic.compute)
+    straight = arithmetic.compute == arithmetic.total
+    if fresh and straight:
+        np.matmul(slab, panel, out=total)
+        return
+    product = np.matmul(slab, panel)
+    if not straight:
+        product = _integers(product).astype(total.dtype, copy=False)
+    if fresh:
+        total[...] = product
+    else:
+        np.add(total, product, out=total)
+
+
+def _integers(exact: Array) -> Array:
+    # A float out of the range of its integer type converts to anything, so the wide ones go through int64 first.
+    return exact.astype(np.int32 if exact.dtype == np.float32 else np.int64)
+
+
+def _operand(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return `x` in `dtype` as BLAS wants it, without a copy where it is so already."""
+    if x.dtype == dtype and blas_ready(x):
+        return x
+    # The copy keeps the order that lies in memory: BLAS takes both, and a transposing copy is slow.
+    if abs(x.strides[-2]) < abs(x.strides[-1]):
+        return _converted(x.swapaxes(-1, -2), dtype).swapaxes(-1, -2)
+    return _converted(x, dtype)
+
+
+def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    if not x.dtype.name.startswith("float8"):
+        return x.astype(dtype, order="C")
+    # ml_dtypes converts element by element; a look-up is several times faster.
+    table = _float8_values(x.dtype.name).astype(dtype)
+    codes = x.view(np.uint8)
+    result = np.empty(x.shape, dtype)
+    # In pieces, because take() widens its indices to 64 bits.
+    for piece in blocks(x.shape, _LOOKUP):
+        result[piece] = table.take(codes[piece])
+    return result
+
+
+@functools.cache
+def _float8_values(name: str) -> Array:
+    return np.arange(256, dtype=np.uint8).view(dtype_named(name).numpy()).astype(np.float32)
+
+
+def group_blocks(batch: tuple[int, ...], m: int, n: int, k: int) -> Iterator[tuple[tuple[slice, ...], slice, slice]]:
+    """Yield (batch slices, rows, columns) that cut a stack of products into blocks whose sums take bounded memory.
+
+    Small matrices of a stack stay together, so that the cost of a call is shared.
+    """
+    block = 8 * SLAB
+    cols = min(n, max(block // m, 4096))
+    rows = min(m, max(block // cols, 1))
+    run = min(k, K_STEP)
+    together = max(1, SLAB // max(rows * cols, rows * run, run * cols, 1))
+    for index in blocks(batch, together):
+        for row_run, col_run in itertools.product(runs(m, rows), runs(n, cols)):
+            yield index, row_run, col_run
+
+
+def batch_of(x: Array, index: tuple[slice, ...]) -> Array:
+    """Return the part of `x` that broadcasts to the part `index` of the full batch."""
+    lead = x.ndim - 2
+    own = index[len(index) - lead :]
+    return x[tuple(piece if extent > 1 else slice(None) for piece, extent in zip(own, x.shape[:lead], strict=True))]

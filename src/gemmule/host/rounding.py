@@ -1,0 +1,160 @@
+"""Writes alpha * sum + beta * c, rounded once, into an output of any dtype."""
+
+from __future__ import annotations
+
+import cmath
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import dtype_named
+from ..core.errors import ArgumentError
+from ..core.executor import Array
+from .arithmetic import NARROW_FLOATS, check_kind, plain, widened
+from .product import blocks
+
+Scalar = int | float | complex
+
+#: Elements that are scaled and rounded at a time: their temporaries stay in the cache.
+PIECE = 2**15
+
+
+def scale_dtype(
+    total: np.dtype[Any], out: np.dtype[Any], alpha: Scalar, beta: Scalar, c: np.dtype[Any] | None
+) -> np.dtype[Any]:
+    """Return the type that alpha * sum + beta * c is computed in, after checking that it may go into `out`.
+
+    Parameters
+    ----------
+    total, out : numpy.dtype
+        Types of the sum and of the output.
+    alpha, beta : int, float or complex
+        Scalars.
+    c : numpy.dtype or None
+        Type of the matrix to add; None if it is not read.
+
+    Returns
+    -------
+    numpy.dtype
+        The type of the sum for an integer output (int64 for bool), else the common type of the sum and `c`.
+
+    Raises
+    ------
+    DTypeError
+        If the sum or `c` is of a higher kind than `out`.
+    ArgumentError
+        If a scalar is not integral though `out` is, is complex though `out` is real, or does not fit into the type.
+    """
+    check_kind(total, out, "a product")
+    if c is not None:
+        check_kind(c, out, "c")
+    if plain(out).kind in "biu":
+        dtype = np.dtype(np.int64) if total.kind == "b" else total
+    else:
+        dtype = total if total.kind in "fc" else np.dtype(np.float64)
+        if c is not None:
+            dtype = np.result_type(dtype, plain(c))
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if isinstance(value, complex | np.complexfloating):
+                if plain(out).kind != "c":
+                    raise ArgumentError(f"{name}={value} is complex but the output is {out}; give out a complex dtype")
+                dtype = np.result_type(dtype, np.complex64)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        _scalar(name, value, dtype)
+    return dtype
+
+
+def _scalar(name: str, value: Scalar, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "iu":
+        integer = _integer(value)
+        if integer is None:
+            raise ArgumentError(
+                f"{name}={value} is not an integer but the output is of an integer dtype; "
+                f"give out a floating-point dtype or an integral {name}"
+            )
+        bits = 8 * dtype.itemsize
+        return np.array(integer % 2**bits, dtype=f"u{dtype.itemsize}").view(dtype)[()]
+    try:
+        with np.errstate(all="ignore"):
+            scalar = dtype.type(value)
+        fits = bool(np.isfinite(scalar)) or not cmath.isfinite(value)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"{name}={value} does not fit into {dtype}, which scales the sum; scale the operands instead"
+        )
+    return scalar
+
+
+def _integer(value: Scalar) -> int | None:
+    if isinstance(value, complex | np.complexfloating):
+        return None
+    try:
+        return int(value) if value == int(value) else None
+    except (OverflowError, ValueError):  # infinity and NaN
+        return None
+
+
+def write_bytes(total: np.dtype[Any], elements: int) -> int:
+    """Most memory in bytes that `write` takes for so many elements."""
+    # Five temporaries, as complex numbers if `c` is complex.
+    return min(elements, PIECE) * 5 * max(2 * total.itemsize, 16)
+
+
+def write(out: Array, total: Array | None, alpha: Scalar, beta: Scalar, c: Array | None, scale: np.dtype[Any]) -> None:
+    """Write ``alpha * total + beta * c`` into `out`, rounded once.
+
+    Parameters
+    ----------
+    out : numpy.ndarray
+        Any dtype and strides.
+    total, c : numpy.ndarray or None, shape of out
+        The sum and the matrix to add; None counts as zero and its scalar is not used. Each may be `out` itself.
+    alpha, beta : int, float or complex
+        Scalars.
+    scale : numpy.dtype
+        Type to compute in, from `scale_dtype`.
+    """
+    with np.errstate(all="ignore"):
+        factor_total, factor_c = (_scalar(name, value, scale) for name, value in (("alpha", alpha), ("beta", beta)))
+        for piece in blocks(out.shape, PIECE):
+            value: Array | None = None
+            if total is not None:
+                value = total[piece]
+                if alpha != 1:
+                    value = value.astype(scale, copy=False) * factor_total
+            if c is not None:
+                term = widened(c[piece]).astype(scale, copy=False) * factor_c
+                value = term if value is None else value.astype(scale, copy=False) + term
+            if value is None:
+                out[piece] = 0
+            else:
+                _round_into(out[piece], value)
+
+
+def _round_into(out: Array, value: Array) -> None:
+    name = out.dtype.name
+    if name in NARROW_FLOATS:
+        if value.dtype != np.float32:
+            # An integer goes to float64 first, since NumPy would take it through float32 and round twice.
+            value = _float32_to_odd(value if value.dtype.kind == "f" else value.astype(np.float64))
+        if name.startswith("float8"):
+            limit = np.float32(dtype_named(name).max_value)
+            value = np.clip(value, -limit, limit)
+        value = value.astype(dtype_named(name).numpy())
+    np.copyto(out, value, casting="unsafe")
+
+
+def _float32_to_odd(value: Array) -> Array:
+    """Round to float32 so that a second rounding, into a narrow type, gives what one rounding would.
+
+    NumPy and ml_dtypes take wide types to narrow ones through float32. Round to odd keeps on which side of a tie
+    the value lay: the result is truncated, and its last bit set if anything was cut off.
+    """
+    near = value.astype(np.float32)
+    bits = near.view(np.uint32)
+    cut = near != value
+    bits -= np.abs(near) > np.abs(value)
+    bits |= cut
+    return near

@@ -1,0 +1,166 @@
+"""Tiles of a large product, computed on the host's BLAS."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ArgumentError, ShapeError
+from ..core.executor import Array
+from .arithmetic import Arithmetic, choose_arithmetic
+from .product import add_product, scratch_bytes
+from .rounding import Scalar, scale_dtype, write, write_bytes
+
+#: Bytes for Python's own objects and the buffers through which NumPy converts.
+_SMALL_THINGS = 2**16
+
+
+class HostTileSum:
+    """A sum of products on the host. Made by `HostTileExecutor.tile_sum`; a `TileSum`.
+
+    Parameters
+    ----------
+    m, n : int
+        Shape of the tile.
+    arithmetic : Arithmetic
+        How to compute.
+    """
+
+    def __init__(self, m: int, n: int, arithmetic: Arithmetic) -> None:
+        self._shape = (m, n)
+        self._arithmetic = arithmetic
+        self._empty = True
+        self._total: Array | None = np.empty((m, n), arithmetic.total)
+
+    def __enter__(self) -> HostTileSum:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._total = None
+
+    def add(self, a: Array, b: Array) -> None:
+        """Add ``a @ b`` to the sum.
+
+        Parameters
+        ----------
+        a, b : numpy.ndarray, shapes (m, k) and (k, n)
+            Factors of the dtypes that the sum was started for, any strides; not needed after the call.
+
+        Raises
+        ------
+        ShapeError
+            If the product does not have the tile's shape.
+        ArgumentError
+            If the sum was closed.
+        """
+        total = self._open()
+        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or (a.shape[0], b.shape[1]) != self._shape:
+            raise ShapeError(f"a is {a.shape} and b is {b.shape}; a tile of {self._shape} needs (m, k) and (k, n)")
+        with np.errstate(all="ignore"):
+            add_product(total, a, b, self._arithmetic, fresh=self._empty)
+        self._empty = False
+
+    def finish(self, out: Array, alpha: Scalar = 1, beta: Scalar = 0, c: Array | None = None) -> None:
+        """Write ``alpha * sum + beta * c`` into `out`, rounded once into its dtype.
+
+        Parameters
+        ----------
+        out : numpy.ndarray, shape (m, n)
+            Output of any dtype of at least the kind of the inputs.
+        alpha, beta : int, float or complex
+            Scalars; the sum is not read if `alpha` is 0, nor `c` if `beta` is 0.
+        c : numpy.ndarray, shape (m, n), optional
+            Matrix to add; it may be `out` itself, but overlap it in no other way.
+
+        Raises
+        ------
+        ShapeError
+            If `out` or `c` does not have the tile's shape.
+        DTypeError
+            If `out` is of a lesser kind than what goes into it.
+        ArgumentError
+            If the sum was closed, `c` is missing, or a scalar does not suit `out`.
+        """
+        total = self._open()
+        addend = c if beta != 0 else None
+        if beta != 0 and c is None:
+            raise ArgumentError(f"beta={beta} needs a matrix c to scale; pass c, or beta=0")
+        for name, array in (("out", out), ("c", addend)):
+            if array is not None and array.shape != self._shape:
+                raise ShapeError(f"{name} is {array.shape} but the tile is {self._shape}; pass an array of that shape")
+        scale = scale_dtype(total.dtype, out.dtype, alpha, beta, None if addend is None else addend.dtype)
+        nothing = alpha == 0 or self._empty
+        write(out, None if nothing else total, alpha, beta, addend, scale)
+
+    def _open(self) -> Array:
+        if self._total is None:
+            raise ArgumentError("the tile's sum was closed; use it inside its with block")
+        return self._total
+
+
+class HostTileExecutor:
+    """Computes tiles of a product with the BLAS that NumPy has; a `TileExecutor`."""
+
+    @property
+    def name(self) -> str:
+        """``host``."""
+        return "host"
+
+    def describe(self) -> str:
+        """Say which BLAS computes, and on how many threads at most where NumPy tells."""
+        config: Any = np.show_config(mode="dicts")
+        blas = (config or {}).get("Build Dependencies", {}).get("blas", {})
+        name = " ".join(str(blas[key]) for key in ("name", "version") if blas.get(key)) or "unknown BLAS"
+        threads = re.search(r"MAX_THREADS=(\d+)", str(blas.get("openblas configuration", "")))
+        limit = f", at most {threads[1]} threads" if threads else ""
+        return f"{name}{limit}, through NumPy {np.__version__}"
+
+    def tile_bytes(self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], m: int, n: int, k: int) -> int:
+        """Return an upper bound of the memory that a sum takes beyond the slices and the output.
+
+        Parameters
+        ----------
+        a_dtype, b_dtype : numpy.dtype
+            Types of the slices.
+        m, n : int
+            Shape of the tile.
+        k : int
+            Longest slice.
+
+        Returns
+        -------
+        int
+            Bytes: the accumulator, and the larger of the scratch of `add` and the scratch of `finish`.
+
+        Raises
+        ------
+        DTypeError
+            If a type cannot be multiplied.
+        """
+        arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype))
+        scratch = max(scratch_bytes(arithmetic, m, n, k), write_bytes(arithmetic.total, m * n))
+        return m * n * arithmetic.total.itemsize + scratch + _SMALL_THINGS
+
+    def tile_sum(self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any]) -> HostTileSum:
+        """Start a sum of products.
+
+        Parameters
+        ----------
+        m, n : int
+            Shape of the tile.
+        a_dtype, b_dtype : numpy.dtype
+            Types of the slices that will be added.
+
+        Returns
+        -------
+        HostTileSum
+            The sum, for use in a ``with`` block.
+
+        Raises
+        ------
+        DTypeError
+            If a type cannot be multiplied.
+        """
+        return HostTileSum(m, n, choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype)))

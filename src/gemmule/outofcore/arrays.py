@@ -1,0 +1,74 @@
+"""NumPy arrays as the source and the sink of a large product."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.errors import ShapeError
+from .matrix import AnyDType, Array, native
+
+
+def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
+    if array.ndim != 2:
+        raise ShapeError(f"{name} has {array.ndim} dimensions; a matrix has 2; reshape it first")
+    return array.shape[0], array.shape[1]
+
+
+class ArraySource:
+    """A NumPy array, memory-mapped ones included, that is read piece by piece.
+
+    Parameters
+    ----------
+    array : ndarray
+        Two-dimensional, any strides and byte order.
+    name : str
+        What messages call it.
+    """
+
+    def __init__(self, array: Array, name: str = "array") -> None:
+        self.name = name
+        self.shape = _matrix_shape(name, array)
+        self.dtype: AnyDType = native(array.dtype)
+        self.order = "C" if abs(array.strides[1]) <= abs(array.strides[0]) else "F"
+        self._array = array
+
+    def read(self, rows: slice, cols: slice, out: Array) -> int:
+        """Fill `out` with that piece and return the bytes read."""
+        np.copyto(out, self._array[rows, cols])
+        return out.nbytes
+
+
+class ArraySink:
+    """A NumPy array that receives a product. What an aborted product wrote stays in it.
+
+    Parameters
+    ----------
+    array : ndarray
+        Two-dimensional and writable, any strides and byte order.
+    name : str
+        What messages call it.
+    """
+
+    def __init__(self, array: Array, name: str = "output") -> None:
+        self.name = name
+        self.shape = _matrix_shape(name, array)
+        self.dtype: AnyDType = native(array.dtype)
+        self._array = array
+
+    def write(self, row: int, col: int, tile: Array) -> int:
+        """Put `tile` at (row, col); return the bytes written."""
+        self._array[row : row + tile.shape[0], col : col + tile.shape[1]] = tile
+        return tile.nbytes
+
+    def flush(self) -> None:
+        """Do nothing: an array has no store behind it."""
+
+    def written(self) -> ArraySource:
+        """Return what was written, to be read back."""
+        return ArraySource(self._array, self.name)
+
+    def commit(self) -> None:
+        """Do nothing: the array is there already."""
+
+    def abort(self) -> None:
+        """Do nothing."""

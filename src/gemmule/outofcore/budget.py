@@ -1,0 +1,66 @@
+"""Amounts of memory: read from text, written for people, and asked of the system."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..core.errors import ArgumentError
+
+_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}b": size for unit, size in list(_UNITS.items()) if unit not in ("", "b")}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+#: Assumed where the system does not say how much memory is available.
+FALLBACK_BYTES = 2 << 30
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes that e.g. ``256MiB``, ``2GB`` or ``1.5GiB`` means.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no positive amount of memory.
+    """
+    match = _AMOUNT.fullmatch(text)
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ArgumentError(f"memory {text!r} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
+    size = int(float(match[1]) * unit)
+    if size <= 0:
+        raise ArgumentError(f"memory {text!r} is no memory at all; give a positive amount like 256MiB")
+    return size
+
+
+def format_bytes(size: int, *, up: bool = False) -> str:
+    """Return `size` for people, e.g. ``256 MiB``; with `up`, never less than it is."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            amount = -(-size * 10 // unit) / 10 if up else size / unit
+            return f"{amount:.1f} {name}".replace(".0 ", " ")
+    return f"{size} bytes"
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that new work can have without swapping."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return FALLBACK_BYTES
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process has now, or 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0

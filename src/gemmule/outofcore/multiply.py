@@ -1,0 +1,208 @@
+"""Streams a product: plan, read ahead, compute, write behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..core.executor import TileExecutor
+from .matrix import AnyDType, Array, MatrixSink, MatrixSource
+from .plan import Operand, Product, StreamPlan
+from .reader import SliceReader
+from .result import check_product
+from .search import plan_product
+from .writer import TileWriter
+
+#: Told after every slice: multiplications done, multiplications in all.
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a streamed product took.
+
+    Attributes
+    ----------
+    executor, device : str
+        What computed, by name and in words.
+    m, n, k : int
+        Extents of the product.
+    tiles : int
+        Tiles of the result.
+    tile_m, tile_n, tile_k : int
+        Extents of a tile and depth of a slice.
+    memory_bytes : int
+        All buffers together.
+    seconds : float
+        From the start until everything was stored.
+    gflops : float
+        Rate over that time.
+    bytes_read, bytes_written : int
+        Traffic.
+    """
+
+    executor: str
+    device: str
+    m: int
+    n: int
+    k: int
+    tiles: int
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    memory_bytes: int
+    seconds: float
+    gflops: float
+    bytes_read: int
+    bytes_written: int
+
+
+def plan_multiply(
+    a: MatrixSource,
+    b: MatrixSource,
+    out_shape: tuple[int, int],
+    out_dtype: AnyDType,
+    executor: TileExecutor,
+    *,
+    memory: int,
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    c: MatrixSource | None = None,
+) -> StreamPlan:
+    """Check a product and plan it within `memory` bytes of buffers.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        If the matrices or scalars do not fit together.
+    MemoryLimitError
+        If `memory` is too small; the message says what would do.
+    """
+    check_product(a, b, c, out_shape, out_dtype, alpha, beta)
+    product = Product(
+        m=a.shape[0],
+        n=b.shape[1],
+        k=a.shape[1] if alpha != 0 else 0,
+        a=Operand(a.dtype, a.order),
+        b=Operand(b.dtype, b.order),
+        out=Operand(out_dtype),
+        c=Operand(c.dtype, c.order) if c is not None and beta != 0 else None,
+    )
+    return plan_product(product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, m, n, k))
+
+
+def multiply(
+    a: MatrixSource,
+    b: MatrixSource,
+    sink: MatrixSink,
+    executor: TileExecutor,
+    *,
+    memory: int,
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    c: MatrixSource | None = None,
+    plan: StreamPlan | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Write ``alpha * a @ b + beta * c`` into `sink`, which is left to be committed.
+
+    The same inputs and the same plan give the same bits: the slices of a tile are added in ascending order.
+
+    Parameters
+    ----------
+    a, b : MatrixSource
+        The factors. They are not read if `alpha` is 0.
+    sink : MatrixSink
+        The result.
+    executor : TileExecutor
+        What computes the tiles.
+    memory : int
+        Limit for all buffers together, in bytes.
+    alpha, beta : float or int
+        Scalars; integral where the result is of an integer type.
+    c : MatrixSource, optional
+        The matrix to add. It is not read if `beta` is 0.
+    plan : StreamPlan, optional
+        What `plan_multiply` gave for these arguments; made here if absent.
+    progress : callable, optional
+        Told after every slice.
+
+    Returns
+    -------
+    Report
+        What it took.
+    """
+    start = time.perf_counter()
+    if plan is None:
+        plan = plan_multiply(a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c)
+    tile_elements = plan.tile_m * plan.tile_n
+    product = plan.product
+    with ThreadPoolExecutor(1, "gemmule-read") as read, ThreadPoolExecutor(1, "gemmule-write") as write:
+        try:
+            a_reader = SliceReader(a, plan.slots[0], plan.tile_m * plan.tile_k, read)
+            b_reader = SliceReader(b, plan.slots[1], plan.tile_k * plan.tile_n, read)
+            readers = [a_reader, b_reader]
+            c_reader = None
+            if product.c is not None and c is not None:
+                c_reader = SliceReader(c, 1, tile_elements, read)
+                readers.append(c_reader)
+            writer = TileWriter(sink, plan.out_buffers, tile_elements, write)
+            slices = _ahead(plan, a_reader, b_reader)
+            done, total = 0, product.m * product.n * product.k
+            for i, j in plan.order():
+                rows, cols = plan.rows(i), plan.cols(j)
+                m, n = rows.stop - rows.start, cols.stop - cols.start
+                added = c_reader.ask((i, j), rows, cols) if c_reader else None
+                with executor.tile_sum(m, n, a.dtype, b.dtype) as tile_sum:
+                    for _ in range(plan.grid[2]):
+                        a_slice, b_slice = (future.result() for future in next(slices))
+                        tile_sum.add(a_slice, b_slice)
+                        done += m * n * a_slice.shape[1]
+                        if progress:
+                            progress(done, total)
+                    buffer, tile = writer.take(m, n)
+                    if added is None:
+                        tile_sum.finish(tile, alpha)
+                    else:
+                        tile_sum.finish(tile, alpha, beta, added.result())
+                writer.put(rows.start, cols.start, buffer, tile)
+            writer.finish()
+        finally:
+            # After a failure nothing that still waits is worth doing.
+            read.shutdown(cancel_futures=True)
+            write.shutdown(cancel_futures=True)
+    seconds = time.perf_counter() - start
+    return Report(
+        executor=executor.name,
+        device=executor.describe(),
+        m=product.m,
+        n=product.n,
+        k=a.shape[1],
+        tiles=plan.tiles,
+        tile_m=plan.tile_m,
+        tile_n=plan.tile_n,
+        tile_k=plan.tile_k,
+        memory_bytes=plan.memory_bytes,
+        seconds=seconds,
+        gflops=2 * product.m * product.n * product.k / max(seconds, 1e-9) / 1e9,
+        bytes_read=sum(reader.bytes_read for reader in readers),
+        bytes_written=writer.bytes_written,
+    )
+
+
+def _ahead(plan: StreamPlan, a: SliceReader, b: SliceReader) -> Iterator[tuple[Future[Array], Future[Array]]]:
+    """Yield the slices of every step, those of the next step being asked for already."""
+    waiting: tuple[Future[Array], Future[Array]] | None = None
+    for step in plan.steps():
+        inner = plan.inner(step.s)
+        asked = (
+            a.ask((step.i, step.s), plan.rows(step.i), inner),
+            b.ask((step.s, step.j), inner, plan.cols(step.j)),
+        )
+        if waiting:
+            yield waiting
+        waiting = asked
+    if waiting:
+        yield waiting

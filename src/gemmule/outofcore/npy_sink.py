@@ -1,0 +1,182 @@
+"""A .npy file as the sink of a large product: it appears under its name only when it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+
+from ..core.errors import ArgumentError, OverlapError
+from .matrix import AnyDType, Array
+from .npy_header import NAMED_BY_USER, header_bytes
+from .npy_source import NpySource
+
+#: Bytes after which the disk is told to store what it has, so that it works while the next tiles are computed.
+SYNC_BYTES = 64 << 20
+
+
+class NpySink:
+    """A matrix that is written to a .npy file through a temporary file beside it.
+
+    Used as a context manager: leaving the block without a commit removes the temporary file.
+
+    Parameters
+    ----------
+    path : str or path
+        Final name of the file.
+    shape : tuple of int
+        Rows and columns.
+    dtype : dtype
+        Element type.
+    force : bool
+        Whether an existing file may be replaced.
+    inputs : sequence of NpySource
+        Files that must not be replaced, under any name.
+
+    Raises
+    ------
+    ArgumentError
+        If the file exists and `force` is false, or is no regular file.
+    OverlapError
+        If the file is one of `inputs`.
+    OSError
+        If the directory cannot be written to or has no room.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shape: tuple[int, int],
+        dtype: AnyDType,
+        *,
+        force: bool = False,
+        inputs: Sequence[NpySource] = (),
+    ) -> None:
+        self.name = os.fspath(path)
+        self.shape = shape
+        self.dtype = dtype
+        self._final = os.path.realpath(self.name)
+        self._force = force
+        check_output(self.name, force=force, inputs=inputs)
+        header = header_bytes(shape, dtype)
+        self._data_offset = len(header)
+        self._bytes = len(header) + shape[0] * shape[1] * dtype.itemsize
+        directory, base = os.path.split(self._final)
+        self._partial = os.path.join(directory, f".{base}.{os.getpid()}.partial")
+        self._unsynced = 0
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._open = True
+        try:
+            self._reserve()
+            self._put(np.frombuffer(header, np.uint8), 0)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, row: int, col: int, tile: Array) -> int:
+        """Put `tile` at (row, col); return the bytes written."""
+        if tile.size == 0:
+            return 0
+        raw = tile.view(np.uint8)
+        item, cols = self.dtype.itemsize, self.shape[1]
+        start = self._data_offset + (row * cols + col) * item
+        if raw.flags.c_contiguous and (tile.shape[1] == cols or len(raw) == 1):
+            self._put(raw.reshape(-1), start)
+        else:
+            for index, line in enumerate(raw):
+                self._put(line, start + index * cols * item)
+        self._unsynced += tile.nbytes
+        if self._unsynced >= SYNC_BYTES:
+            self.flush()
+        return tile.nbytes
+
+    def flush(self) -> None:
+        """Return when all that was written is on the disk."""
+        getattr(os, "fdatasync", os.fsync)(self._fd)
+        self._unsynced = 0
+
+    def written(self) -> NpySource:
+        """Return what was written, to be read back before the commit. The caller closes it."""
+        return NpySource(self._partial, self.dtype.name if self.dtype.name in NAMED_BY_USER else None)
+
+    def commit(self) -> None:
+        """Let the finished file appear under its name, at once and for good."""
+        self.flush()
+        check_output(self.name, force=self._force)
+        os.replace(self._partial, self._final)
+        self._open = False
+        os.close(self._fd)
+        directory = os.open(os.path.dirname(self._final), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def abort(self) -> None:
+        """Remove the temporary file. Does nothing after a commit."""
+        if self._open:
+            self._open = False
+            os.close(self._fd)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._partial)
+
+    def __enter__(self) -> NpySink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def _reserve(self) -> None:
+        """Take the room for the whole file now, so that it cannot run out later."""
+        try:
+            os.posix_fallocate(self._fd, 0, self._bytes)
+        except AttributeError:  # a system without the call
+            os.ftruncate(self._fd, self._bytes)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise OSError(
+                    errno.ENOSPC,
+                    f"no room for the {self._bytes} bytes of the result; free some or choose another disk",
+                    self.name,
+                ) from None
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            os.ftruncate(self._fd, self._bytes)
+
+    def _put(self, raw: Array, offset: int) -> None:
+        view = raw.data
+        while view:
+            count = os.pwrite(self._fd, view, offset)
+            view, offset = view[count:], offset + count
+
+
+def check_output(path: str, *, force: bool, inputs: Sequence[NpySource] = ()) -> None:
+    """Refuse an output that is an input, that exists without `force`, or that is no regular file.
+
+    Raises
+    ------
+    OverlapError
+        If it is one of `inputs`, also through links.
+    ArgumentError
+        If it may not be replaced.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    for source in inputs:
+        if source.identity == (status.st_dev, status.st_ino):
+            raise OverlapError(
+                f"{path}: is the input {source.name}; an input is not overwritten; choose another output"
+            )
+    if not stat.S_ISREG(status.st_mode):
+        raise ArgumentError(f"{path}: exists and is not a regular file; choose another output")
+    if not force:
+        raise ArgumentError(f"{path}: exists already; give --force to replace it, or choose another output")

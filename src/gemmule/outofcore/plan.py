@@ -1,0 +1,195 @@
+"""The plan of a large product: tiles, slices, order, buffers and traffic. Pure arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from .matrix import AnyDType
+from .slots import Slots
+
+#: Host memory that an executor takes for a sum of (m, k) by (k, n) slices, in bytes.
+TileBytes = Callable[[int, int, int], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """An input or output as the plan sees it.
+
+    Attributes
+    ----------
+    dtype : dtype
+        Element type.
+    order : str
+        ``C`` where rows are contiguous, ``F`` where columns are.
+    """
+
+    dtype: AnyDType
+    order: str = "C"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """The product to plan: C (m, n) = alpha * A (m, k) @ B (k, n) + beta * C0.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Extents; k is 0 where A and B are not read.
+    a, b : Operand
+        The factors.
+    out : Operand
+        The result.
+    c : Operand or None
+        The matrix that is added; None where none is read.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    out: Operand
+    c: Operand | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One slice of one tile: the sum of tile (i, j) takes A[rows, inner] @ B[inner, cols]."""
+
+    i: int
+    j: int
+    s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamPlan:
+    """How a product is streamed: each tile of the result stays in memory while slices of A and B pass by.
+
+    Attributes
+    ----------
+    product : Product
+        What is computed.
+    tile_m, tile_n, tile_k : int
+        Extents of a tile of the result, and depth of a slice. The last ones may be smaller.
+    by_rows : bool
+        Whether tiles follow each other along a row of tiles; else along a column.
+    keep : bool
+        Whether the slices of A for a row of tiles (of B for a column) stay in memory until the next one.
+    memory_bytes : int
+        All buffers together, those of the executor included.
+    """
+
+    product: Product
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    by_rows: bool
+    keep: bool
+    memory_bytes: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Tiles along m and n, and slices along k."""
+        product = self.product
+        return _parts(product.m, self.tile_m), _parts(product.n, self.tile_n), _parts(product.k, self.tile_k)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the result."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Slices of A and of B that are in memory together."""
+        return _slots(self.grid, self.by_rows, self.keep)
+
+    @property
+    def out_buffers(self) -> int:
+        """Output tiles in memory together: one is written while the next one is computed."""
+        return min(2, self.tiles)
+
+    def rows(self, i: int) -> slice:
+        """Rows of the tiles in row `i` of tiles."""
+        return _part(i, self.tile_m, self.product.m)
+
+    def cols(self, j: int) -> slice:
+        """Columns of the tiles in column `j` of tiles."""
+        return _part(j, self.tile_n, self.product.n)
+
+    def inner(self, s: int) -> slice:
+        """Depth that slice `s` covers."""
+        return _part(s, self.tile_k, self.product.k)
+
+    def order(self) -> Iterator[tuple[int, int]]:
+        """Yield the tiles (i, j) in the order of computing: back and forth, so that turns find slices in memory."""
+        rows, cols, _ = self.grid
+        outer, inner = (rows, cols) if self.by_rows else (cols, rows)
+        for band in range(outer):
+            for position in range(inner) if band % 2 == 0 else range(inner - 1, -1, -1):
+                yield (band, position) if self.by_rows else (position, band)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield every slice of every tile in the order of computing; slices of a tile always ascend."""
+        for i, j in self.order():
+            for s in range(self.grid[2]):
+                yield Step(i, j, s)
+
+    def bytes_read(self) -> int:
+        """Return the bytes that will be read, found by going through all steps."""
+        product = self.product
+        slots = [Slots(count) for count in self.slots]
+        total = product.m * product.n * product.c.itemsize if product.c else 0
+        for step in self.steps():
+            depth = _length(self.inner(step.s))
+            if not slots[0].claim((step.i, step.s))[1]:
+                total += depth * _length(self.rows(step.i)) * product.a.itemsize
+            if not slots[1].claim((step.s, step.j))[1]:
+                total += depth * _length(self.cols(step.j)) * product.b.itemsize
+        return total
+
+    def bytes_written(self) -> int:
+        """Return the bytes that will be written, headers aside."""
+        return self.product.m * self.product.n * self.product.out.itemsize
+
+
+def memory_needed(
+    product: Product, tile: tuple[int, int, int], *, by_rows: bool, keep: bool, tile_bytes: TileBytes
+) -> int:
+    """Return the bytes of all buffers that a plan with such tiles takes, those of the executor included."""
+    tile_m, tile_n, tile_k = tile
+    grid = _parts(product.m, tile_m), _parts(product.n, tile_n), _parts(product.k, tile_k)
+    a_slots, b_slots = _slots(grid, by_rows, keep)
+    return (
+        a_slots * tile_m * tile_k * product.a.itemsize
+        + b_slots * tile_k * tile_n * product.b.itemsize
+        + min(2, grid[0] * grid[1]) * tile_m * tile_n * product.out.itemsize
+        + (tile_m * tile_n * product.c.itemsize if product.c else 0)
+        + tile_bytes(tile_m, tile_n, tile_k)
+    )
+
+
+def _slots(grid: tuple[int, int, int], by_rows: bool, keep: bool) -> tuple[int, int]:
+    """Return the slots of A and B: one spare slot takes the next slice while the current one is used."""
+    rows, cols, depth = grid
+    outer, inner = (rows, cols) if by_rows else (cols, rows)
+    kept = min(outer * depth, depth + 1) if keep else min(outer * depth, 2)
+    streamed = min(inner * depth, 2)
+    return (kept, streamed) if by_rows else (streamed, kept)
+
+
+def _parts(extent: int, part: int) -> int:
+    return -(-extent // part) if extent else 0
+
+
+def _part(index: int, part: int, extent: int) -> slice:
+    return slice(index * part, min((index + 1) * part, extent))
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)

@@ -1,0 +1,110 @@
+"""Rules for the result of a large product: its shape, its element type, its scalars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..core.errors import ArgumentError, DTypeError, ShapeError
+from .matrix import AnyDType, MatrixSource
+
+#: Floating-point types that are summed in float32.
+NARROW_FLOATS = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
+_OUTPUTS = (
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
+_KINDS = {"i": 0, "u": 0, "f": 1, "c": 2}
+
+
+def plain_kind(dtype: AnyDType) -> str:
+    """Return NumPy's letter for the kind of `dtype`: ``f`` also for the narrow floats that NumPy does not know."""
+    return "f" if dtype.name in NARROW_FLOATS else dtype.kind
+
+
+def sum_dtype(a: AnyDType, b: AnyDType) -> AnyDType:
+    """Return the type that products of floats of `a` and `b` are summed in."""
+    plain = [np.dtype(np.float32) if dtype.name in NARROW_FLOATS else dtype for dtype in (a, b)]
+    return np.result_type(*plain)
+
+
+def output_dtype(name: str) -> AnyDType:
+    """Return the output type called `name`.
+
+    Raises
+    ------
+    DTypeError
+        If results are not written in such a type.
+    """
+    if name not in _OUTPUTS:
+        raise DTypeError(f"output dtype {name!r} is not known; choose one of {', '.join(_OUTPUTS)}")
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+
+
+def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDType:
+    """Return the element type of the result: `out` where it can hold the product, else the common type.
+
+    Two int8 matrices give int32; all else follows NumPy's promotion.
+
+    Raises
+    ------
+    DTypeError
+        If there is no common type, or `out` is of a lesser kind than it.
+    """
+    if out is None:
+        if a == b == np.dtype(np.int8):
+            return np.dtype(np.int32)
+        try:
+            out = np.promote_types(a, b)
+        except TypeError:
+            raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with --out-dtype") from None
+        # NumPy has no integer type for int64 with uint64.
+        return out
+    for factor in (a, b):
+        if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
+            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give --out-dtype a type of that kind")
+    return out
+
+
+def check_product(
+    a: MatrixSource,
+    b: MatrixSource,
+    c: MatrixSource | None,
+    shape: tuple[int, int],
+    out: AnyDType,
+    alpha: Any,
+    beta: Any,
+) -> None:
+    """Refuse a product whose shapes, types or scalars do not fit together.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        Whichever rule is broken.
+    """
+    if a.shape[1] != b.shape[0]:
+        raise ShapeError(
+            f"{a.name} is {a.shape[0]} x {a.shape[1]} and {b.name} is {b.shape[0]} x {b.shape[1]}; the columns of A "
+            "must be as many as the rows of B; transpose one with --transpose-a or --transpose-b"
+        )
+    expected = a.shape[0], b.shape[1]
+    if shape != expected:
+        raise ShapeError(f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; fit it")
+    if beta != 0 and c is None:
+        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; add --c C0.npy, or leave beta out")
+    if c is not None and c.shape != expected:
+        raise ShapeError(
+            f"{c.name} is {c.shape[0]} x {c.shape[1]} and the product is {expected[0]} x {expected[1]}; "
+            "a matrix that is added has the shape of the product"
+        )
+    result_dtype(a.dtype, b.dtype, out)
+    if c is not None and beta != 0:
+        result_dtype(c.dtype, c.dtype, out)
+    if plain_kind(out) in "iu":
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if value != value or value in (float("inf"), float("-inf")) or value != int(value):
+                raise ArgumentError(
+                    f"{name}={value} is no integer and the output is {out}; give an integer or a float --out-dtype"
+                )

@@ -1,0 +1,131 @@
+"""How far a correct product of floats may be from the exact one: a bound for every row.
+
+An element of C is off by at most
+
+    e_ij = g * |alpha| * (|A| |B|)_ij + h * |beta| * |C0_ij| + u_out * |C_ij| + tiny
+
+with g = (K + 16) u for sums in a type of unit roundoff u in any order, plus 2 u' for inputs rounded to u' first, and
+h = 4 u. The signs of t are drawn after C was computed, so by Hoeffding's inequality |sum_j t_j e_ij| exceeds
+LAMBDA times the Euclidean norm of row i of e with a probability below 2 exp(-LAMBDA**2 / 2). The norm of row i of
+|A| |B| is at most sum_k |a_ik| ||b_k||. The rounding of the check's own float64 sums is added in full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import ml_dtypes
+import numpy as np
+
+from ..core.dtype import TF32_SIGNIFICAND, Precision
+from .matrix import AnyDType, Array, MatrixSource
+from .result import NARROW_FLOATS, plain_kind, sum_dtype
+from .stream import apply_magnitudes, row_norms
+
+#: Probability that a correct product fails.
+FALSE_ALARM = 1e-9
+_CHECK_UNIT = 2.0**-53
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundingBound:
+    """The bounds of a product's rows, and the factors that they are made of.
+
+    Attributes
+    ----------
+    rows : ndarray
+        Bound for the error of each row times a vector of signs.
+    unbounded_rows : ndarray
+        Rows that hold values at the end of the type's range, or depend on values that are not finite: their
+        rounding has no bound.
+    product, addend, output, tiny : float
+        Factors g * |alpha|, h * |beta|, u_out, and the absolute term of one element.
+    alpha, beta : float
+        The scalars.
+    top : float
+        Largest finite value of the output.
+    sum_top : float
+        Largest finite value of the sum.
+    """
+
+    rows: Array
+    unbounded_rows: Array
+    product: float
+    addend: float
+    output: float
+    tiny: float
+    alpha: float
+    beta: float
+    top: float
+    sum_top: float
+
+    @classmethod
+    def measure(
+        cls,
+        a: MatrixSource,
+        b: MatrixSource,
+        result: MatrixSource,
+        c: MatrixSource | None,
+        *,
+        alpha: float,
+        beta: float,
+        precision: Precision,
+        vectors: int,
+        memory: int,
+    ) -> RoundingBound:
+        """Go once through every matrix and return the bounds; `c` is None where none was added."""
+        (m, k), n = a.shape, b.shape[1]
+        total = sum_dtype(a.dtype, b.dtype)
+        integers = total.kind in "iu"
+        if integers:
+            total = np.dtype(np.float64)
+        unit = unit_roundoff(total)
+        # Complex products take a few roundings more.
+        lengths = (0 if integers else (k + 16) * (4 if total.kind == "c" else 1)) + 2
+        gamma = lengths * unit / (1 - lengths * unit) if lengths * unit < 0.5 else math.inf
+        if precision is Precision.TF32 and total == np.dtype(np.float32):
+            gamma += 2.1 * 2.0**-TF32_SIGNIFICAND
+        product, addend, output = gamma * abs(alpha), 4 * unit * abs(beta), unit_roundoff(result.dtype)
+        smallest = _limit(total, "smallest_normal")
+        tiny = (k + 2) * (1 + abs(alpha)) * smallest + _limit(result.dtype, "smallest_subnormal")
+        top = _limit(result.dtype, "max")
+
+        reaches_top = np.zeros(m, bool)
+
+        def look(rows: slice, piece: Array) -> None:
+            reaches_top[rows] |= ~(np.abs(piece).astype(np.float64) < top).all(axis=1)
+
+        with np.errstate(all="ignore"):
+            own = row_norms(result, memory, look)
+            through = apply_magnitudes(a, row_norms(b, memory), memory) if alpha != 0 else np.zeros(m)
+            added = row_norms(c, memory) if c is not None else np.zeros(m)
+            scale = math.sqrt(2 * math.log(2 * max(m, 1) * max(vectors, 1) / FALSE_ALARM))
+            random = product * through + addend * added + output * own + tiny * math.sqrt(n)
+            # Sums over n elements of a row are at most sqrt(n) times its norm.
+            check = (
+                _CHECK_UNIT * math.sqrt(n) * ((n + k + 8) * abs(alpha) * through + (n + 4) * (abs(beta) * added + own))
+            )
+            rows = scale * random + 2 * check + np.finfo(np.float64).tiny
+        unbounded = reaches_top | ~np.isfinite(rows)
+        return cls(
+            rows, unbounded, product, addend, output, tiny, float(alpha), float(beta), top,
+            _limit(total, "max"),
+        )  # fmt: skip
+
+
+def unit_roundoff(dtype: AnyDType) -> float:
+    """Return the largest relative error of rounding to `dtype`."""
+    return _limit(dtype, "eps") / 2
+
+
+def _limit(dtype: AnyDType, name: str) -> float:
+    return float(getattr(ml_dtypes.finfo(_real(dtype)), name))  # type: ignore[no-untyped-call]
+
+
+def _real(dtype: AnyDType) -> AnyDType:
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    if dtype.name in NARROW_FLOATS or plain_kind(dtype) == "f":
+        return dtype
+    return np.dtype(np.float64)

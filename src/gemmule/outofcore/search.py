@@ -1,0 +1,150 @@
+"""The choice of tiles: the plan that moves the least within a memory limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.errors import MemoryLimitError
+from .budget import format_bytes
+from .plan import Operand, Product, StreamPlan, TileBytes, memory_needed
+
+#: Smallest tile that is planned: below it nearly all time is overhead.
+LEAST = 16
+#: Extents of tile and slice that BLAS is fast with: once they fit, no thinner slices are tried.
+DEEP = 256
+#: Bytes whose transfer takes as long as one more read or write call.
+CALL_BYTES = 16384
+#: Bytes moved in memory, for each element of a tile, by adding one more slice to its sum.
+ADD_BYTES = 12
+#: How much dearer the first reads and the last write are, which no computing hides.
+EXPOSED = 4
+
+
+def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> StreamPlan:
+    """Return the plan with the least traffic whose buffers fit into `memory` bytes.
+
+    Parameters
+    ----------
+    product : Product
+        What is computed.
+    memory : int
+        Limit for all buffers together, in bytes.
+    tile_bytes : callable
+        What the executor takes for a sum over (m, k) and (k, n) slices.
+
+    Raises
+    ------
+    MemoryLimitError
+        If not even the smallest tiles fit; it says what they take.
+    """
+    best: tuple[float, StreamPlan] | None = None
+    for tile_k in _depths(product.k):
+        if best is not None and tile_k < min(DEEP, product.k) and min(best[1].tile_m, best[1].tile_n) >= DEEP:
+            break
+        for by_rows in (True, False):
+            # With one slice, two slots hold all that keeping would.
+            for keep in (True, False) if _parts(product.k, tile_k) > 1 else (True,):
+                for plan in _fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
+                    cost = _cost(plan)
+                    if best is None or cost < best[0]:
+                        best = cost, plan
+    if best is None:
+        least = least_memory(product, tile_bytes)
+        raise MemoryLimitError(
+            f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
+            f"({format_bytes(least, up=True)}) of buffers; raise --memory"
+        )
+    return best[1]
+
+
+def least_memory(product: Product, tile_bytes: TileBytes) -> int:
+    """Return the smallest limit in bytes for which there is a plan."""
+    tile = _least(product.m), _least(product.n), _least(product.k)
+    return min(
+        memory_needed(product, tile, by_rows=by_rows, keep=False, tile_bytes=tile_bytes) for by_rows in (True, False)
+    )
+
+
+def _fitting(
+    product: Product, tile_k: int, by_rows: bool, keep: bool, memory: int, tile_bytes: TileBytes
+) -> Iterator[StreamPlan]:
+    """Yield plans that fit: for each width, the tallest tile and a few lower ones."""
+
+    def needed(tile_m: int, tile_n: int) -> int:
+        return memory_needed(product, (tile_m, tile_n, tile_k), by_rows=by_rows, keep=keep, tile_bytes=tile_bytes)
+
+    for tile_n in _widths(product.n):
+        low, high = _least(product.m), max(product.m, 1)
+        if needed(low, tile_n) > memory:
+            continue
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if needed(middle, tile_n) <= memory else (low, middle - 1)
+        for share in (1, 2, 4, 8):
+            tile_m = _even(product.m, max(low // share, _least(product.m)))
+            total = needed(tile_m, tile_n)
+            if total <= memory:
+                yield StreamPlan(product, tile_m, tile_n, tile_k, by_rows, keep, total)
+
+
+def _cost(plan: StreamPlan) -> float:
+    """Return what the plan moves, in bytes: files, calls, packing and adding, and what nothing hides."""
+    product = plan.product
+    rows, cols, depth = plan.grid
+    a_bytes = product.m * product.k * product.a.itemsize
+    b_bytes = product.k * product.n * product.b.itemsize
+    a_passes = 1 if plan.by_rows and plan.keep else cols
+    b_passes = 1 if plan.keep and not plan.by_rows else rows
+    calls = (
+        a_passes * _calls(product.a, (product.m, product.k), (rows, depth))
+        + b_passes * _calls(product.b, (product.k, product.n), (depth, cols))
+        + _calls(product.out, (product.m, product.n), (rows, cols))
+        + (_calls(product.c, (product.m, product.n), (rows, cols)) if product.c else 0)
+    )
+    packing = a_bytes * cols + b_bytes * rows
+    adding = product.m * product.n * max(depth - 1, 0) * ADD_BYTES
+    ends = plan.tile_m * plan.tile_n * product.out.itemsize + plan.tile_k * (
+        plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize
+    )
+    return float(a_bytes * a_passes + b_bytes * b_passes + calls * CALL_BYTES + packing + adding + EXPOSED * ends)
+
+
+def _calls(operand: Operand, shape: tuple[int, int], grid: tuple[int, int]) -> int:
+    """Return the reads or writes for going once through a matrix cut into such a grid of pieces."""
+    lines, across = (shape[0], grid[1]) if operand.order == "C" else (shape[1], grid[0])
+    return lines * across if across > 1 else grid[0] * grid[1]
+
+
+def _depths(extent: int) -> Iterator[int]:
+    """Yield depths of a slice, deepest first, each cutting the extent evenly."""
+    depth = extent
+    while True:
+        yield max(_even(extent, depth), 1)
+        if depth <= _least(extent):
+            return
+        depth = max(depth * 2 // 3, _least(extent))
+
+
+def _widths(extent: int) -> Iterator[int]:
+    """Yield widths of a tile, widest first, each cutting the extent evenly."""
+    count = 1.0
+    least = _least(extent)
+    while True:
+        width = _even(extent, max(int(-(-extent // count)), least))
+        yield width
+        if width <= least:
+            return
+        count = max(count * 1.2, _parts(extent, width) + 1)
+
+
+def _even(extent: int, part: int) -> int:
+    """Return the smallest part that cuts `extent` into as many pieces as `part` does, but at least the least tile."""
+    return max(-(-extent // _parts(extent, part)), _least(extent)) if extent else 1
+
+
+def _least(extent: int) -> int:
+    return max(min(extent, LEAST), 1)
+
+
+def _parts(extent: int, part: int) -> int:
+    return -(-extent // part) if extent else 0

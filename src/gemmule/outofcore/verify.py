@@ -1,0 +1,156 @@
+"""Checks a product without computing it again: Freivalds' method with a stated bound.
+
+For a random vector t, C t must be alpha * A (B t) + beta * (C0 t). That takes one pass over each matrix instead of a
+product. A wrong element shows with probability at least 1/2 for every vector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import secrets
+
+import numpy as np
+
+from ..core.dtype import Precision
+from ..core.errors import MemoryLimitError
+from .budget import format_bytes
+from .matrix import Array, MatrixSource
+from .modular import check_modular
+from .result import plain_kind
+from .rounding_bound import RoundingBound
+from .rows import compare_rows
+from .stream import apply, block_limit
+
+#: Vectors that are tried; a wrong result passes with probability at most 2**-VECTORS.
+VECTORS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the check of a product found.
+
+    Attributes
+    ----------
+    vectors : int
+        Random vectors tried.
+    seed : int
+        Seed of the vectors.
+    max_error_over_bound : float
+        Largest ratio of an error to its bound; the product passes up to 1. For integers the largest difference
+        modulo their range; there only 0 passes.
+    passed : bool
+        Whether everything is within its bound.
+    missed_probability : float
+        At most the probability that an element wrong by more than `finds_errors_above` passes.
+    finds_errors_above : float
+        Twice the largest bound of a row.
+    rows_compared : int
+        Rows that were compared element by element, because they hold values at the end of the type's range.
+    """
+
+    vectors: int
+    seed: int
+    max_error_over_bound: float
+    passed: bool
+    missed_probability: float
+    finds_errors_above: float
+    rows_compared: int = 0
+
+
+def verify(
+    a: MatrixSource,
+    b: MatrixSource,
+    result: MatrixSource,
+    *,
+    memory: int,
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    c: MatrixSource | None = None,
+    precision: Precision = Precision.IEEE,
+    vectors: int = VECTORS,
+    seed: int | None = None,
+) -> Verdict:
+    """Check that `result` is ``alpha * a @ b + beta * c`` up to rounding.
+
+    Integers are compared exactly, modulo the range that they were summed in. For floats, every row of
+    C t - alpha * A (B t) - beta * (C0 t) is held against the bound of `RoundingBound`.
+
+    Parameters
+    ----------
+    a, b, result : MatrixSource
+        The factors and the claimed product.
+    memory : int
+        Limit in bytes for what the check holds in memory.
+    alpha, beta : float or int
+        Scalars of the product.
+    c : MatrixSource, optional
+        The matrix that was added.
+    precision : Precision
+        What the inputs may have been rounded to.
+    vectors : int
+        Random vectors to try.
+    seed : int, optional
+        Seed of the vectors; a fresh one if absent.
+
+    Raises
+    ------
+    MemoryLimitError
+        If `memory` does not hold one vector of each length and a block.
+    """
+    if seed is None:
+        seed = secrets.randbits(48)
+    added = c if beta != 0 else None
+    group = _group(a, b, memory, vectors)
+    rng = np.random.default_rng(seed)
+    if plain_kind(result.dtype) in "iu":
+        largest = 0
+        for start in range(0, vectors, group):
+            # Zeros and ones: with signs, two errors of half the range would always cancel.
+            t = rng.integers(0, 2, (b.shape[1], min(group, vectors - start)), dtype=np.int64)
+            largest = max(
+                largest, check_modular(a, b, result, t, alpha=int(alpha), beta=int(beta), c=added, memory=memory)
+            )
+        return Verdict(vectors, seed, float(largest), largest == 0, 2.0**-vectors, 0.0)
+
+    bound = RoundingBound.measure(
+        a, b, result, added, alpha=alpha, beta=beta, precision=precision, vectors=vectors, memory=memory
+    )
+    suspects = bound.unbounded_rows
+    worst = 0.0
+    for start in range(0, vectors, group):
+        signs = 1.0 - 2.0 * rng.integers(0, 2, (b.shape[1], min(group, vectors - start))).astype(np.float64)
+        with np.errstate(all="ignore"):
+            error = apply(result, signs, memory)
+            if alpha != 0:
+                error -= alpha * apply(a, apply(b, signs, memory), memory)
+            if added is not None:
+                error -= beta * apply(added, signs, memory)
+            ratio = np.abs(error).max(axis=1, initial=0.0) / bound.rows
+        worst = max(worst, _largest(np.where(suspects, 0.0, ratio)))
+    if suspects.any():
+        worst = max(worst, compare_rows(a, b, result, added, np.flatnonzero(suspects), bound, memory=memory))
+    above = 2.0 * _largest(np.where(suspects, 0.0, bound.rows))
+    return Verdict(vectors, seed, worst, worst <= 1.0, 2.0**-vectors, above, int(suspects.sum()))
+
+
+def _group(a: MatrixSource, b: MatrixSource, memory: int, vectors: int) -> int:
+    """Return how many vectors are tried together, so that they fit into half of the memory."""
+    each = 8 * (3 * a.shape[0] + a.shape[1] + 2 * b.shape[1])
+    rest = 8 * (4 * a.shape[0] + a.shape[1] + b.shape[1])
+    group = int((memory // 2 - rest) // each) if each else vectors
+    if group < 1:
+        least = 2 * (each + rest)
+        raise MemoryLimitError(
+            f"memory limit {format_bytes(memory)} is too small for verifying; it takes at least "
+            f"{format_bytes(max(least, block_limit(0)), up=True)}; raise --memory"
+        )
+    return min(group, vectors)
+
+
+def _largest(values: Array) -> float:
+    """Return the largest value, infinity if one is not a number, 0 if there is none."""
+    if values.size == 0:
+        return 0.0
+    largest = float(values.max())
+    return math.inf if math.isnan(largest) else largest
