@@ -61,11 +61,15 @@ def test_numpy_through_the_gpu(dtype, rng):
 
 
 def test_numpy_arrays_as_they_come(rng):
+    """Big-endian, read-only, reversed, Fortran order, and an output of another byte order and order."""
     a = rng.standard_normal((3, 40, 50)).astype(">f4")
     b = np.asfortranarray(rng.standard_normal((50, 60)).astype(np.float32))[:, ::-2]
     a.flags.writeable = False
     got = gm.matmul(a, b, executor="gpu")
     assert_product(got, a.astype(np.float32), b)
+    out = np.full((60, 40), np.nan, ">f4").T[None].repeat(3, axis=0)
+    gm.matmul(a, b, out=out, executor="gpu")
+    assert_product(out.astype(np.float32), a.astype(np.float32), b)
 
 
 def test_numpy_alpha_beta_c(rng):

@@ -11,6 +11,12 @@ from gemmule.core.errors import ArgumentError
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
 
+@pytest.fixture(autouse=True)
+def _on_the_host():
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_products_stay_in_the_library(dtype):
     a = jax.numpy.arange(12).reshape(3, 4).astype(dtype)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from oracle import assert_product
 
 import gemmule as gm
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
 from gemmule.runtime.device import device_count
-from oracle import assert_product
 
 F32 = np.float32
 
@@ -132,7 +132,11 @@ def eye(dtype=F32):
         (lambda: gm.matmul(np.ones((2, 3, 3)), np.ones((4, 3, 3))), ShapeError, "broadcast"),
         (lambda: gm.matmul(eye(), [[1, 2, 3]] * 3), ArgumentError, "b is a list"),
         (lambda: gm.matmul(eye(), eye(), out=np.ones((3, 4), F32)), ShapeError, r"out has shape \(3, 4\)"),
-        (lambda: gm.matmul(eye(), eye(), out=np.eye(3)[:, :1].repeat(3, 1), out_dtype="float32"), DTypeError, "differs"),
+        (
+            lambda: gm.matmul(eye(), eye(), out=np.eye(3)[:, :1].repeat(3, 1), out_dtype="float32"),
+            DTypeError,
+            "differs",
+        ),
         (lambda: gm.matmul(eye(), eye(), out_dtype="int8"), DTypeError, "int8"),
         (lambda: gm.matmul(eye(np.int8), eye(np.int8), out_dtype="float32"), DTypeError, "integer"),
         (lambda: gm.matmul(eye(complex), eye(complex), out_dtype="float64"), DTypeError, "complex"),

@@ -60,7 +60,14 @@ def test_refused_kernels_are_remembered():
 
 @pytest.mark.parametrize(
     ("capability", "name"),
-    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a")],
+    [
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 7), "sm_86"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90a"),
+        ((10, 0), "sm_100a"),
+    ],
 )
 def test_architecture_of_a_gpu(capability, name):
     assert Arch.for_device(*capability).name == name

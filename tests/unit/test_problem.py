@@ -34,7 +34,12 @@ def test_what_a_launch_does_not_cover_is_repeated():
     assert inner.batch == (5,)
     assert outer == (2, 3)
     assert strides == {"a": (0, 80), "b": (240, 0), "d": (240, 80)}
-    assert list(outer_offsets(outer, list(strides.values())))[:4] == [(0, 0, 0), (80, 0, 80), (160, 0, 160), (0, 240, 240)]
+    assert list(outer_offsets(outer, list(strides.values())))[:4] == [
+        (0, 0, 0),
+        (80, 0, 80),
+        (160, 0, 160),
+        (0, 240, 240),
+    ]
     inner, outer, _ = split_batch(problem, 3)
     assert (inner.batch, outer) == ((2, 3, 5), ())
 

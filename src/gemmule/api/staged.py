@@ -1,4 +1,4 @@
-"""Host arrays through a GPU: every matrix of the batch in tiles that fit."""
+"""Host arrays through a GPU: every matrix of the batch at once where it fits, in tiles where it does not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ def multiply_on_gpu(
     b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
     memory = int(free_memory(ordinal) * _SHARE_OF_FREE_MEMORY)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
+        m, n, k = *out.shape[-2:], a.shape[-1]
+        fits = executor.tile_bytes(a.dtype, b.dtype, m, n, k) <= memory
         for index in np.ndindex(batch):
+            addend = c[index] if c is not None else None
+            if fits:
+                with executor.tile_sum(m, n, a.dtype, b.dtype) as total:
+                    total.add(a[index], b[index])
+                    total.finish(out[index], alpha, beta, addend)
+                continue
             multiply(
                 ArraySource(a[index], "a"),
                 ArraySource(b[index], "b"),
@@ -37,5 +45,5 @@ def multiply_on_gpu(
                 memory=memory,
                 alpha=alpha,
                 beta=beta,
-                c=ArraySource(c[index], "c") if c is not None else None,
+                c=ArraySource(addend, "c") if addend is not None else None,
             )

@@ -110,7 +110,8 @@ class GpuTileSum:
             self._scale(self._total, result, out_dtype, alpha, beta, addend, c_dtype)
         else:
             self._run(0, result, self._a, result, self._b, result, out_dtype, 0, beta, addend, c_dtype)
-        contiguous_out = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        direct = out.flags.c_contiguous and out.dtype.isnative
+        contiguous_out = out if direct else np.empty(out.shape, out.dtype.newbyteorder("="))
         result.download(contiguous_out)
         if contiguous_out is not out:
             out[...] = contiguous_out
@@ -187,7 +188,7 @@ class GpuTileSum:
 
     def _uploaded(self, array: Array) -> DeviceBuffer:
         buffer = self._buffer(array.nbytes)
-        buffer.upload(np.ascontiguousarray(array))
+        buffer.upload(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
         return buffer
 
     def _release(self, buffer: DeviceBuffer) -> None:

@@ -21,10 +21,6 @@ class JaxLibrary(DlpackLibrary):
 
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the array's memory; JAX orders its work before `stream`."""
-        import jax
-
-        if isinstance(x, jax.core.Tracer):
-            raise ArgumentError("a JAX array is being traced; call gemmule outside of jit, grad and vmap")
         if self.device_of(x) is None:
             host = np.asarray(x)
             return ArrayView(host.shape, host.dtype.name, None, host=host, readonly=True, itemsize=host.itemsize)
@@ -45,6 +41,10 @@ class JaxLibrary(DlpackLibrary):
 
     def device_of(self, x: Any) -> int | None:
         """Return the GPU that the array is on."""
+        import jax
+
+        if isinstance(x, jax.core.Tracer):
+            raise ArgumentError("a JAX array is being traced; call gemmule outside of jit, grad and vmap")
         devices = x.devices()
         if len(devices) != 1:
             raise ArgumentError(f"a JAX array lies on {len(devices)} devices; gather it on one first")
