@@ -28,7 +28,7 @@ def multiply_on_gpu(
     b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
     memory = int(free_memory(ordinal) * _SHARE_OF_FREE_MEMORY)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
-        m, n, k = *out.shape[-2:], a.shape[-1]
+        (m, k), n = a.shape[-2:], b.shape[-1]
         fits = executor.tile_bytes(a.dtype, b.dtype, m, n, k) <= memory
         for index in np.ndindex(batch):
             addend = c[index] if c is not None else None

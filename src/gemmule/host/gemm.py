@@ -6,8 +6,8 @@ import numpy as np
 
 from ..core.errors import ArgumentError, OverlapError, ShapeError
 from ..core.executor import Array
+from ..core.overlap import overlaps_itself, share_memory
 from .arithmetic import choose_arithmetic
-from .overlap import share_memory
 from .product import add_product, batch_of, blas_ready, group_blocks, needs_no_copy
 from .rounding import Scalar, scale_dtype, write
 
@@ -109,8 +109,8 @@ def _addend(out: Array, beta: Scalar, c: Array | None) -> Array | None:
 def _check_memory(a: Array, b: Array, out: Array) -> None:
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that can be written")
-    if out.size and any(stride == 0 and extent > 1 for stride, extent in zip(out.strides, out.shape, strict=True)):
-        raise OverlapError(f"out has strides {out.strides}: elements share memory; pass an array without zero strides")
+    if overlaps_itself(out):
+        raise OverlapError(f"elements of out share memory (strides {out.strides} bytes); pass an array of its own")
     for name, operand in (("a", a), ("b", b)):
         if share_memory(operand, out):
             raise OverlapError(f"out shares memory with {name}; pass a copy of {name} or another out")

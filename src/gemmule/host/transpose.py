@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from ..core.executor import Array
-from .overlap import share_memory
+from ..core.overlap import share_memory
 from .product import runs
 
 #: Side of a block, in elements: both its rows and its columns stay in the cache.

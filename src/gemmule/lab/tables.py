@@ -58,7 +58,6 @@ def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:
     """Return where and when a record file was made, in a sentence."""
     block = records[0]
     packages = ", ".join(f"{name} {version}" for name, version in block["packages"].items())
-    return (
-        f"{block.get('gpu', block['system'])}, driver {block.get('driver', 'none')}, Python {block['python']}, {packages}; "
-        f"commit {block.get('commit', 'unknown')}, {block['date']} UTC."
-    )
+    where = f"{block['gpu']}, driver {block['driver']}" if "gpu" in block else block["system"]
+    commit = block.get("commit", "unknown")
+    return f"{where}, Python {block['python']}, {packages}; commit {commit}, {block['date']} UTC."

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.errors import ArgumentError, OverlapError
+from gemmule.core.overlap import overlaps_itself, share_memory
 
 from .view import ArrayView
-
-# Candidate solutions that NumPy tries before it gives up; then arrays whose ranges meet count as overlapping.
-_MAX_WORK = 100_000
 
 
 class _Memory:
@@ -35,11 +33,7 @@ def overlaps(first: ArrayView, second: ArrayView) -> bool:
     """Return whether two arrays share an element's memory."""
     if first.device != second.device or 0 in first.shape or 0 in second.shape:
         return False
-    a, b = _as_memory(first), _as_memory(second)
-    try:
-        return bool(np.shares_memory(a, b, max_work=_MAX_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return bool(np.may_share_memory(a, b))
+    return share_memory(_as_memory(first), _as_memory(second))
 
 
 def same_memory(first: ArrayView, second: ArrayView) -> bool:
@@ -74,10 +68,5 @@ def check_output(out: ArrayView, inputs: dict[str, ArrayView], may_be_same: tupl
         if overlaps(out, view) and not (name in may_be_same and same_memory(out, view)):
             raise OverlapError(f"out shares memory with {name}; pass another array as out, or a copy of {name}")
     memory = _as_memory(out)
-    reach = out.itemsize
-    for stride, extent in sorted((abs(s), n) for s, n in zip(memory.strides, memory.shape, strict=True) if n > 1):
-        if stride < reach:
-            raise OverlapError(
-                f"elements of out share memory (strides {memory.strides} bytes); pass an array of its own"
-            )
-        reach = stride * (extent - 1) + reach
+    if overlaps_itself(memory):
+        raise OverlapError(f"elements of out share memory (strides {memory.strides} bytes); pass an array of its own")
