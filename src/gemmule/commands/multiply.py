@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..outofcore.plan import StreamPlan
     from ..outofcore.verify import Verdict
 
-#: Memory that BLAS, threads and the allocator take beyond what Python has once its libraries are loaded: measured.
+#: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
 LIBRARY_BYTES = 32 << 20
 
 _RAW = "Type of raw items in {}, which NumPy cannot name: bfloat16, float8_e4m3fn or float8_e5m2."
