@@ -1,0 +1,219 @@
+"""The command ``gemmule multiply``: what it prints, what it refuses, what it leaves behind."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gemmule.cli import gemmule
+from gemmule.commands.multiply import multiply_command
+
+#: What Python, its libraries and BLAS may take beyond the limit.
+CONSTANT = 200 << 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("A.npy", rng.standard_normal((300, 200), "f4"))
+    np.save("B.npy", rng.standard_normal((200, 400), "f4"))
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(gemmule, ["multiply", *arguments])
+
+
+def refused(*arguments: str, code: int = 1) -> str:
+    """Run what must fail with one line on stderr, and return the line."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("gemmule: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_the_product_and_what_is_printed(folder):
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "12MiB", "--verify", "--seed", "7")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
+    plan, done, verified = result.stdout.splitlines()
+    assert plan.startswith("300 x 400 x 200: ")
+    assert "memory limit 12 MiB, plus about " in plan
+    assert "GFLOP/s: C.npy" in done
+    assert "seed 7" in verified
+    assert result.stderr == ""  # no progress where there is no terminal
+    assert names(folder) == ["A.npy", "B.npy", "C.npy"]
+
+
+def test_json_is_one_object(folder):
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "12MiB", "--json", "--verify")
+    assert result.exit_code == 0
+    record = json.loads(result.stdout)
+    wanted = "executor device m n k dtype out_dtype tiles tile_m tile_n tile_k memory_bytes seconds gflops bytes_read"
+    assert set(f"{wanted} bytes_written verified output".split()) <= record.keys()
+    assert (record["m"], record["n"], record["k"]) == (300, 400, 200)
+    assert (record["dtype"], record["out_dtype"], record["output"]) == ("float32", "float32", "C.npy")
+    assert {"vectors", "seed", "max_error_over_bound", "passed"} <= record["verified"].keys()
+    assert record["verified"]["passed"]
+    assert record["memory_bytes"] <= 12 << 20
+    assert json.loads(run("A.npy", "B.npy", "-o", "D.npy", "--json").stdout)["verified"] is None
+
+
+def test_scalars_transposes_and_types(folder):
+    a, b, c = (np.arange(n, dtype="i1").reshape(s) % 5 for n, s in ((12, (3, 4)), (20, (5, 4)), (15, (3, 5))))
+    np.save("a.npy", a.T)
+    np.save("b.npy", b)
+    np.save("c.npy", c.astype("i4"))
+    result = run(
+        "a.npy", "b.npy", "-o", "out.npy", "--transpose-a", "--transpose-b", "--alpha", "-2", "--beta", "3",
+        "--c", "c.npy", "--verify",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    out = np.load("out.npy")
+    assert out.dtype == np.int32
+    np.testing.assert_array_equal(out, -2 * (a.astype("i4") @ b.T.astype("i4")) + 3 * c)
+    assert (
+        run("a.npy", "b.npy", "-o", "f.npy", "--transpose-a", "--transpose-b", "--out-dtype", "float64").exit_code == 0
+    )
+    assert np.load("f.npy").dtype == np.float64
+
+
+def test_raw_items_need_a_type(folder):
+    x = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
+    np.save("x.npy", x)
+    assert "--dtype bfloat16" in refused("x.npy", "x.npy", "-o", "y.npy", "--transpose-b")
+    for options in (["--dtype", "bfloat16"], ["--a-dtype", "bfloat16", "--b-dtype", "bfloat16"]):
+        assert run("x.npy", "x.npy", "-o", "y.npy", "--transpose-b", "--force", "--verify", *options).exit_code == 0
+        expected = (x.astype("f4") @ x.T.astype("f4")).astype(x.dtype)
+        np.testing.assert_array_equal(np.load("y.npy").view(x.dtype), expected)
+    assert "leave the option out" in refused("A.npy", "B.npy", "-o", "y.npy", "--a-dtype", "bfloat16")
+    assert "float8_e4m3fn" in refused("x.npy", "B.npy", "-o", "y.npy", "--dtype", "half")
+
+
+def test_failures_are_one_line(folder):
+    before = names(folder)
+    assert "300 x 200" in refused("A.npy", "A.npy", "-o", "C.npy")
+    assert "No such file" in refused("nope.npy", "B.npy", "-o", "C.npy")
+    assert "directory" in refused(".", "B.npy", "-o", "C.npy")
+    assert "at least" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "2KiB")
+    assert "256MiB" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "much")
+    assert "--c" in refused("A.npy", "B.npy", "-o", "C.npy", "--beta", "2")
+    assert "choose one of" in refused("A.npy", "B.npy", "-o", "C.npy", "--out-dtype", "float3")
+    assert "--force" in refused("A.npy", "B.npy", "-o", "B.npy") or "input" in refused("A.npy", "B.npy", "-o", "B.npy")
+    assert "input" in refused("A.npy", "B.npy", "-o", "B.npy", "--force")
+    assert "No such file" in refused("A.npy", "B.npy", "-o", "nowhere/C.npy")
+    assert "not a regular file" in refused("A.npy", "B.npy", "-o", ".", "--force")
+    Path("C.npy").write_bytes(b"precious")
+    assert "--force" in refused("A.npy", "B.npy", "-o", "C.npy")
+    assert Path("C.npy").read_bytes() == b"precious"
+    assert names(folder) == sorted([*before, "C.npy"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written(folder):
+    Path("locked").mkdir(mode=0o500)
+    assert "Permission" in refused("A.npy", "B.npy", "-o", "locked/C.npy")
+
+
+def test_usage_errors_are_2(folder):
+    assert run("A.npy", "-o", "C.npy").exit_code == 2
+    assert run("A.npy", "B.npy").exit_code == 2
+    assert run("A.npy", "B.npy", "-o", "C.npy", "--alpha", "x").exit_code == 2
+
+
+def test_help_has_an_example():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "gemmule multiply A.npy B.npy -o C.npy" in result.stdout
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_failed_check_keeps_no_output(folder, monkeypatch, as_json):
+    from gemmule.host.tiles import HostTileSum
+
+    finish = HostTileSum.finish
+
+    def wrong(self, out, *args, **kwargs):
+        finish(self, out, *args, **kwargs)
+        out[0, 0] += 1000
+
+    monkeypatch.setattr(HostTileSum, "finish", wrong)
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--verify", *(["--json"] if as_json else []))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("gemmule: C.npy: ")
+    assert result.stderr.count("\n") == 1
+    assert names(folder) == ["A.npy", "B.npy"]
+    if as_json:
+        assert not json.loads(result.stdout)["verified"]["passed"]
+
+
+#: Commands find the package where this process did, whatever their folder.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(inspect.getfile(multiply_command.callback)).parents[2])}
+
+SLOW = """
+import time
+from gemmule.host.tiles import HostTileSum
+from gemmule.cli import main
+add = HostTileSum.add
+def slow(self, a, b):
+    print("working", flush=True)
+    time.sleep(0.05)
+    add(self, a, b)
+HostTileSum.add = slow
+main()
+"""
+
+
+def process(*arguments: str, code: str | None = None):
+    command = [sys.executable, *(["-c", code] if code else ["-m", "gemmule.cli"]), "multiply", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_nothing(folder, number, code):
+    with process("A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json", code=SLOW) as child:
+        for _ in range(3):
+            assert child.stdout.readline() == "working\n"
+        assert any(name.endswith(".partial") for name in names(folder))
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=20)
+    assert child.returncode == code
+    assert errors.startswith("gemmule: ")
+    assert errors.count("\n") == 1
+    assert names(folder) == ["A.npy", "B.npy"]
+
+
+def test_memory_stays_within_the_limit_and_the_constant(folder):
+    rng = np.random.default_rng(0)
+    np.save("big_a.npy", rng.standard_normal((6000, 1000), "f4"))
+    np.save("big_b.npy", rng.standard_normal((1000, 6000), "f4"))
+    limit = 48 << 20
+    measure = (
+        "import json, resource, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-m', 'gemmule.cli', *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    arguments = ["multiply", "big_a.npy", "big_b.npy", "-o", "big_c.npy", "--memory", "48MiB", "--verify"]
+    done = subprocess.run(
+        [sys.executable, "-c", measure, *arguments], check=True, capture_output=True, text=True, env=ENVIRONMENT
+    )
+    peak = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    assert peak <= limit + CONSTANT
+    assert os.path.getsize("big_c.npy") == 128 + 4 * 6000 * 6000

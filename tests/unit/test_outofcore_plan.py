@@ -1,0 +1,94 @@
+"""Plans: memory, traffic, and the words of a refusal."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from gemmule.core.errors import ArgumentError, MemoryLimitError
+from gemmule.outofcore.budget import available_memory, format_bytes, parse_bytes, resident_memory
+from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.search import least_memory, plan_product
+from gemmule.outofcore.slots import Slots
+
+F4 = Operand(np.dtype("f4"))
+
+
+def tile_bytes(m: int, n: int, k: int) -> int:
+    return 8 * m * n
+
+
+def product(m: int, n: int, k: int) -> Product:
+    return Product(m, n, k, F4, F4, F4)
+
+
+def test_a_product_that_fits_is_read_once():
+    plan = plan_product(product(2000, 3000, 1000), 1 << 30, tile_bytes)
+    assert plan.bytes_read() == 4 * (2000 * 1000 + 1000 * 3000)
+
+
+def test_slices_stay_deep_and_tiles_large_where_memory_is_short():
+    plan = plan_product(product(20000, 20000, 2000), 256 << 20, tile_bytes)
+    assert plan.memory_bytes <= 256 << 20
+    assert plan.tile_k >= 256
+    assert min(plan.tile_m, plan.tile_n) >= 1500
+    assert plan.memory_bytes > 0.9 * (256 << 20)
+    assert plan.bytes_read() < 1.5e9
+
+
+def test_too_little_memory_is_refused_with_what_would_do():
+    problem = product(5000, 5000, 5000)
+    least = least_memory(problem, tile_bytes)
+    assert plan_product(problem, least, tile_bytes).memory_bytes <= least
+    with pytest.raises(MemoryLimitError, match=f"at least {least} bytes") as caught:
+        plan_product(problem, least - 1, tile_bytes)
+    assert re.search(r"raise --memory", str(caught.value))
+
+
+def test_more_memory_never_means_more_reading():
+    read = [
+        plan_product(product(3000, 3000, 3000), size << 20, tile_bytes).bytes_read() for size in (1, 4, 16, 64, 256)
+    ]
+    assert read == sorted(read, reverse=True)
+
+
+def test_slots_give_up_the_least_recently_used():
+    slots = Slots(2)
+    assert slots.claim("a") == (0, False)
+    assert slots.claim("b") == (1, False)
+    assert slots.claim("a") == (0, True)
+    assert slots.claim("c") == (1, False)
+    assert slots.claim("b") == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("256MiB", 256 << 20),
+        ("2GB", 2 * 10**9),
+        ("1.5GiB", 3 << 29),
+        ("1.5 gib", 3 << 29),
+        ("4096", 4096),
+        ("7k", 7000),
+    ],
+)
+def test_amounts_of_memory_are_read(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "lots", "0", "0.1", "-5MB", "5 parsecs", "1e9", "MiB"])
+def test_other_amounts_are_refused(text):
+    with pytest.raises(ArgumentError, match="256MiB"):
+        parse_bytes(text)
+
+
+def test_amounts_are_written_for_people():
+    assert [format_bytes(size) for size in (5, 2048, 256 << 20, 3 << 29)] == ["5 bytes", "2 KiB", "256 MiB", "1.5 GiB"]
+    assert format_bytes((1 << 20) + 1, up=True) == "1.1 MiB"
+
+
+def test_the_system_is_asked():
+    assert available_memory() > 1 << 20
+    assert resident_memory() >= 0

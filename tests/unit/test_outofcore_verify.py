@@ -1,0 +1,170 @@
+"""The check of a product: it passes correct ones and finds planted errors."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gemmule.core.errors import MemoryLimitError
+from gemmule.host.tiles import HostTileExecutor
+from gemmule.outofcore.arrays import ArraySink, ArraySource
+from gemmule.outofcore.multiply import multiply
+from gemmule.outofcore.result import output_dtype, result_dtype
+from gemmule.outofcore.verify import verify
+
+MEMORY = 16 << 20
+
+
+def run(a, b, out_dtype=None, **scalars):
+    out = np.empty((a.shape[0], b.shape[1]), result_dtype(a.dtype, b.dtype, out_dtype))
+    multiply(ArraySource(a), ArraySource(b), ArraySink(out), HostTileExecutor(), memory=MEMORY, **scalars)
+    return out
+
+
+def check(a, b, out, **options):
+    return verify(ArraySource(a), ArraySource(b), ArraySource(out), memory=options.pop("memory", MEMORY), **options)
+
+
+def factors(name, shape=(70, 90, 80)):
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    dtype = output_dtype(name)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return tuple(rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in ((m, k), (k, n)))
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if dtype.kind == "c":
+        return (a + 1j).astype(dtype), (b - 2j).astype(dtype)
+    return a.astype(dtype), b.astype(dtype)
+
+
+FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"]
+INTEGERS = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("name", FLOATS + INTEGERS)
+def test_correct_products_pass_and_planted_errors_do_not(name):
+    a, b = factors(name)
+    out = run(a, b)
+    good = check(a, b, out)
+    assert good.passed
+    assert good.max_error_over_bound <= 1
+    bad = out.copy()
+    if name in INTEGERS:
+        bad[13, 17] ^= 1
+    else:
+        wide = np.complex128 if out.dtype.kind == "c" else np.float64
+        spoiled = bad[13, 17].astype(wide) + 1.01 * good.finds_errors_above
+        bad[13, 17] = spoiled
+        assert abs(bad[13, 17].astype(wide) - out[13, 17].astype(wide)) > 0
+    torn = out.copy()
+    torn[13] = 0
+    assert not check(a, b, torn).passed
+    verdict = check(a, b, bad)
+    if name not in ("float8_e4m3fn", "float8_e5m2"):  # Their bound may exceed what they can hold.
+        assert not verdict.passed
+        assert verdict.max_error_over_bound > 1 or name in INTEGERS
+
+
+def test_the_smallest_found_error_is_small():
+    a, b = factors("float32")
+    assert check(a, b, run(a, b)).finds_errors_above < 0.1
+
+
+def test_alpha_beta_c_and_out_dtype():
+    a, b = factors("float32")
+    c = np.random.default_rng(3).standard_normal((70, 80)).astype("f4")
+    out = run(a, b, np.dtype("f2"), alpha=0.5, beta=-2.0, c=ArraySource(c))
+    assert check(a, b, out, alpha=0.5, beta=-2.0, c=ArraySource(c)).passed
+    assert not check(a, b, out, alpha=0.5, beta=2.0, c=ArraySource(c)).passed
+    assert not check(a, b, out, alpha=0.6, beta=-2.0, c=ArraySource(c)).passed
+
+
+def test_integers_with_scalars_wrap():
+    a, b = factors("int8")
+    c = np.full((70, 80), 2**31 - 1, "i4")
+    out = run(a, b, alpha=-7, beta=5, c=ArraySource(c))
+    assert check(a, b, out, alpha=-7, beta=5, c=ArraySource(c)).passed
+    out[0, 0] ^= 2**30
+    assert not check(a, b, out, alpha=-7, beta=5, c=ArraySource(c)).passed
+
+
+def test_two_errors_of_half_the_range_do_not_hide_each_other():
+    a, b = factors("int8")
+    out = run(a, b)
+    out[5, 6] ^= -(2**31)
+    out[5, 7] ^= -(2**31)
+    assert not check(a, b, out).passed
+
+
+@pytest.mark.parametrize("name", ["float16", "float8_e4m3fn", "float8_e5m2"])
+def test_overflow_is_no_failure_but_a_wrong_element_beside_it_is(name):
+    a, b = (x * np.array(100).astype(x.dtype) for x in factors(name))
+    out = run(a, b)
+    extreme = ~(np.abs(out.astype("f4")) < float(ml_dtypes.finfo(out.dtype).max))
+    assert extreme.any()
+    verdict = check(a, b, out)
+    assert verdict.passed
+    assert verdict.rows_compared > 0
+    row, col = np.argwhere(extreme)[0]
+    bad = out.copy()
+    bad[row, col] = -bad[row, col]
+    assert not check(a, b, bad).passed
+    bad = out.copy()
+    bad[row, col] = 0
+    assert not check(a, b, bad).passed
+
+
+def test_values_that_are_not_finite():
+    a, b = factors("float32")
+    a[3, 4] = np.inf
+    b[5, 6] = np.nan
+    out = run(a, b)
+    assert check(a, b, out).passed
+    bad = out.copy()
+    bad[9, 10] = np.nan
+    assert not check(a, b, bad).passed
+    bad = out.copy()
+    bad[9, 6] = 1
+    assert not check(a, b, bad).passed
+
+
+def test_a_sum_that_overflows_on_its_way_passes():
+    a, b = np.full((3, 4), 1e30, "f4"), np.full((4, 5), 1e30, "f4")
+    assert check(a, b, run(a, b)).passed
+
+
+def test_a_sum_that_overflows_although_its_value_is_small_passes():
+    a = np.full((3, 2), 1e30, "f4")
+    b = np.full((2, 5), 1e30, "f4") * np.array([[1], [-1]], "f4")
+    out = run(a, b)
+    assert not np.isfinite(out).any()
+    assert check(a, b, out).passed
+
+
+def test_the_seed_repeats_the_check():
+    a, b = factors("float32")
+    out = run(a, b)
+    first = check(a, b, out)
+    assert check(a, b, out, seed=first.seed) == first
+    assert check(a, b, out).seed != first.seed
+
+
+def test_constant_matrices_pass():
+    a, b = np.full((40, 5000), 0.1, "f4"), np.full((5000, 30), 0.1, "f4")
+    assert check(a, b, run(a, b)).passed
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (4, 0, 5), (4, 5, 0), (1, 1, 1), (300, 1, 2)])
+def test_thin_shapes(shape):
+    a, b = factors("float32", shape)
+    assert check(a, b, run(a, b)).passed
+
+
+def test_little_memory_takes_the_vectors_in_turns_or_is_refused():
+    a, b = factors("float32", (3000, 10, 20))
+    out = run(a, b)
+    assert check(a, b, out, memory=600_000).passed
+    with pytest.raises(MemoryLimitError, match="verifying"):
+        check(a, b, out, memory=100_000)
