@@ -87,7 +87,7 @@ def test_numpy_sums_of_several_slices(rng):
         a, b = random_matrix(rng, dtype, (50, 90)), random_matrix(rng, dtype, (90, 40))
         out_type = dtype_named("int32") if name == "int8" else dtype
         c, out = random_matrix(rng, out_type, (50, 40)), poisoned(out_type, (50, 40))
-        with GpuTileExecutor(choose) as executor, executor.tile_sum(50, 40, a.dtype, b.dtype) as total:
+        with GpuTileExecutor(choose) as executor, executor.tile_sum(50, 40, a.dtype, b.dtype, out.dtype) as total:
             for k in range(0, 90, 30):
                 total.add(a[:, k : k + 30], b[k : k + 30])
             total.finish(out, alpha, beta, c)

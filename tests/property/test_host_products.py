@@ -64,7 +64,7 @@ def test_a_product_does_not_care_how_k_is_cut(m, n, lengths, dtype, seed):
     rng = np.random.default_rng(seed)
     slices = [(rng.integers(-4, 5, (m, k)).astype(dtype), rng.integers(-4, 5, (k, n)).astype(dtype)) for k in lengths]
     cut, whole = np.full((m, n), np.nan), np.full((m, n), np.nan)
-    with HostTileExecutor().tile_sum(m, n, dtype, dtype) as total:
+    with HostTileExecutor().tile_sum(m, n, dtype, dtype, cut.dtype) as total:
         for a, b in slices:
             total.add(a, b)
         total.finish(cut)

@@ -124,10 +124,10 @@ class ExactExecutor:
     def describe(self):
         return "NumPy"
 
-    def tile_bytes(self, a_dtype, b_dtype, m, n, k):
+    def tile_bytes(self, a_dtype, b_dtype, out_dtype, m, n, k):
         return 8 * m * n
 
-    def tile_sum(self, m, n, a_dtype, b_dtype):
+    def tile_sum(self, m, n, a_dtype, b_dtype, out_dtype):
         return ExactSum(m, n)
 
 

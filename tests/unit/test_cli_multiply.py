@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands.multiply import multiply_command
 
 #: What Python, its libraries and BLAS may take beyond the limit.
 CONSTANT = 200 << 20
@@ -165,7 +163,8 @@ def test_a_failed_check_keeps_no_output(folder, monkeypatch, as_json):
 
 
 #: Commands find the package where this process did, whatever their folder.
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(inspect.getfile(multiply_command.callback)).parents[2])}
+# The commands started here see what this process sees, and compute on the host.
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GEMMULE_EXECUTOR": "host"}
 
 SLOW = """
 import time
@@ -217,3 +216,10 @@ def test_memory_stays_within_the_limit_and_the_constant(folder):
     peak = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
     assert peak <= limit + CONSTANT
     assert os.path.getsize("big_c.npy") == 128 + 4 * 6000 * 6000
+
+
+def test_wide_integer_outputs_are_exact(folder):
+    np.save("I.npy", np.full((2, 140_000), -128, np.int8))
+    result = run("I.npy", "I.npy", "--transpose-b", "--out-dtype", "int64", "-o", "W.npy", "--verify")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(np.load("W.npy"), np.full((2, 2), 140_000 * 128**2))

@@ -33,7 +33,7 @@ def test_it_is_a_tile_executor():
     executor: TileExecutor = HostTileExecutor()
     assert executor.name == "host"
     assert f"NumPy {np.__version__}" in executor.describe()
-    total: TileSum = executor.tile_sum(1, 1, np.dtype("f"), np.dtype("f"))
+    total: TileSum = executor.tile_sum(1, 1, np.dtype("f"), np.dtype("f"), np.dtype("f"))
     with total:
         pass
 
@@ -47,7 +47,7 @@ def test_describe_survives_a_numpy_that_tells_nothing(monkeypatch):
 def test_slices_add_up(rng, dtype):
     a, b = small(rng, (9, 57), dtype), small(rng, (57, 7), dtype)
     out_dtype = np.dtype({"i": "i8", "u": "i8", "c": "D", "b": "?"}.get(dtype.kind, "d"))
-    with HostTileExecutor().tile_sum(9, 7, dtype, dtype) as total:
+    with HostTileExecutor().tile_sum(9, 7, dtype, dtype, out_dtype) as total:
         for start, stop in itertools.pairwise(CUTS):
             total.add(a[:, start:stop], b[start:stop])
         out = np.full((9, 7), 99).astype(out_dtype)
@@ -62,7 +62,7 @@ def test_many_slabs_give_what_one_gives(rng, dtype, monkeypatch):
         monkeypatch.setattr(product, name, value)
     a, b = small(rng, (50, 90), dtype), small(rng, (70, 90), dtype).T
     out = np.full((50, 70), 99, "i4" if dtype == "i1" else "f")
-    with HostTileExecutor().tile_sum(50, 70, a.dtype, b.dtype) as total:
+    with HostTileExecutor().tile_sum(50, 70, a.dtype, b.dtype, out.dtype) as total:
         total.add(a[:, :40], b[:40])
         total.add(a[:, 40:], b[40:])
         total.finish(out)
@@ -72,7 +72,7 @@ def test_many_slabs_give_what_one_gives(rng, dtype, monkeypatch):
 def test_alpha_beta_and_c(rng):
     a, b = small(rng, (4, 6), "f"), small(rng, (6, 5), "f")
     c = small(rng, (4, 5), "f")
-    with HostTileExecutor().tile_sum(4, 5, a.dtype, b.dtype) as total:
+    with HostTileExecutor().tile_sum(4, 5, a.dtype, b.dtype, c.dtype) as total:
         total.add(a, b)
         out = np.full((4, 5), np.nan, "f")
         total.finish(out, alpha=2, beta=0, c=np.full_like(c, np.nan))
@@ -86,7 +86,7 @@ def test_alpha_beta_and_c(rng):
 
 
 def test_a_sum_of_nothing_is_zero():
-    with HostTileExecutor().tile_sum(2, 3, np.dtype("f"), np.dtype("f")) as total:
+    with HostTileExecutor().tile_sum(2, 3, *[np.dtype("f")] * 3) as total:
         out = np.full((2, 3), np.nan, "f")
         total.finish(out)
         np.testing.assert_array_equal(out, 0)
@@ -97,7 +97,7 @@ def test_a_sum_of_nothing_is_zero():
 
 def test_the_sum_is_rounded_once():
     # Each slice is 2**-11; rounded one by one into float16, 1 would stay 1.
-    with HostTileExecutor().tile_sum(1, 1, np.dtype("e"), np.dtype("e")) as total:
+    with HostTileExecutor().tile_sum(1, 1, *[np.dtype("e")] * 3) as total:
         one = np.ones((1, 1), np.float16)
         total.add(one, one)
         for _ in range(64):
@@ -118,10 +118,10 @@ def test_memory_stays_within_what_was_promised(rng, dtype, size, layout):
     a, b = np.zeros((m, k * step), dtype)[:, ::step], np.zeros((k, n * step), dtype)[:, ::step]
     executor = HostTileExecutor()
     out = np.zeros((m, n), "D")
-    promised = executor.tile_bytes(dtype, dtype, m, n, k)
+    promised = executor.tile_bytes(dtype, dtype, out.dtype, m, n, k)
     tracemalloc.start()
     try:
-        with executor.tile_sum(m, n, dtype, dtype) as total:
+        with executor.tile_sum(m, n, dtype, dtype, out.dtype) as total:
             total.add(a, b)
             total.add(a, b)
             total.finish(out, alpha=2, beta=3, c=out)
@@ -134,8 +134,8 @@ def test_memory_stays_within_what_was_promised(rng, dtype, size, layout):
 def test_scratch_does_not_grow_with_the_tile():
     executor = HostTileExecutor()
     for dtype in DTYPES:
-        tile, larger = (executor.tile_bytes(dtype, dtype, size, size, 10**6) for size in (2**15, 2**16))
-        itemsize = choose_arithmetic(dtype, dtype).total.itemsize
+        tile, larger = (executor.tile_bytes(dtype, dtype, dtype, size, size, 10**6) for size in (2**15, 2**16))
+        itemsize = choose_arithmetic(dtype, dtype, dtype).total.itemsize
         assert larger - tile == 3 * 2**30 * itemsize
         assert tile - 2**30 * itemsize <= 2**28
 
@@ -143,8 +143,8 @@ def test_scratch_does_not_grow_with_the_tile():
 def test_refusals():
     executor, f = HostTileExecutor(), np.dtype("f")
     with pytest.raises(DTypeError):
-        executor.tile_bytes(np.dtype(object), f, 1, 1, 1)
-    with executor.tile_sum(2, 2, f, f) as total:
+        executor.tile_bytes(np.dtype(object), f, f, 1, 1, 1)
+    with executor.tile_sum(2, 2, f, f, f) as total:
         with pytest.raises(ShapeError):
             total.add(np.ones((2, 3), f), np.ones((2, 2), f))
         with pytest.raises(ShapeError):

@@ -44,10 +44,10 @@ class PlainExecutor:
     def describe(self):
         return "plain NumPy"
 
-    def tile_bytes(self, a_dtype, b_dtype, m, n, k):
+    def tile_bytes(self, a_dtype, b_dtype, out_dtype, m, n, k):
         return 8 * m * n
 
-    def tile_sum(self, m, n, a_dtype, b_dtype):
+    def tile_sum(self, m, n, a_dtype, b_dtype, out_dtype):
         return PlainSum(m, n)
 
 

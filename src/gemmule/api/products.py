@@ -107,7 +107,7 @@ def _checked(
     dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
     if (parsed := Precision.parse(precision)) is Precision.TF32 and set(inputs) != {"float32"}:
         raise DTypeError(f"precision='tf32' is for float32 products, not {' x '.join(inputs)}; leave it away")
-    kind = {"integer": all(map(is_integer, inputs)), "complex_allowed": numpy_dtype(dtype).kind == "c"}
+    kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
@@ -45,25 +46,29 @@ def promoted(a: str, b: str) -> str:
 
 def is_integer(name: str) -> bool:
     """Return whether a type is an integer or boolean."""
-    return numpy_dtype(name).kind in "iub"
+    return _kind(name) in "iub"
 
 
 def check_output_kind(inputs: tuple[str, ...], output: str) -> None:
-    """Refuse an output type that cannot hold what the inputs give.
+    """Refuse an output type of a lesser kind than what the inputs give: complex, floating point, integer.
 
     Raises
     ------
     DTypeError
-        If integers meet a floating-point output, or the other way round, or complex numbers a real one.
+        If, say, a floating-point product is to be written as integers.
     """
-    all_integer = all(is_integer(name) for name in inputs)
-    if all_integer != is_integer(output):
-        kind = "an integer" if all_integer else "a floating-point"
+    kinds = {name: _KINDS[_kind(name)] for name in (*inputs, output)}
+    greatest = max(inputs, key=lambda name: kinds[name])
+    if kinds[greatest] > kinds[output]:
         raise DTypeError(
-            f"{' x '.join(inputs)} is summed exactly as {kind} number and cannot be written as {output}; choose {kind} "
-            "out_dtype, or convert the inputs"
+            f"a product of {' and '.join(inputs)} cannot be written as {output}; choose an out_dtype of the kind of "
+            f"{greatest}, or convert the inputs"
         )
-    if any(numpy_dtype(name).kind == "c" for name in inputs) and numpy_dtype(output).kind != "c":
-        raise DTypeError(
-            f"{' x '.join(inputs)} is complex and cannot be written as {output}; choose a complex out_dtype"
-        )
+
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def _kind(name: str) -> str:
+    # Some floats of ml_dtypes have NumPy's kind of raw bytes.
+    return "f" if hasattr(ml_dtypes, name) else numpy_dtype(name).kind

@@ -29,11 +29,11 @@ def multiply_on_gpu(
     memory = int(free_memory(ordinal) * _SHARE_OF_FREE_MEMORY)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
         (m, k), n = a.shape[-2:], b.shape[-1]
-        fits = executor.tile_bytes(a.dtype, b.dtype, m, n, k) <= memory
+        fits = executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory
         for index in np.ndindex(batch):
             addend = c[index] if c is not None else None
             if fits:
-                with executor.tile_sum(m, n, a.dtype, b.dtype) as total:
+                with executor.tile_sum(m, n, a.dtype, b.dtype, out.dtype) as total:
                     total.add(a[index], b[index])
                     total.finish(out[index], alpha, beta, addend)
                 continue

@@ -36,8 +36,12 @@ class TileExecutor(Protocol):
     def describe(self) -> str:
         """Say in a few words what computes, e.g. the GPU's or the BLAS library's name."""
 
-    def tile_bytes(self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], m: int, n: int, k: int) -> int:
+    def tile_bytes(
+        self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
+    ) -> int:
         """Host memory in bytes that a sum over an (m, k) and a (k, n) slice takes beyond the slices and the output."""
 
-    def tile_sum(self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any]) -> TileSum:
-        """Start a sum of products for an (m, n) tile."""
+    def tile_sum(
+        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+    ) -> TileSum:
+        """Start a sum of products for an (m, n) tile that ends in an output of `out_dtype`."""

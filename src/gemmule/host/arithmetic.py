@@ -74,28 +74,26 @@ def check_kind(source: np.dtype[Any], out: np.dtype[Any], what: str) -> None:
         )
 
 
-def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any] | None = None) -> Arithmetic:
+def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any]) -> Arithmetic:
     """Choose how to compute a product of `a` and `b` that ends in `out`.
 
     Floats of 16 and 8 bits are summed in float32, other floats and complex numbers in their common type. Integers
-    are summed modulo 2**32 if `out` is an integer of at most 32 bits, else modulo 2**64; where `out` is None, 8-bit
-    integers modulo 2**32. Two bools are summed as bool.
+    are summed modulo 2**32 if `out` is an integer of at most 32 bits, else modulo 2**64. Two bools are summed as bool.
 
     Raises
     ------
     DTypeError
         If a type cannot be multiplied.
     """
-    a, b = plain(a), plain(b)
-    out = None if out is None else plain(out)
+    a, b, out = plain(a), plain(b), plain(out)
     common = np.result_type(a, b)
     # NumPy has no integer type for int64 with uint64; modulo 2**64 there is one answer, and only integers keep it.
-    out_is_integer = out is not None and out.kind in "iu"
+    out_is_integer = out.kind in "iu"
     no_common_integer = common.kind == "f" and not out_is_integer
     if common.kind == "b" or a.kind in "fc" or b.kind in "fc" or no_common_integer:
         return Arithmetic(common, common)
 
-    short = out.itemsize <= 4 if out is not None and out_is_integer else out is None and a.itemsize == b.itemsize == 1
+    short = out_is_integer and out.itemsize <= 4
     total = np.dtype(np.int32 if short else np.uint64 if common.kind == "u" else np.int64)
     # NumPy has no integer BLAS: sums of floats are exact, and far faster, while they are integers below 2**significand.
     largest = _largest_magnitude(a) * _largest_magnitude(b)

@@ -117,13 +117,15 @@ class HostTileExecutor:
         limit = f", at most {threads[1]} threads" if threads else ""
         return f"{name}{limit}, through NumPy {np.__version__}"
 
-    def tile_bytes(self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], m: int, n: int, k: int) -> int:
+    def tile_bytes(
+        self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
+    ) -> int:
         """Return an upper bound of the memory that a sum takes beyond the slices and the output.
 
         Parameters
         ----------
-        a_dtype, b_dtype : numpy.dtype
-            Types of the slices.
+        a_dtype, b_dtype, out_dtype : numpy.dtype
+            Types of the slices and of the output.
         m, n : int
             Shape of the tile.
         k : int
@@ -139,19 +141,21 @@ class HostTileExecutor:
         DTypeError
             If a type cannot be multiplied.
         """
-        arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype))
+        arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype))
         scratch = max(scratch_bytes(arithmetic, m, n, k), write_bytes(arithmetic.total, m * n))
         return m * n * arithmetic.total.itemsize + scratch + _SMALL_THINGS
 
-    def tile_sum(self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any]) -> HostTileSum:
+    def tile_sum(
+        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+    ) -> HostTileSum:
         """Start a sum of products.
 
         Parameters
         ----------
         m, n : int
             Shape of the tile.
-        a_dtype, b_dtype : numpy.dtype
-            Types of the slices that will be added.
+        a_dtype, b_dtype, out_dtype : numpy.dtype
+            Types of the slices that will be added, and of the output that the sum will go into.
 
         Returns
         -------
@@ -163,4 +167,4 @@ class HostTileExecutor:
         DTypeError
             If a type cannot be multiplied.
         """
-        return HostTileSum(m, n, choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype)))
+        return HostTileSum(m, n, choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype)))

@@ -21,16 +21,14 @@ def check_modular(
 ) -> int:
     """Return the largest difference of a row of ``result @ t`` and ``(alpha * a @ b + beta * c) @ t``.
 
-    All arithmetic is modulo 2**64; the difference is taken modulo the range of the result, or 2**32 where 8-bit
-    factors are summed in 32 bits and the result is wider.
+    All arithmetic is modulo 2**64; the difference is taken modulo the range of the result.
     """
     difference = _apply(result, t, memory)
     if alpha != 0:
         difference -= _wrapped(alpha) * _apply(a, _apply(b, t, memory), memory)
     if c is not None:
         difference -= _wrapped(beta) * _apply(c, t, memory)
-    short = a.dtype.itemsize == b.dtype.itemsize == 1
-    bits = min(32 if short else 64, 8 * result.dtype.itemsize)
+    bits = 8 * result.dtype.itemsize
     residue = difference.view(np.uint64) & np.uint64(2**bits - 1)
     opposite = (np.uint64(0) - residue) & np.uint64(2**bits - 1)
     return int(np.minimum(residue, opposite).max(initial=0))

@@ -90,7 +90,7 @@ def plan_multiply(
         out=Operand(out_dtype),
         c=Operand(c.dtype, c.order) if c is not None and beta != 0 else None,
     )
-    return plan_product(product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, m, n, k))
+    return plan_product(product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k))
 
 
 def multiply(
@@ -155,7 +155,7 @@ def multiply(
                 rows, cols = plan.rows(i), plan.cols(j)
                 m, n = rows.stop - rows.start, cols.stop - cols.start
                 added = c_reader.ask((i, j), rows, cols) if c_reader else None
-                with executor.tile_sum(m, n, a.dtype, b.dtype) as tile_sum:
+                with executor.tile_sum(m, n, a.dtype, b.dtype, sink.dtype) as tile_sum:
                     for _ in range(plan.grid[2]):
                         a_slice, b_slice = (future.result() for future in next(slices))
                         tile_sum.add(a_slice, b_slice)

@@ -21,6 +21,7 @@ from .memory import DeviceBuffer
 
 Chooser = Callable[[GemmProblem, Arch], Choice]
 
+# Bytes of the widest element of a matrix to add.
 _WIDEST = 8
 
 
@@ -61,14 +62,19 @@ class GpuTileExecutor:
         """Name the GPU."""
         return self.device.name
 
-    def tile_bytes(self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], m: int, n: int, k: int) -> int:
+    def tile_bytes(
+        self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
+    ) -> int:
         """Bound what a tile takes, of host memory for staging as well as of device memory."""
         total = accumulator(dtype_named(a_dtype.name), dtype_named(b_dtype.name))
         slices = m * k * a_dtype.itemsize + k * n * b_dtype.itemsize
-        return slices + m * n * (total.itemsize + 2 * _WIDEST)
+        return slices + m * n * (total.itemsize + out_dtype.itemsize + _WIDEST)
 
-    def tile_sum(self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any]) -> GpuTileSum:
+    def tile_sum(
+        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+    ) -> GpuTileSum:
         """Start a sum for an (m, n) tile."""
+        del out_dtype
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
 
