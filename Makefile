@@ -28,7 +28,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.torch ## the tests with PyTorch arrays, on the CPU
-	$(PYTEST) -m "not gpu" -k "torch and not import_order"
+	$(PYTEST) tests/interop
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
