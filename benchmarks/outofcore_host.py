@@ -1,7 +1,8 @@
-"""Times a streamed product of files on the host against the product in memory, and prints one JSON line.
+"""Times a streamed product of files on the host against the product in memory, and writes a record.
 
 Both sides read their inputs from warm files, multiply, write the result to a .npy file and wait until it is on the
-disk. Run it with the size and the limit: ``python benchmarks/outofcore_host.py 20000 20000 2000 --memory 256MiB``.
+disk; the two results are compared. Run it with the size, the limit and a folder for the record:
+``python benchmarks/outofcore_host.py 20000 20000 2000 --memory 256MiB --results benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import write_records
 
 IN_MEMORY = """
 import os, sys, time
@@ -40,6 +44,7 @@ def in_memory(a: Path, b: Path, out: Path) -> float:
 def streamed(a: Path, b: Path, out: Path, memory: str) -> tuple[float, dict[str, object]]:
     """Return the seconds of the command, from its start to its end, and what it reports."""
     command = [sys.executable, "-m", "gemmule.cli", "multiply", str(a), str(b), "-o", str(out), "--memory", memory]
+    command += ["--executor", "host"]
     start = time.perf_counter()
     record = json.loads(_output([*command, "--json", "--force"]))
     return time.perf_counter() - start, record
@@ -55,6 +60,18 @@ def peak_of(a: Path, b: Path, out: Path, memory: str) -> int:
     return int(_output([sys.executable, "-c", code])) * unit
 
 
+def largest_difference(a: Path, b: Path, streamed_out: Path, in_memory_out: Path) -> float:
+    """Return the largest difference of the two results, in units of u (|A| |B|) with the u of their type."""
+    first, second, x, y = (np.load(path, mmap_mode="r") for path in (streamed_out, in_memory_out, a, b))
+    largest = 0.0
+    columns = np.abs(y).astype(np.float32)
+    for row in range(0, first.shape[0], 500):
+        band = slice(row, row + 500)
+        unit = np.finfo(first.dtype).eps / 2 * (np.abs(x[band]).astype(np.float32) @ columns)
+        largest = max(largest, float((np.abs(first[band] - second[band]) / unit).max()))
+    return largest
+
+
 def _output(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -68,11 +85,12 @@ def main() -> None:
     parser.add_argument("--memory", default="256MiB")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--results", type=Path, help="folder for the record")
     parser.add_argument("--directory", default=None, help="where the files go; default: the system's place for them")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
-        a, b, out = (Path(name) / f"{matrix}.npy" for matrix in "ABC")
+        a, b, out, kept = (Path(name) / f"{matrix}.npy" for matrix in "ABCD")
         np.save(a, rng.standard_normal((options.m, options.k)).astype(options.dtype))
         np.save(b, rng.standard_normal((options.k, options.n)).astype(options.dtype))
         walls, incores = [], []
@@ -84,11 +102,13 @@ def main() -> None:
                 os.sync()
                 if side == "incore":
                     incores.append(in_memory(a, b, out))
+                    os.replace(out, kept)
                 else:
                     wall, record = streamed(a, b, out, options.memory)
                     walls.append(wall)
         out.unlink(missing_ok=True)
         peak = peak_of(a, b, out, options.memory)
+        difference = largest_difference(a, b, out, kept)
     wall, incore = statistics.median(walls), statistics.median(incores)
     line = {
         "record": "stream",
@@ -108,10 +128,13 @@ def main() -> None:
         "ratio": wall / incore,
         "synced": "both",
         "peak_rss_bytes": peak,
+        "largest_difference_u": difference,
         "bytes_read": record["bytes_read"],
         "bytes_written": record["bytes_written"],
     }
     print(json.dumps(line))
+    if options.results:
+        print(write_records(options.results, experiment(" ".join(sys.argv)), [line]))
 
 
 if __name__ == "__main__":
