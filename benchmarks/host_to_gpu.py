@@ -16,6 +16,7 @@ import numpy as np
 import gemmule as gm
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import write_records
+from gemmule.runtime.device import get_device
 
 SIZES = (256, 512, 1024, 1536, 2048, 3072, 4096, 8192)
 
@@ -48,7 +49,7 @@ def main() -> None:
         }
         records.append(record)
         print(record)
-    print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv)), records))
+    print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv), get_device(0).pci_bus_id), records))
 
 
 if __name__ == "__main__":

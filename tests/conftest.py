@@ -26,7 +26,7 @@ def rng(request):
 
 
 def pytest_runtest_logreport(report):
-    if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+    if report.when == "call" or report.outcome != "passed":
         _session_counts[report.nodeid.split("[")[0]][report.outcome] += 1
 
 
@@ -39,12 +39,12 @@ def pytest_sessionfinish(session):
         return
     from gemmule.lab.experiment import experiment
     from gemmule.lab.records import write_records
+    from gemmule.runtime.device import device_count, get_device
 
     checks = [
         {"record": "check", "what": what, "passed": n["passed"], "failed": n["failed"], "skipped": n["skipped"]}
         for what, n in sorted(_session_counts.items())
     ]
-    print(
-        "\nrecord:",
-        write_records(Path(folder), experiment("pytest " + " ".join(session.config.invocation_params.args)), checks),
-    )
+    command = "pytest " + " ".join(session.config.invocation_params.args)
+    gpu = get_device(0).pci_bus_id if device_count() else None
+    print("\nrecord:", write_records(Path(folder), experiment(command, gpu), checks))

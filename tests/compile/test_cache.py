@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -16,8 +17,9 @@ from gemmule.compiler.cache import CacheWarning, artifact_for, cache_content, cl
 from gemmule.compiler.signature import read_entry
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.errors import CompileError
+from gemmule.core.errors import ArgumentError, CompileError
 from gemmule.core.launch import ScalarParam, TensorParam
+from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -31,6 +33,7 @@ SIGNATURE = SPEC.signatures(ARCH)[0]
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "_imported", {})
     return tmp_path / "kernels"
 
 
@@ -73,14 +76,95 @@ def test_a_cached_kernel_needs_no_compiler(folder):
     assert "pip install nvidia-cutlass-dsl==" in error
 
 
-def test_a_damaged_file_is_set_aside_and_compiled_again(folder, monkeypatch):
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_a_damaged_file_is_set_aside_and_compiled_again(folder, monkeypatch, damage, rng):
     first = get()
     (path,) = folder.iterdir()
-    path.write_bytes(path.read_bytes()[:100])
+    content = bytearray(path.read_bytes())
+    if damage == "truncated":
+        del content[100:]
+    else:
+        for place in rng.integers(40, len(content) // 2, 20):
+            content[place] ^= 0x55
+    path.write_bytes(content)
     monkeypatch.setattr(cache, "_loaded", {})
     with pytest.warns(CacheWarning, match="damaged"):
         assert get() == first
     assert sorted(found.suffix for found in folder.iterdir()) == [".damaged", ".kernel"]
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(folder, rng):
+    artifact = get()
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    for place in rng.integers(0, len(whole), 300):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << rng.integers(8))]) + whole[place + 1 :])
+        with contextlib.suppress(CompileError):
+            assert Artifact.load(path) == artifact
+
+
+def test_what_cannot_be_read_or_set_aside_is_told_and_does_not_stop_the_call(folder, monkeypatch):
+    first = get()
+    (path,) = folder.iterdir()
+    path.write_bytes(b"damaged")
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache.Path, "replace", lambda *_: (_ for _ in ()).throw(PermissionError(13, "not yours")))
+    with pytest.warns(CacheWarning, match="cannot be set aside"):
+        assert get() == first
+    monkeypatch.undo()
+    monkeypatch.setenv("GEMMULE_CACHE", str(folder))
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(Artifact, "load", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours")))
+    with pytest.warns(CacheWarning, match="cannot be read"):
+        assert get() == first
+
+
+def test_files_can_be_shared_as_the_user_wants(folder):
+    before = os.umask(0o027)
+    try:
+        get()
+    finally:
+        os.umask(before)
+    (path,) = folder.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_clearing_leaves_other_files_alone(folder):
+    get()
+    (folder / "thesis.damaged").write_text("precious")
+    (folder / "movie.partial").write_text("precious")
+    clear_cache()
+    assert sorted(path.name for path in folder.iterdir()) == ["movie.partial", "thesis.damaged"]
+
+
+def test_no_home_is_told(monkeypatch):
+    monkeypatch.delenv("GEMMULE_CACHE", raising=False)
+    monkeypatch.setattr(cache.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    with pytest.raises(ArgumentError, match="GEMMULE_CACHE"):
+        cache.cache_folder()
+
+
+def test_sources_that_change_under_a_running_process_are_never_cached(folder, monkeypatch):
+    """A kernel is imported once: after an edit, what is compiled is not what the file says."""
+    get()
+    digests = dict(key.source_digests(SPEC))
+    monkeypatch.setattr(cache, "source_digests", lambda spec: digests | {SPEC.package: b"edited"})
+    monkeypatch.setattr(cache, "artifact_key", lambda *what: "transpose_reference-sm_90a-" + "0" * 24)
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.raises(CompileError, match="start a new process"):
+        get()
+    assert cache_content().kernels == 1
+
+
+def test_the_digest_follows_every_source_file(tmp_path, monkeypatch):
+    package = tmp_path / "digested"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "kernel.py").write_text("a = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = key._digest("digested")
+    (package / "kernel.py").write_text("a = 2")
+    assert key._digest("digested") != before
 
 
 def test_an_unwritable_folder_is_told_and_does_not_stop_the_call(folder, monkeypatch):
@@ -101,29 +185,35 @@ def test_the_key_follows_everything_that_the_code_depends_on(monkeypatch):
     monkeypatch.setattr(key, "toolchain", lambda: "another compiler 1.0")
     assert name() != base
     monkeypatch.undo()
+    monkeypatch.setenv("CUTE_DSL_ENABLE_ASSERTIONS", "1")
+    assert name() != base
+    monkeypatch.undo()
+    original = key._digest
     for changed in (SPEC.package, "gemmule.parts", "gemmule.compiler"):
-        original = key._source_digest
-        monkeypatch.setattr(key, "_source_digest", lambda p, c=changed, o=original: b"new" if p == c else o(p))
+        monkeypatch.setattr(key, "_digest", lambda package, c=changed: b"new" if package == c else original(package))
         assert name() != base, changed
         monkeypatch.undo()
 
 
+def test_a_folder_with_a_space_is_no_hindrance(folder, tmp_path, monkeypatch):
+    (tmp_path / "with space").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "with space"))
+    assert get().kernel == SPEC.name
+
+
 def test_a_recipe_that_does_not_fit_is_refused(folder):
     artifact = get()
-    problem_launch = dataclasses.replace  # readability below
-    from gemmule.core.permutation import transpose_problem
-
     launch = SPEC.launch(transpose_problem((5, 6), (1, 5), (6, 1), 1), SPEC.default)
     artifact.check_launch(launch)
     wrong = [
         launch.params[:1],
         (*launch.params, ScalarParam("alpha", FLOAT32, 1.0)),
-        (launch.params[0], problem_launch(launch.params[1], shape_bits=32)),
+        (launch.params[0], dataclasses.replace(launch.params[1], shape_bits=32)),
         (TensorParam("a", (1,), (1,)), launch.params[1]),
     ]
     for params in wrong:
         with pytest.raises(CompileError, match="launch recipe"):
-            artifact.check_launch(problem_launch(launch, params=params))
+            artifact.check_launch(dataclasses.replace(launch, params=params))
 
 
 def test_ptx_that_is_not_understood_is_refused():

@@ -169,3 +169,41 @@ def test_plan_says_what_runs(torch):
     assert plan.device == torch.cuda.get_device_name()
     assert plan.problem.flop == 2 * 64**3
     np.testing.assert_array_equal(to_numpy(torch, plan.execute()), np.full((64, 64), 64, np.float32))
+
+
+def test_a_plan_works_on_the_stream_that_is_current_when_it_runs(torch, rng):
+    x = to_torch(torch, rng.standard_normal((200, 200)).astype(np.float32))
+    out = torch.empty_like(x)
+    plan = gm.plan(x, x, out=out)
+    plan.execute()
+    torch.cuda.synchronize()
+    out.fill_(float("nan"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.execute()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_product(to_numpy(torch, out), to_numpy(torch, x), to_numpy(torch, x))
+
+
+def test_memory_handed_to_another_stream_is_kept_until_then_and_let_go(torch):
+    import gc
+    import time
+    import weakref
+
+    x = torch.ones(64, 64, device="cuda")
+    alive = weakref.ref(x)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(400_000_000)
+    got = gm.matmul(x, x, stream=stream)
+    del x
+    gc.collect()
+    assert alive() is not None, "the input was let go while the GPU still had to read it"
+    stream.synchronize()
+    for _ in range(100):
+        if alive() is None:
+            break
+        time.sleep(0.01)
+    assert alive() is None, "the input was kept after the GPU had read it"
+    assert (got == 64).all()

@@ -86,9 +86,9 @@ def test_layouts_and_misaligned_pointers(spec, dtype, layout, out_kind, offset, 
 
 
 @pytest.mark.parametrize("kind", ["padded", "gapped", "reversed", "broadcast"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
-def test_strides_of_any_kind(spec, kind, rng):
-    dtype = dtype_named("float32")
+def test_strides_of_any_kind(spec, dtype, kind, rng):
     batch = (2, 3)
     rows = (1, 1) if kind == "broadcast" else batch
     a, b = random_matrix(rng, dtype, (*rows, 37, 21)), random_matrix(rng, dtype, (*rows, 21, 70))
@@ -98,9 +98,9 @@ def test_strides_of_any_kind(spec, kind, rng):
 
 
 @pytest.mark.parametrize("batch", [(1,), (5,), (70000,), (2, 3, 4, 2)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
-def test_batches(spec, batch, rng):
-    dtype = dtype_named("float32")
+def test_batches(spec, dtype, batch, rng):
     m, n, k = (3, 2, 4) if batch == (70000,) else (33, 17, 9)
     a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
     assert_product(multiply(spec, a, b, poisoned(dtype, (*batch, m, n)), batch=batch), a, b)
@@ -125,7 +125,9 @@ def test_unread_operands_do_not_spread_their_nans(spec, rng):
 
 
 @pytest.mark.parametrize(
-    "mixed", [("float16", "float32"), ("int8", "float16"), ("float8_e4m3fn", "float8_e5m2")], ids=str
+    "mixed",
+    [("float16", "float32"), ("int8", "float16"), ("float8_e4m3fn", "float8_e5m2"), ("int32", "float32")],
+    ids=str,
 )
 @pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
 def test_mixed_inputs(spec, mixed, rng):
@@ -160,3 +162,17 @@ def test_a_cluster_launch_covers_the_same_tiles(spec, rng):
     )
     a, b = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
     assert_product(multiply(clustered, a, b, poisoned(dtype_named("float32"), (128, 128))), a, b)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in GEMMS if "reference" in spec.name], ids=lambda spec: spec.name)
+def test_a_grid_smaller_than_the_tiles_goes_round(spec, rng):
+    """What happens beyond 2**31 tiles, with 3 CTAs."""
+    looping = dataclasses.replace(
+        spec, launch=lambda problem, config: dataclasses.replace(spec.launch(problem, config), grid=(3, 1, 1))
+    )
+    a, b = (
+        random_matrix(rng, dtype_named("float32"), (2, 3, 130, 33)),
+        random_matrix(rng, dtype_named("float32"), (2, 3, 33, 190)),
+    )
+    got = multiply(looping, a, b, poisoned(dtype_named("float32"), (2, 3, 130, 190)), batch=(2, 3))
+    assert_product(got, a, b)

@@ -1,4 +1,4 @@
-"""More than 2**31 elements: offsets, extents and tile counts beyond 32 bits."""
+"""More than 2**31 elements: offsets and extents beyond 32 bits."""
 
 from __future__ import annotations
 
@@ -56,10 +56,9 @@ def test_a_large_batch(torch):
     batch = 2**29 + 3
     a = torch.randint(-128, 128, (batch, 2, 2), dtype=torch.int8, device="cuda")
     b = torch.randint(-128, 128, (2, 2), dtype=torch.int8, device="cuda")
-    got = gm.matmul(a[-1000:], b)
-    expected = (a[-1000:].double() @ b.double()).long().to(torch.int8)
-    assert torch.equal(got, expected)
-    assert torch.equal(gm.matmul(a[:: batch // 4], b), (a[:: batch // 4].double() @ b.double()).long().to(torch.int8))
+    got = gm.matmul(a, b)
+    for part in (slice(0, 1000), slice(batch // 2, batch // 2 + 1000), slice(batch - 1000, batch)):
+        assert torch.equal(got[part], (a[part].double() @ b.double()).long().to(torch.int8))
 
 
 def test_a_large_transpose(torch, big):

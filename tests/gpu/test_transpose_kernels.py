@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from device_arrays import STREAM, DeviceMatrix, strides_of
@@ -69,3 +71,14 @@ def test_more_dimensions_than_a_launch_covers(spec, rng):
     strides = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(7))
     target = tuple(int(np.prod(shape[::-1][axis + 1 :])) for axis in range(7))
     np.testing.assert_array_equal(copy(spec, values, strides, target), values.transpose())
+
+
+@pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if "reference" in spec.name], ids=lambda spec: spec.name)
+def test_a_grid_smaller_than_the_tiles_goes_round(spec, rng):
+    """What happens beyond 2**31 tiles, with 3 CTAs."""
+    looping = dataclasses.replace(
+        spec, launch=lambda problem, config: dataclasses.replace(spec.launch(problem, config), grid=(3, 1, 1))
+    )
+    values = random_bits(rng, 4, (5, 97, 130))
+    got = copy(looping, values, (97 * 130, 130, 1), (5 * 97, 5, 1))
+    np.testing.assert_array_equal(got, values.transpose())

@@ -161,6 +161,20 @@ def eye(dtype=F32):
         (lambda: gm.gemm(eye(np.int8), eye(np.int8), alpha=float("nan")), ArgumentError, "alpha=nan"),
         (lambda: gm.gemm(eye(), eye(), alpha=1j), ArgumentError, "complex"),
         (lambda: gm.gemm(eye(), eye(), alpha="2"), ArgumentError, "alpha is a str"),
+        (lambda: gm.gemm(eye(), eye(), alpha=10**400), ArgumentError, "alpha does not fit"),
+        (lambda: gm.matmul(None, eye()), ArgumentError, "a is a NoneType"),
+        (lambda: gm.transpose(None), ArgumentError, "x is a NoneType"),
+        (lambda: gm.matrix_transpose([[1, 2]]), ArgumentError, "x is a list"),
+        (lambda: gm.plan([[1, 2]]), ArgumentError, "x is a list"),
+        (lambda: gm.transpose(eye(), 1), ArgumentError, "sequence of integers"),
+        (lambda: gm.transpose(eye(), (1.0, 0.0)), ArgumentError, "sequence of integers"),
+        (lambda: gm.transpose(eye(), "ab"), ArgumentError, "sequence of integers"),
+        (lambda: gm.matmul(eye(), eye(), out_dtype=object), DTypeError, "not a number"),
+        (lambda: gm.matmul(eye(), eye(), out_dtype="datetime64"), DTypeError, "not a number"),
+        (lambda: gm.matmul(eye(), eye(), out_dtype="finfo"), DTypeError, "finfo"),
+        (lambda: gm.plan(eye(), eye(), alpha=2.0), ArgumentError, "matmul does not take"),
+        (lambda: gm.plan(eye(), eye(), None, "junk", 7), ArgumentError, "too many positional"),
+        (lambda: gm.plan(eye(), eye(), operation="matrix_transpose"), ArgumentError, "too many positional"),
         (lambda: gm.transpose(eye(), (0, 0)), ArgumentError, "permutation"),
         (lambda: gm.transpose(eye(), (0, 5)), ArgumentError, "permutation"),
         (lambda: gm.transpose(eye(), out=np.ones((3, 3))), DTypeError, "keeps the dtype"),
@@ -180,7 +194,7 @@ def test_outputs_that_overlap_are_refused():
     with pytest.raises(OverlapError, match="out shares memory with b"):
         gm.matmul(eye(), a, out=whole[1:4, 1:4])
     gm.matmul(a, eye(), out=whole[:3, 3:])
-    with pytest.raises(OverlapError, match="elements of out"):
+    with pytest.raises(OverlapError, match="elements of out may"):
         gm.matmul(a, eye(), out=np.lib.stride_tricks.as_strided(np.ones(9, F32), (3, 3), (4, 4)))
     with pytest.raises(OverlapError, match="shares memory with c"):
         gm.gemm(eye(), eye(), whole[:3, :3], beta=1.0, out=whole[:3, :3].T)
@@ -197,6 +211,46 @@ def test_the_environment_names_the_executor(monkeypatch):
     monkeypatch.setenv("GEMMULE_EXECUTOR", "abacus")
     with pytest.raises(ArgumentError, match="GEMMULE_EXECUTOR='abacus'"):
         gm.matmul(eye(), eye())
+
+
+def test_libraries_known_by_the_standard_only(rng):
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 5))
+    got = gm.matmul(strict.asarray(a), strict.asarray(b))
+    assert type(got) is type(strict.asarray(a))
+    np.testing.assert_allclose(np.from_dlpack(got), a @ b)
+    np.testing.assert_array_equal(np.from_dlpack(gm.transpose(strict.asarray(a))), a.T)
+    assert gm.plan(strict.asarray(a)).bytes_min == 2 * a.nbytes
+    with pytest.raises(ArgumentError, match="array_api_strict"):
+        gm.matmul(strict.asarray(a), strict.asarray(b), out_dtype="bfloat16")
+
+
+class ElsewhereArray:
+    """An array on a device that is neither host memory nor CUDA."""
+
+    def __dlpack__(self, **options):
+        raise AssertionError("not to be asked for")
+
+    def __dlpack_device__(self):
+        return (8, 0)
+
+
+def test_other_devices_are_named():
+    with pytest.raises(ArgumentError, match="type 8"):
+        gm.matmul(ElsewhereArray(), ElsewhereArray())
+
+
+def test_an_axis_of_one_may_have_any_stride():
+    whole = np.ones((4, 5), F32)
+    row = whole[::4][:1]
+    gm.gemm(np.ones((1, 1), F32), np.ones((1, 5), F32), row, beta=1.0, out=whole[:1])
+    np.testing.assert_array_equal(whole[0], np.full(5, 2, F32))
+
+
+def test_small_host_products_do_not_start_the_driver(monkeypatch):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "")
+    monkeypatch.setattr("gemmule.api.executors.device_count", lambda: pytest.fail("the driver was asked"))
+    assert gm.plan(eye(), eye()).executor == "host"
 
 
 @pytest.mark.skipif(device_count() > 0, reason="this machine has a GPU")

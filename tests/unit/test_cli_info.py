@@ -15,7 +15,7 @@ from gemmule.runtime.device import device_count
 @pytest.fixture
 def info(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path))
-    (tmp_path / "gemm_reference-sm_90a-0123.kernel").write_bytes(b"x" * 1000)
+    (tmp_path / f"gemm_reference-sm_90a-{'0123' * 6}.kernel").write_bytes(b"x" * 1000)
     (tmp_path / "notes.txt").write_text("not the cache's")
 
     def run(*arguments):

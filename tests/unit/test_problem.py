@@ -44,10 +44,17 @@ def test_what_a_launch_does_not_cover_is_repeated():
     assert (inner.batch, outer) == ((2, 3, 5), ())
 
 
+def test_the_longest_dimensions_go_into_the_launch():
+    inner, outer, strides = split_batch(gemm_over((1000, 2, 2), (0, 16, 0), (16, 0, 7)), 1)
+    assert (inner.batch, outer) == ((1000,), (2, 2))
+    assert (inner.a.batch_strides, inner.b.batch_strides) == ((0,), (16,))
+    assert (strides["a"], strides["b"]) == ((16, 0), (0, 7))
+
+
 def test_counts():
-    problem = gemm_over((2,), (16,), (16,))
+    problem = gemm_over((2,), (16,), (0,))
     assert problem.flop == 2 * 2 * 64
-    assert problem.bytes_min == 2 * 3 * 16 * 4
+    assert problem.bytes_min == (2 + 1 + 2) * 16 * 4
     assert compact_strides((2, 3, 0, 5)) == (15, 5, 5, 1)
 
 

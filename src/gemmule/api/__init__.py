@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from gemmule.core.errors import ArgumentError
+
 from .plan import Plan
 from .products import plan_product
-from .transposes import matrix_axes, plan_transpose
+from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
 __all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "plan", "transpose"]
 
@@ -172,7 +175,7 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None, *, out: Any = None, 
            [1, 4],
            [2, 5]])
     """
-    return plan_transpose(x, axes, out=out, stream=stream).execute()
+    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream).execute()
 
 
 def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
@@ -205,25 +208,31 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
            [2],
            [3]])
     """
-    return plan_transpose(x, matrix_axes(len(x.shape)), out=out, stream=stream).execute()
+    return plan_transpose(x, last_two_exchanged, out=out, stream=stream).execute()
 
 
-def plan(a: Any, b: Any = None, /, *args: Any, operation: str | None = None, **options: Any) -> Plan:
+_FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}
+
+
+def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
     """Say what a call would run, and why; nothing is computed until `Plan.execute`.
 
     Parameters
     ----------
-    a, b : array
-        The operands; only `a` for a transpose.
-    *args, **options
-        The other arguments of that function.
+    *arguments, **options
+        The arguments of the function that is planned.
     operation : {'matmul', 'gemm', 'transpose', 'matrix_transpose'}, optional
-        The function. The default is ``'matmul'`` for two operands and ``'matrix_transpose'`` for one.
+        The function. The default is ``'matmul'``, and ``'matrix_transpose'`` for one array.
 
     Returns
     -------
     Plan
         Executor, kernel, config, reasons and the least time it can take.
+
+    Raises
+    ------
+    ArgumentError
+        If the function is not known, or does not take those arguments.
 
     Examples
     --------
@@ -232,17 +241,16 @@ def plan(a: Any, b: Any = None, /, *args: Any, operation: str | None = None, **o
     >>> p.executor, p.flop
     ('host', 524288)
     """
-    from gemmule.core.errors import ArgumentError
-
-    operation = operation or ("matrix_transpose" if b is None else "matmul")
-    if operation == "matmul":
-        return plan_product("matmul", a, b, **dict(zip(("out",), args, strict=False)), **options)
-    if operation == "gemm":
-        return plan_product("gemm", a, b, **dict(zip(("c",), args, strict=False)), **options)
+    operation = operation or ("matrix_transpose" if len(arguments) == 1 else "matmul")
+    if operation not in _FUNCTIONS:
+        raise ArgumentError(f"operation={operation!r} is not known; choose one of {', '.join(map(repr, _FUNCTIONS))}")
+    try:
+        bound = inspect.signature(_FUNCTIONS[operation]).bind(*arguments, **options).arguments
+    except TypeError as error:
+        raise ArgumentError(f"{operation} does not take these arguments: {error}") from None
     if operation == "transpose":
-        return plan_transpose(a, b, **options)
+        bound["order_of"] = axes_as_given(bound.pop("axes", None))
+        return plan_transpose(**bound)
     if operation == "matrix_transpose":
-        return plan_transpose(a, matrix_axes(len(a.shape)), **options)
-    raise ArgumentError(
-        f"operation={operation!r} is not known; choose one of 'matmul', 'gemm', 'transpose', 'matrix_transpose'"
-    )
+        return plan_transpose(**bound, order_of=last_two_exchanged)
+    return plan_product(operation, **bound)

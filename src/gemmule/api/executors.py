@@ -69,6 +69,9 @@ def host_arrays_executor(
     if executor == "host":
         # The driver is not even asked: this is the way around one that does not work.
         return "host", "asked for"
+    if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
+        # The driver is not started for small things.
+        return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
@@ -76,8 +79,6 @@ def host_arrays_executor(
         return "gpu", "asked for"
     if why_not is not None:
         return "host", why_not
-    if flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
-        return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"
     return "gpu", "host arrays with enough operations to pay for the copies"
 
 

@@ -27,7 +27,7 @@ class Operands:
     device : int or None
         The GPU that they are on, None for host memory.
     stream : int or None
-        The stream to work on, for a GPU.
+        The caller's stream; None is the library's current one, whichever that is when the work is queued.
     like : array
         The first of them, for making others.
     """
@@ -38,14 +38,22 @@ class Operands:
     stream: int | None
     like: Any
 
-    def keep_until_done(self, *others: Any) -> None:
-        """Keep the arrays alive for work queued on the stream, where their library does not see to that."""
+    def work_stream(self) -> int | None:
+        """Return the stream to work on now; None for host memory."""
+        if self.device is None or self.stream is not None:
+            return self.stream
+        return self.library.current_stream(self.device)
+
+    def keep_until_done(self, stream: int, *others: Any) -> None:
+        """Keep the arrays alive for work queued on `stream`, where their library does not see to that."""
         assert self.device is not None
-        assert self.stream is not None
-        if not self.library.orders_reuse or self.stream != self.library.current_stream(self.device):
+        if not self.library.orders_reuse or stream != self.library.current_stream(self.device):
             from gemmule.runtime.retain import retain
 
-            retain((self.views, self.like, others), self.device, self.stream)
+            retain((self.views, self.like, others), self.device, stream)
+
+
+_OPTIONAL = ("c", "out")
 
 
 def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
@@ -63,7 +71,7 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     ArgumentError
         If they come from different libraries or lie on different devices, or a stream comes with host arrays.
     """
-    given = {role: x for role, x in arrays.items() if x is not None}
+    given = {role: x for role, x in arrays.items() if x is not None or role not in _OPTIONAL}
     (first, like), *_ = given.items()
     libraries = {role: library_of(x, role) for role, x in given.items()}
     library = libraries[first]
@@ -83,11 +91,11 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     if device is None:
         if stream is not None:
             raise ArgumentError("stream was given, but the arrays are in host memory, which has none; leave it away")
-        handle = None
-    else:
-        handle = library.current_stream(device) if stream is None else stream_handle(stream)
-    views = {role: library.view(x, handle) for role, x in given.items()}
-    return Operands(library, views, device, handle, like)
+        return Operands(library, {role: library.view(x, None) for role, x in given.items()}, None, None, like)
+    handle = None if stream is None else stream_handle(stream)
+    # A library whose current stream can change needs no ordering before it; for the others it is always the same one.
+    order = library.current_stream(device) if handle is None else handle
+    return Operands(library, {role: library.view(x, order) for role, x in given.items()}, device, handle, like)
 
 
 def _place(device: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,12 +61,12 @@ class Product:
         """Return the memory of an operand."""
         return self.operands.views[role]
 
-    def new_output(self) -> tuple[ArrayView, Callable[[], Any]]:
+    def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
         """Return the output's memory as a batch of matrices, and what gives the caller's array."""
         if self.out is not None:
             return self.view("out"), lambda: self.out
         operands = self.operands
-        new = operands.library.empty(self.shape.result, self.out_dtype, operands.like, operands.stream)
+        new = operands.library.empty(self.shape.result, self.out_dtype, operands.like, stream)
         return self.as_matrices(new.view), new.finish
 
     def as_matrices(self, view: ArrayView) -> ArrayView:
@@ -152,8 +153,7 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     operands, shape = product.operands, product.shape
     reason = check_device_arrays(executor)
     assert operands.device is not None
-    assert operands.stream is not None
-    ordinal, stream = operands.device, operands.stream
+    ordinal = operands.device
     device = get_device(ordinal)
     matrices = {
         role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in operands.views.items()
@@ -176,10 +176,12 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
 
-        out, finish = product.new_output()
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
         pointers = {role: product.view(role).address for role in ("a", "b", "c") if role in operands.views}
         run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
-        operands.keep_until_done(out)
+        operands.keep_until_done(stream, out)
         return finish()
 
     return _plan(product, "gpu", device.name, choice, reason, problem, run)
@@ -242,15 +244,10 @@ def _plan(
     run: Callable[[], Any],
 ) -> Plan:
     shape = product.shape
-    batch = int(np.prod(shape.batch))
     on_host = product.operands.device is None
-    bytes_min = 0
-    for rows, cols, name in (
-        (shape.m, shape.k, product.view("a").dtype_name),
-        (shape.k, shape.n, product.view("b").dtype_name),
-        (shape.m, shape.n, product.out_dtype),
-    ):
-        bytes_min += rows * cols * batch * numpy_dtype(name).itemsize
+    result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
+    inputs = (view for role, view in product.operands.views.items() if role != "out")
+    bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
     return Plan(
         operation=product.operation,
         executor=executor,
@@ -260,7 +257,7 @@ def _plan(
         reason=reason,
         refused=choice.refused if choice else (),
         problem=problem,
-        flop=2 * shape.m * shape.n * shape.k * batch,
+        flop=2 * shape.m * shape.n * shape.k * math.prod(shape.batch),
         bytes_min=problem.bytes_min if problem else bytes_min,
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,

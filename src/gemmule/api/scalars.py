@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -19,7 +18,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     value : number
         What the caller passed.
     integer : bool
-        Whether the product is one of integers: then the scalar must be an integer too.
+        Whether the result is one of integers: then the scalar must be an integer too.
     complex_allowed : bool
         Whether the product is complex.
 
@@ -28,17 +27,22 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     ArgumentError
         If the value is not a number of that kind.
     """
-    if not isinstance(value, numbers.Number):
-        raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
+    if isinstance(value, numbers.Integral) and integer:
+        return int(value)
     if isinstance(value, numbers.Real):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise ArgumentError(f"{name} does not fit into a float64; scale the operands instead") from None
         if not integer:
             return number
-        if math.isfinite(number) and number == math.floor(number):
-            return math.floor(value)
+        if number.is_integer():
+            return int(number)
         raise ArgumentError(
-            f"{name}={value} must be an integer, since the product is one of integers; convert the inputs"
+            f"{name}={value} must be an integer, since the result is one of integers; choose another out_dtype"
         )
-    if complex_allowed:
-        return complex(value)  # type: ignore[call-overload]
-    raise ArgumentError(f"{name}={value} is complex, but the product is real; convert the inputs")
+    if isinstance(value, numbers.Complex):
+        if complex_allowed:
+            return complex(value)
+        raise ArgumentError(f"{name}={value} is complex, but the product is real; convert the inputs")
+    raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")

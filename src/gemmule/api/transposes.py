@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
@@ -16,12 +17,15 @@ from gemmule.runtime.device import get_device
 from .operands import gather, least_seconds
 from .plan import Plan
 
+#: Gives the axes of a transpose for a number of dimensions.
+Order = Callable[[int], tuple[int, ...]]
 
-def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Plan:
-    """Check a transpose and say what would run. The parameters are those of `transpose`."""
+
+def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = None) -> Plan:
+    """Check a transpose and say what would run; the other parameters are those of `transpose`."""
     operands = gather({"x": x, "out": out}, stream)
     source = operands.views["x"]
-    order = _permutation(axes, len(source.shape))
+    order = order_of(len(source.shape))
     shape = tuple(source.shape[axis] for axis in order)
     if out is not None:
         target = operands.views["out"]
@@ -32,10 +36,10 @@ def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None
         check_output(target, {"x": source})
     bytes_min = 2 * math.prod(shape) * source.itemsize
 
-    def new_output() -> tuple[ArrayView, Any]:
+    def new_output(stream: int | None = None) -> tuple[ArrayView, Any]:
         if out is not None:
             return operands.views["out"], lambda: out
-        new = operands.library.empty(shape, source.dtype_name, operands.like, operands.stream)
+        new = operands.library.empty(shape, source.dtype_name, operands.like, stream)
         return new.view, new.finish
 
     if source.host is not None:
@@ -65,8 +69,7 @@ def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None
         )
 
     assert operands.device is not None
-    assert operands.stream is not None
-    ordinal, stream_number = operands.device, operands.stream
+    ordinal = operands.device
     device = get_device(ordinal)
     target_strides = operands.views["out"].strides if out is not None else compact_strides(shape)
     source_strides = tuple(source.strides[axis] for axis in order)
@@ -76,9 +79,11 @@ def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
 
-        view, finish = new_output()
-        run_kernel(problem, choice, {"a": source.address, "d": view.address}, ordinal, stream_number)
-        operands.keep_until_done(view)
+        stream = operands.work_stream()
+        assert stream is not None
+        view, finish = new_output(stream)
+        run_kernel(problem, choice, {"a": source.address, "d": view.address}, ordinal, stream)
+        operands.keep_until_done(stream, view)
         return finish()
 
     return Plan(
@@ -97,7 +102,7 @@ def plan_transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None
     )
 
 
-def matrix_axes(ndim: int) -> tuple[int, ...]:
+def last_two_exchanged(ndim: int) -> tuple[int, ...]:
     """Return the axes that exchange the last two dimensions.
 
     Raises
@@ -110,11 +115,25 @@ def matrix_axes(ndim: int) -> tuple[int, ...]:
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-def _permutation(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    if axes is None:
-        return tuple(reversed(range(ndim)))
-    wanted = tuple(axes)
-    order = tuple(axis + ndim if axis < 0 else axis for axis in wanted)
-    if sorted(order) != list(range(ndim)):
-        raise ArgumentError(f"axes={wanted} is not a permutation of the {ndim} dimensions of x; name each once")
+def axes_as_given(axes: Sequence[int] | None) -> Order:
+    """Return the order that the caller names; None reverses all axes.
+
+    Raises
+    ------
+    ArgumentError
+        When it is applied, if `axes` does not name each dimension once.
+    """
+
+    def order(ndim: int) -> tuple[int, ...]:
+        if axes is None:
+            return tuple(reversed(range(ndim)))
+        try:
+            wanted = [operator.index(axis) for axis in axes]
+        except TypeError:
+            raise ArgumentError(f"axes={axes!r} must be a sequence of integers, one for each dimension of x") from None
+        found = tuple(axis + ndim if axis < 0 else axis for axis in wanted)
+        if sorted(found) != list(range(ndim)):
+            raise ArgumentError(f"axes={axes} is not a permutation of the {ndim} dimensions of x; name each once")
+        return found
+
     return order

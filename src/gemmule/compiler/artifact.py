@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from gemmule.core.errors import CompileError
@@ -16,7 +17,16 @@ from gemmule.core.spec import Signature
 from .resources import Resources
 from .signature import ParamSlot
 
+# What reading a damaged archive raises; the standard library documents no common base.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError, TypeError, ValueError, EOFError)
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
+
+
+def _umask() -> int:
+    # The only way to read it is to set it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +98,7 @@ class Artifact:
                     archive.writestr(_CUBIN, cubin)
                 file.flush()
                 os.fsync(file.fileno())
+            os.chmod(partial, 0o666 & ~_umask())
             os.replace(partial, path)
         finally:
             Path(partial).unlink(missing_ok=True)
@@ -109,7 +120,5 @@ class Artifact:
             fields["params"] = tuple(ParamSlot(**slot) for slot in fields["params"])
             fields["resources"] = Resources(**fields["resources"])
             return cls(ptx=ptx, cubin=cubin, **fields)
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
-            raise CompileError(
-                f"the cached kernel {path} is damaged ({error}); delete it and it is compiled again"
-            ) from error
+        except _DAMAGE as error:
+            raise CompileError(f"the cached kernel {path} is damaged ({type(error).__name__}: {error})") from error

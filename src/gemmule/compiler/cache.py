@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError
+from gemmule.core.errors import ArgumentError, CompileError
 from gemmule.core.spec import Config, KernelSpec, Signature
 
 from .artifact import Artifact
 from .compile import compile_kernel
-from .key import artifact_key
+from .key import artifact_key, source_digests
 
 _SUFFIX = ".kernel"
-_loaded: dict[str, Artifact] = {}
+# What the cache writes, damaged and unfinished files included: nothing else is ever removed.
+_OURS = re.compile(r"\w+-sm_\d+a?-[0-9a-f]{24}\w*\.(kernel|damaged|partial)")
+_loaded: dict[tuple[KernelSpec, Config, Signature, Arch], Artifact] = {}
+# The sources that this process's kernels were imported from: a module is imported once, whatever happens to its file.
+_imported: dict[str, bytes] = {}
 
 
 class CacheWarning(UserWarning):
@@ -44,16 +49,26 @@ class CacheContent:
 
 
 def cache_folder() -> Path:
-    """Return the cache's folder: ``$GEMMULE_CACHE``, else ``gemmule/kernels`` in the user's cache folder."""
+    """Return the cache's folder: ``$GEMMULE_CACHE``, else ``gemmule/kernels`` in the user's cache folder.
+
+    Raises
+    ------
+    ArgumentError
+        If the user has no home.
+    """
     chosen = os.environ.get("GEMMULE_CACHE")
     if chosen:
         return Path(chosen)
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise ArgumentError(f"the user's cache folder is not known ({error}); set GEMMULE_CACHE to a folder") from error
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        base = os.environ.get("LOCALAPPDATA") or str(home / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
+        base = str(home / "Library" / "Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        base = os.environ.get("XDG_CACHE_HOME") or str(home / ".cache")
     return Path(base) / "gemmule" / "kernels"
 
 
@@ -65,30 +80,44 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
     CompilerMissingError
         If it must be compiled and the compiler is not installed.
     CompileError
-        If it does not compile.
+        If it does not compile, or its sources changed since this process imported them.
     """
-    key = artifact_key(spec, config, signature, arch)
-    if key not in _loaded:
-        _loaded[key] = _from_disk(key) or _compiled(key, spec, config, signature, arch)
-    return _loaded[key]
+    what = (spec, config, signature, arch)
+    artifact = _loaded.get(what)
+    if artifact is None:
+        path = cache_folder() / (artifact_key(*what) + _SUFFIX)
+        artifact = _loaded[what] = _from_disk(path) or _compiled(path, *what)
+    return artifact
 
 
-def _from_disk(key: str) -> Artifact | None:
-    path = cache_folder() / (key + _SUFFIX)
-    if not path.exists():
-        return None
+def _from_disk(path: Path) -> Artifact | None:
+    """Return what is cached; None, with a warning, where it cannot be used."""
     try:
         return Artifact.load(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        warnings.warn(f"a compiled kernel cannot be read: {error}", CacheWarning, stacklevel=4)
     except CompileError as error:
         aside = path.with_suffix(".damaged")
-        path.replace(aside)
-        warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=4)
-        return None
+        try:
+            path.replace(aside)
+            warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=4)
+        except OSError as stuck:
+            warnings.warn(f"{error}, and cannot be set aside: {stuck}", CacheWarning, stacklevel=4)
+    return None
 
 
-def _compiled(key: str, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+def _compiled(path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+    before = source_digests(spec)
     artifact = compile_kernel(spec, config, signature, arch)
-    path = cache_folder() / (key + _SUFFIX)
+    after = source_digests(spec)
+    for package, digest in before.items():
+        if digest != after[package] or digest != _imported.setdefault(package, digest):
+            raise CompileError(
+                f"the sources of {package} changed since this process imported them, so that what was compiled is not "
+                "what they say; start a new process"
+            )
     try:
         artifact.save(path)
     except OSError as error:
@@ -99,7 +128,7 @@ def _compiled(key: str, spec: KernelSpec, config: Config, signature: Signature, 
 def cache_content() -> CacheContent:
     """Count what the cache on disk holds."""
     folder = cache_folder()
-    sizes = [path.stat().st_size for path in folder.glob("*" + _SUFFIX)]
+    sizes = [path.stat().st_size for path in folder.glob("*" + _SUFFIX) if _OURS.fullmatch(path.name)]
     return CacheContent(folder, len(sizes), sum(sizes))
 
 
@@ -109,8 +138,9 @@ def clear_cache() -> CacheContent:
     Only files that the cache made are removed.
     """
     content = cache_content()
-    for pattern in ("*" + _SUFFIX, "*.damaged", "*.partial"):
-        for path in content.folder.glob(pattern):
-            path.unlink(missing_ok=True)
+    if content.folder.is_dir():
+        for path in content.folder.iterdir():
+            if _OURS.fullmatch(path.name):
+                path.unlink(missing_ok=True)
     _loaded.clear()
     return content

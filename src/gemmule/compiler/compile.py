@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 from typing import Any
@@ -15,6 +16,7 @@ from .resources import read_resources
 from .signature import read_entry
 from .toolchain import PINNED, toolchain
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The compiler keeps state of its own and is not thread-safe.
 _LOCK = threading.Lock()
 
@@ -32,6 +34,7 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
     try:
         from cutlass import cute
         from cutlass.base_dsl.common import DSLBaseError
+        from cutlass.base_dsl.compiler import DumpDir
     except ImportError as error:
         raise CompilerMissingError(
             f"kernel {spec.name} for {arch} is not in the cache, and the kernel compiler is not installed; "
@@ -42,11 +45,20 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
         kernel_class.kernel.set_name_prefix(spec.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        options = f"--keep-ptx --keep-cubin --generate-line-info --gpu-arch {arch.name} --dump-dir {folder}"
+        options = (
+            cute.KeepPTX(),
+            cute.KeepCUBIN(),
+            cute.GenerateLineInfo(),
+            cute.GPUArch(arch.name),
+            DumpDir(folder),
+        )
+        what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
         try:
-            compiled = cute.compile(buildable.function, *buildable.arguments, options=options)
+            compiled = cute.compile[options](buildable.function, *buildable.arguments)
         except DSLBaseError as error:
-            raise CompileError(f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}: {error}") from error
+            raise CompileError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
+        if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:
+            raise CompileError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
         ptx, cubin = compiled.__ptx__, compiled.__cubin__
     entry, params = read_entry(ptx)
     return Artifact(

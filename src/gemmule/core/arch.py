@@ -10,7 +10,9 @@ from .errors import ArgumentError, UnsupportedError
 _NAME = re.compile(r"sm_(\d+)(\d)(a?)")
 
 #: Architectures that kernels are compiled for, oldest first.
-COMPILED = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
+COMPILED = (
+    "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -114,6 +114,10 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 
 
+#: Floats that NumPy knows through ml_dtypes only.
+NARROW_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the NumPy dtype called `name`, those of ml_dtypes included.
@@ -124,7 +128,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         If there is none.
     """
     try:
-        return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
+        return np.dtype(getattr(ml_dtypes, name) if name in NARROW_FLOATS else name)
     except TypeError:
         raise DTypeError(
             f"dtype {name!r} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"
@@ -149,11 +153,11 @@ def dtype_named(name: str) -> DType:
 def accumulator(a: DType, b: DType) -> DType:
     """Return the type that products of `a` and `b` are summed in.
 
-    Both integers: int32. Any float64: float64. Otherwise float32.
+    Both integers: int32. A float64, or an int32 that float32 cannot hold, with a float: float64. Otherwise float32.
     """
     if a.kind is Kind.INTEGER and b.kind is Kind.INTEGER:
         return INT32
-    return FLOAT64 if FLOAT64 in (a, b) else FLOAT32
+    return FLOAT64 if {FLOAT64, INT32} & {a, b} else FLOAT32
 
 
 def opaque_dtype(itemsize: int) -> DType:

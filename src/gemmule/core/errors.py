@@ -53,6 +53,11 @@ class DriverError(GemmuleError, RuntimeError):
         super().__init__(f"{call} failed with {status}: {detail}")
         self.call = call
         self.status = status
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[DriverError], tuple[str, str, str]]:
+        """Let the error pass between processes."""
+        return type(self), (self.call, self.status, self.detail)
 
 
 class FileFormatError(GemmuleError, ValueError):

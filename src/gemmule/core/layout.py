@@ -44,6 +44,13 @@ class StridedMatrix:
         """Whether neighbours in a column are neighbours in memory."""
         return self.row_stride == 1 or self.rows <= 1
 
+    def distinct_bytes(self, batch: tuple[int, ...]) -> int:
+        """Return the bytes of its elements over `batch`, those that a zero stride repeats counted once."""
+        extents = (self.rows, self.cols, *batch)
+        strides = (self.row_stride, self.col_stride, *self.batch_strides)
+        own = (extent if stride else min(extent, 1) for extent, stride in zip(extents, strides, strict=True))
+        return self.dtype.itemsize * math.prod(own)
+
     def transposed(self) -> StridedMatrix:
         """Return the same memory with rows and columns exchanged."""
         return dataclasses.replace(

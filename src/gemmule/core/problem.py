@@ -58,13 +58,8 @@ class GemmProblem:
 
     @property
     def bytes_min(self) -> int:
-        """Fewest bytes to move: each input read once, the output written once."""
-        per_matrix = (
-            self.m * self.k * self.a.dtype.itemsize
-            + self.k * self.n * self.b.dtype.itemsize
-            + self.m * self.n * (self.d.dtype.itemsize + (self.c.dtype.itemsize if self.c else 0))
-        )
-        return per_matrix * math.prod(self.batch)
+        """Fewest bytes to move: each element of an input read once, the output written once."""
+        return sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by the names that launch recipes use."""
@@ -175,18 +170,24 @@ def split_batch(problem: Problem, keep: int) -> tuple[Problem, tuple[int, ...], 
     Returns
     -------
     inner : GemmProblem or TransposeProblem
-        The problem of the innermost dimensions, merged where strides allow, at most `keep` of them.
+        The problem of the longest dimensions, merged where strides allow, at most `keep` of them.
     outer : tuple of int
-        Extents of the dimensions that are left, outermost first.
+        Extents of the dimensions that are left.
     strides : dict of str to tuple of int
         For each operand, its strides over `outer` in elements.
     """
     operands = problem.operands()
     batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
-    cut = max(len(batch) - keep, 0)
+    by_extent = sorted(range(len(batch)), key=lambda axis: -batch[axis])
+    inner_axes, outer_axes = sorted(by_extent[:keep]), sorted(by_extent[keep:])
+
+    def pick(values: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
+        return tuple(values[axis] for axis in axes)
+
     moved = {
-        name: dataclasses.replace(matrix, batch_strides=strides[cut:])
+        name: dataclasses.replace(matrix, batch_strides=pick(strides, inner_axes))
         for (name, matrix), strides in zip(operands.items(), merged, strict=True)
     }
-    inner = problem.with_operands(batch[cut:], moved)
-    return inner, batch[:cut], {name: strides[:cut] for name, strides in zip(operands, merged, strict=True)}
+    inner = problem.with_operands(pick(batch, inner_axes), moved)
+    left = {name: pick(strides, outer_axes) for name, strides in zip(operands, merged, strict=True)}
+    return inner, pick(batch, outer_axes), left

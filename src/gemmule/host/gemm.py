@@ -110,7 +110,7 @@ def _check_memory(a: Array, b: Array, out: Array) -> None:
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that can be written")
     if overlaps_itself(out):
-        raise OverlapError(f"elements of out share memory (strides {out.strides} bytes); pass an array of its own")
+        raise OverlapError(f"elements of out may share memory (strides {out.strides} bytes); pass an array of its own")
     for name, operand in (("a", a), ("b", b)):
         if share_memory(operand, out):
             raise OverlapError(f"out shares memory with {name}; pass a copy of {name} or another out")

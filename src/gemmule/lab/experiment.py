@@ -33,13 +33,15 @@ _GPU_FIELDS = {
 }
 
 
-def experiment(command: str) -> dict[str, Any]:
+def experiment(command: str, gpu: str | None = None) -> dict[str, Any]:
     """Return the experiment block of a record file.
 
     Parameters
     ----------
     command : str
         What was run.
+    gpu : str, optional
+        PCI bus id of the GPU that it ran on.
 
     Returns
     -------
@@ -56,7 +58,7 @@ def experiment(command: str) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "packages": _packages(),
     }
-    return {name: value for name, value in (block | _gpu()).items() if value is not None}
+    return {name: value for name, value in (block | (_gpu(gpu) if gpu else {})).items() if value is not None}
 
 
 def _packages() -> dict[str, str]:
@@ -76,16 +78,22 @@ def _commit() -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    command = [git, "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=10"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+
+    def ask(*arguments: str) -> str:
+        command = [git, "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    # An installed copy may lie inside somebody else's repository.
+    if not ask("ls-files", Path(__file__).name):
+        return None
+    return ask("describe", "--always", "--dirty", "--abbrev=10") or None
 
 
-def _gpu() -> dict[str, Any]:
+def _gpu(bus_id: str) -> dict[str, Any]:
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return {}
-    query = [smi, "--id=0", f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader,nounits"]
+    query = [smi, f"--id={bus_id}", f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader,nounits"]
     found = subprocess.run(query, capture_output=True, text=True, check=False)
     if found.returncode != 0:
         return {}

@@ -32,6 +32,8 @@ class Device:
         Size of its memory.
     max_shared_bytes : int
         Most shared memory that a CTA can ask for.
+    pci_bus_id : str
+        Where it sits, as nvidia-smi takes it.
     """
 
     ordinal: int
@@ -40,6 +42,7 @@ class Device:
     multiprocessors: int
     memory_bytes: int
     max_shared_bytes: int
+    pci_bus_id: str
 
     @property
     def arch(self) -> Arch:
@@ -77,6 +80,7 @@ def get_device(ordinal: int = 0) -> Device:
         multiprocessors=read("MULTIPROCESSOR_COUNT"),
         memory_bytes=int(call("cuDeviceTotalMem", handle)),
         max_shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        pci_bus_id=call("cuDeviceGetPCIBusId", 32, handle).split(b"\0")[0].decode(),
     )
 
 

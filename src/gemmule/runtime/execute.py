@@ -32,11 +32,11 @@ def run_kernel(
     """
     spec, config = choice.spec, choice.config
     inner, outer, strides = split_batch(problem, spec.batch_dims)
-    artifact = artifact_for(spec, config, spec.signature(inner, config), get_device(ordinal).arch)
     launch = spec.launch(inner, config)
-    artifact.check_launch(launch)
     if 0 in launch.grid:
         return
+    artifact = artifact_for(spec, config, spec.signature(inner, config), get_device(ordinal).arch)
+    artifact.check_launch(launch)
     kernel = loaded_kernel(artifact, ordinal)
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
     for offsets in outer_offsets(outer, list(strides.values())):

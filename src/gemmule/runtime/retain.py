@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import collections
+import functools
+import queue
 import threading
 from typing import Any
+
+from gemmule.core.errors import DriverError
 
 from .device import current
 from .driver import call, driver
 
-_pending: dict[int, collections.deque[tuple[Any, object]]] = collections.defaultdict(collections.deque)
-_lock = threading.Lock()
-
 
 def retain(kept: object, ordinal: int, stream: int) -> None:
-    """Keep an object alive until the work queued on the stream so far is done; nothing waits.
+    """Keep an object alive until the work queued on the stream so far is done; the caller does not wait.
 
-    It is for memory whose owner does not know of that stream and would reuse it at once. What is done is let go by the
-    next call, which looks at each pending event once.
+    It is for memory whose owner does not know of that stream and would reuse it at once.
 
     Parameters
     ----------
@@ -28,16 +27,29 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
     stream : int
         The driver's handle of the stream.
     """
-    bindings = driver()
-    with current(ordinal), _lock:
-        pending = _pending[ordinal]
-        for _ in range(len(pending)):
-            event, owner = pending.popleft()
-            (status,) = bindings.cuEventQuery(event)
-            if status == bindings.CUresult.CUDA_ERROR_NOT_READY:
-                pending.append((event, owner))
-            else:
-                call("cuEventDestroy", event)
-        event = call("cuEventCreate", bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    flags = driver().CUevent_flags
+    with current(ordinal):
+        event = call("cuEventCreate", flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC)
         call("cuEventRecord", event, stream)
-        pending.append((event, kept))
+    _watched().put((ordinal, event, kept))
+
+
+@functools.cache
+def _watched() -> queue.SimpleQueue[tuple[int, Any, object]]:
+    """Return the queue of a thread that waits for each event and then lets go of what belongs to it."""
+    waiting: queue.SimpleQueue[tuple[int, Any, object]] = queue.SimpleQueue()
+    threading.Thread(target=_watch, args=(waiting,), name="gemmule-retain", daemon=True).start()
+    return waiting
+
+
+def _watch(waiting: queue.SimpleQueue[tuple[int, Any, object]]) -> None:
+    while True:
+        ordinal, event, kept = waiting.get()
+        try:
+            with current(ordinal):
+                call("cuEventSynchronize", event)
+                call("cuEventDestroy", event)
+        except DriverError:
+            # A broken context reports itself to every later call; there is nothing left to protect.
+            pass
+        del event, kept

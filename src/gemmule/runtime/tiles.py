@@ -150,7 +150,10 @@ class GpuTileSum:
         """Scale the sum, a column of m * n elements, as its product with the 1 x 1 matrix [1]."""
         one = self._uploaded(np.ones((1, 1), self._total_dtype.numpy()))
         rows = self._m * self._n
-        self._run(1, total, self._total_dtype, one, self._total_dtype, result, out, alpha, beta, c, c_dtype, rows, 1)
+        dtype = self._total_dtype
+        # The sum is not to be rounded as the factors may be.
+        ieee = Precision.IEEE
+        self._run(1, total, dtype, one, dtype, result, out, alpha, beta, c, c_dtype, rows, 1, ieee)
 
     def _run(
         self,
@@ -167,6 +170,7 @@ class GpuTileSum:
         c_dtype: DType | None,
         m: int | None = None,
         n: int | None = None,
+        precision: Precision | None = None,
     ) -> None:
         m, n = self._m if m is None else m, self._n if n is None else n
         executor = self._executor
@@ -181,7 +185,7 @@ class GpuTileSum:
             d=contiguous(d_dtype, m, n),
             alpha=alpha,
             beta=beta if c is not None else 0,
-            precision=executor.precision,
+            precision=precision or executor.precision,
         )
         choice = executor.choose(problem, executor.device.arch)
         pointers = {"a": a.address, "b": b.address, "d": d.address} | ({"c": c.address} if c is not None else {})

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from gemmule.core.dtype import numpy_dtype
+from gemmule.core.errors import ArgumentError
 
 from .view import ArrayView, NewArray
 
@@ -19,13 +20,17 @@ class CupyLibrary:
     def view(self, x: Any, stream: int | None) -> ArrayView:
         """Return the array's memory. The stream is CuPy's own, so nothing needs ordering."""
         del stream
+        if any(stride % x.itemsize for stride in x.strides):
+            raise ArgumentError(
+                f"a CuPy array has strides {x.strides} bytes, no multiples of {x.itemsize}; pass a copy"
+            )
         return ArrayView(
             shape=x.shape,
             dtype_name=x.dtype.name,
+            itemsize=x.itemsize,
             device=self.device_of(x),
             address=x.data.ptr,
             strides=tuple(stride // x.itemsize for stride in x.strides),
-            itemsize=x.itemsize,
             keepalive=x,
         )
 

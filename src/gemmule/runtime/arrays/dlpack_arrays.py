@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from gemmule.core.dtype import numpy_dtype, opaque_dtype
+from gemmule.core.dtype import NARROW_FLOATS, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
 from gemmule.runtime.device import current
@@ -16,7 +15,9 @@ from gemmule.runtime.stream import LEGACY_DEFAULT
 
 from .view import ArrayView, NewArray
 
-_DLPACK_CPU = 1
+# DLPack's device types.
+_HOST = (1, 3)
+_CUDA = (2, 13)
 
 
 class DlpackLibrary:
@@ -29,7 +30,8 @@ class DlpackLibrary:
         """Return the array's memory; the producer orders its work before `stream`."""
         if self.device_of(x) is None:
             host = np.from_dlpack(x)
-            return ArrayView(host.shape, host.dtype.name, None, host=host, readonly=not host.flags.writeable)
+            readonly = not host.flags.writeable
+            return ArrayView(host.shape, host.dtype.name, host.itemsize, None, host=host, readonly=readonly)
         from cuda.core.utils import StridedMemoryView
 
         memory = StridedMemoryView.from_any_interface(x, stream_ptr=stream)
@@ -39,20 +41,27 @@ class DlpackLibrary:
         return ArrayView(
             shape=tuple(memory.shape),
             dtype_name=memory.dtype.name,
+            itemsize=memory.dtype.itemsize,
             device=memory.device_id,
             address=memory.ptr,
             strides=tuple(strides),
-            itemsize=memory.dtype.itemsize,
             readonly=memory.readonly,
             keepalive=memory,
         )
 
     def device_of(self, x: Any) -> int | None:
         """Return the GPU that the array is on."""
-        if hasattr(x, "__dlpack_device__"):
-            kind, ordinal = x.__dlpack_device__()
-            return None if int(kind) == _DLPACK_CPU else int(ordinal)
-        return 0
+        if not hasattr(x, "__dlpack_device__"):
+            attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+            address, _ = x.__cuda_array_interface__["data"]
+            return int(call("cuPointerGetAttribute", attribute, address)) if address else 0
+        kind, ordinal = map(int, x.__dlpack_device__())
+        if kind not in (*_HOST, *_CUDA):
+            raise ArgumentError(
+                f"an array of {type(x).__name__} is on a device of DLPack's type {kind}; gemmule takes host memory and "
+                "CUDA devices; move it to one of them"
+            )
+        return None if kind in _HOST else ordinal
 
     def current_stream(self, device: int) -> int:
         """Return the legacy default stream: the library does not tell another one."""
@@ -60,11 +69,21 @@ class DlpackLibrary:
         return LEGACY_DEFAULT
 
     def empty(self, shape: tuple[int, ...], dtype_name: str, like: Any, stream: int | None) -> NewArray:
-        """Refuse: the library's allocator is not known."""
-        del shape, dtype_name, stream
-        raise ArgumentError(
-            f"gemmule cannot make arrays of {type(like).__module__}; pass out, or PyTorch, CuPy, JAX or NumPy arrays"
-        )
+        """Return memory that the library takes through its own ``from_dlpack`` when its writing is queued."""
+        namespace = like.__array_namespace__() if hasattr(like, "__array_namespace__") else None
+        if not hasattr(namespace, "from_dlpack") or dtype_name in NARROW_FLOATS:
+            raise ArgumentError(
+                f"a new {dtype_name} array cannot be handed to {type(like).__module__}; pass out, or convert to "
+                "PyTorch, CuPy, JAX or NumPy arrays"
+            )
+        assert namespace is not None
+        ordinal = self.device_of(like)
+        if ordinal is None or stream is None:
+            host = np.empty(shape, numpy_dtype(dtype_name))
+            view = ArrayView(shape, dtype_name, host.itemsize, None, host=host)
+            return NewArray(view, lambda: namespace.from_dlpack(host))
+        result = DeviceResult(shape, dtype_name, ordinal, stream)
+        return NewArray(result.view, lambda: namespace.from_dlpack(result))
 
 
 class DeviceResult:
@@ -96,11 +115,11 @@ class DeviceResult:
             size = max(int(np.prod(shape)) * dtype.itemsize, 1)
             buffer = device.memory_resource.allocate(size, stream=Stream.from_handle(stream))
         # DLPack's exporters know the types of NumPy only: others travel as unsigned integers.
-        passed = opaque_dtype(dtype.itemsize).numpy() if hasattr(ml_dtypes, dtype_name) else dtype
+        passed = opaque_dtype(dtype.itemsize).numpy() if dtype_name in NARROW_FLOATS else dtype
         self._memory = StridedMemoryView.from_buffer(buffer, shape, dtype=passed)
         strides = compact_strides(shape)
         self.view = ArrayView(
-            shape, dtype_name, ordinal, None, int(buffer.handle), strides, dtype.itemsize, keepalive=self
+            shape, dtype_name, dtype.itemsize, ordinal, address=int(buffer.handle), strides=strides, keepalive=self
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:

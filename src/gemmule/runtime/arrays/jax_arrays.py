@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import compact_strides
 
 from .dlpack_arrays import DeviceResult, DlpackLibrary
@@ -23,18 +23,17 @@ class JaxLibrary(DlpackLibrary):
         """Return the array's memory; JAX orders its work before `stream`."""
         if self.device_of(x) is None:
             host = np.asarray(x)
-            return ArrayView(host.shape, host.dtype.name, None, host=host, readonly=True, itemsize=host.itemsize)
+            return ArrayView(host.shape, host.dtype.name, host.itemsize, None, host=host, readonly=True)
         # Not every dtype passes through DLPack: the bits travel as bytes, the rest is known.
         bits = x.view("uint8") if x.dtype.itemsize == 1 else x
         capsule = bits.__dlpack__(stream=stream)
-        itemsize = x.dtype.itemsize
         return ArrayView(
             shape=tuple(x.shape),
             dtype_name=x.dtype.name,
+            itemsize=x.dtype.itemsize,
             device=self.device_of(x),
             address=bits.unsafe_buffer_pointer(),
             strides=compact_strides(tuple(x.shape)),
-            itemsize=itemsize,
             readonly=True,
             keepalive=(capsule, bits),
         )
@@ -55,10 +54,12 @@ class JaxLibrary(DlpackLibrary):
         """Return memory that becomes a JAX array when its writing is queued."""
         import jax
 
+        if jax.dtypes.canonicalize_dtype(numpy_dtype(dtype_name)).name != dtype_name:
+            raise DTypeError(f"JAX has no {dtype_name} now; pass another out_dtype, or set jax_enable_x64")
         ordinal = self.device_of(like)
         if ordinal is None or stream is None:
             host = np.empty(shape, numpy_dtype(dtype_name))
-            return NewArray(ArrayView(shape, dtype_name, None, host), lambda: jax.numpy.asarray(host))
+            return NewArray(ArrayView(shape, dtype_name, host.itemsize, None, host), lambda: jax.numpy.asarray(host))
         result = DeviceResult(shape, dtype_name, ordinal, stream)
 
         def finish() -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
-from gemmule.core.dtype import numpy_dtype
+from gemmule.core.dtype import NARROW_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 
 from .view import ArrayView, HostArray, NewArray
@@ -23,9 +22,9 @@ class NumpyLibrary:
         if isinstance(x, np.ma.MaskedArray):
             raise ArgumentError("a masked array would lose its mask; pass x.filled(value)")
         x = np.asarray(x)
-        if x.dtype.kind not in "biufc" and not hasattr(ml_dtypes, x.dtype.name):
+        if x.dtype.kind not in "biufc" and x.dtype.name not in NARROW_FLOATS:
             raise DTypeError(f"dtype {x.dtype} is not a number; convert with astype first")
-        return ArrayView(x.shape, x.dtype.name, None, host=x, readonly=not x.flags.writeable, itemsize=x.itemsize)
+        return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=not x.flags.writeable)
 
     def device_of(self, x: HostArray) -> int | None:
         """Host memory."""

@@ -14,6 +14,12 @@ from .view import ArrayView, HostArray, NewArray
 _AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
+_NUMPY_NAMES = {
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+}
+
+
 class TorchLibrary:
     """PyTorch."""
 
@@ -33,16 +39,16 @@ class TorchLibrary:
             raise ArgumentError("a tensor is lazily conjugated or negated; pass tensor.resolve_conj().resolve_neg()")
         dtype_name = str(x.dtype).removeprefix("torch.")
         if x.device.type == "cpu":
-            return ArrayView(tuple(x.shape), dtype_name, None, host=_as_numpy(x, dtype_name), itemsize=x.element_size())
+            return ArrayView(tuple(x.shape), dtype_name, x.element_size(), None, host=_as_numpy(x, dtype_name))
         if x.device.type != "cuda":
             raise ArgumentError(f"a tensor is on device {x.device}; move it to a CUDA device or to the CPU")
         return ArrayView(
             shape=tuple(x.shape),
             dtype_name=dtype_name,
+            itemsize=x.element_size(),
             device=self.device_of(x),
             address=x.data_ptr(),
             strides=tuple(x.stride()),
-            itemsize=x.element_size(),
             keepalive=x,
         )
 
@@ -82,5 +88,7 @@ def _as_numpy(x: Any, dtype_name: str) -> HostArray:
     if dtype_name in _AS_BITS:
         bits: HostArray = x.view(getattr(torch, _AS_BITS[dtype_name])).numpy()
         return bits.view(numpy_dtype(dtype_name))
+    if dtype_name not in _NUMPY_NAMES:
+        raise DTypeError(f"a tensor is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
     array: HostArray = x.numpy()
     return array

@@ -21,6 +21,8 @@ class ArrayView:
         Extents.
     dtype_name : str
         Element type as NumPy and ml_dtypes call it.
+    itemsize : int
+        Bytes per element.
     device : int or None
         The GPU that the memory is on; None for host memory.
     host : ndarray or None
@@ -29,8 +31,6 @@ class ArrayView:
         Address of the first element, for device memory.
     strides : tuple of int
         Elements from one index to the next, for device memory.
-    itemsize : int
-        Bytes per element.
     readonly : bool
         Whether the memory must not be written.
     keepalive : object
@@ -39,11 +39,11 @@ class ArrayView:
 
     shape: tuple[int, ...]
     dtype_name: str
+    itemsize: int
     device: int | None
     host: HostArray | None = None
     address: int = 0
     strides: tuple[int, ...] = ()
-    itemsize: int = 1
     readonly: bool = False
     keepalive: object = None
 
