@@ -23,6 +23,7 @@ CONSTANT = 200 << 20
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
     rng = np.random.default_rng(0)
     np.save("A.npy", rng.standard_normal((300, 200), "f4"))
     np.save("B.npy", rng.standard_normal((200, 400), "f4"))

@@ -54,6 +54,22 @@ def check_table(records: Sequence[Mapping[str, Any]]) -> str:
     return markdown(["checks", "passed", "failed", "skipped"], rows)
 
 
+def host_to_gpu_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the times of host arrays on the host and through the GPU."""
+    rows = [
+        [
+            str(r["m"]),
+            f"{2 * r['m'] * r['n'] * r['k']:.2e}",
+            f"{r['host_ms']:.2f}",
+            f"{r['gpu_ms']:.2f}",
+            f"{r['host_over_gpu']:.2f}",
+        ]
+        for r in records
+        if r["record"] == "host_to_gpu"
+    ]
+    return markdown(["M = N = K", "operations", "host, ms", "through the GPU, ms", "host / GPU"], rows)
+
+
 def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:
     """Return where and when a record file was made, in a sentence."""
     block = records[0]
