@@ -25,6 +25,12 @@ def rng(request):
     return np.random.default_rng(seed)
 
 
+def pytest_configure(config):
+    # Kernels that tests compile are kept from run to run, but not among the user's own.
+    if hasattr(config, "cache"):
+        os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
+
+
 def pytest_runtest_logreport(report):
     if report.when == "call" or report.outcome != "passed":
         _session_counts[report.nodeid.split("[")[0]][report.outcome] += 1

@@ -1,7 +1,37 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
 
 from gemmule.api import Plan, gemm, matmul, matrix_transpose, plan, transpose
+from gemmule.core.errors import (
+    ArgumentError,
+    CompileError,
+    DriverError,
+    DTypeError,
+    FileFormatError,
+    GemmuleError,
+    MemoryLimitError,
+    OverlapError,
+    ShapeError,
+    UnsupportedError,
+)
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Plan", "__version__", "gemm", "matmul", "matrix_transpose", "plan", "transpose"]
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "DTypeError",
+    "DriverError",
+    "FileFormatError",
+    "GemmuleError",
+    "MemoryLimitError",
+    "OverlapError",
+    "Plan",
+    "ShapeError",
+    "UnsupportedError",
+    "__version__",
+    "gemm",
+    "matmul",
+    "matrix_transpose",
+    "plan",
+    "transpose",
+]

@@ -67,6 +67,25 @@ def test_correct_products_pass_and_planted_errors_do_not(name):
         assert verdict.max_error_over_bound > 1 or name in INTEGERS
 
 
+@pytest.mark.parametrize("damage", ["element", "tile", "column", "last k"])
+def test_damage_below_the_bound_of_a_row_stands_out(damage):
+    """Long sums have a bound far above their errors: what hides below it is found where rows are compared."""
+    a, b = factors("float32", (100, 4000, 3000))
+    out = run(a, b)
+    good = check(a, b, out)
+    assert good.passed
+    assert good.element_bound < good.finds_errors_above / 100
+    if damage == "last k":
+        out -= np.outer(a[:, -1].astype("f4"), b[-1].astype("f4"))
+        out -= np.outer(a[:, -2].astype("f4"), b[-2].astype("f4"))
+    else:
+        place = {"element": (7, 9), "tile": (slice(8, 16), slice(32, 40)), "column": (slice(None), 3), "row": 17}[
+            damage
+        ]
+        out[place] = 0
+    assert not check(a, b, out).passed
+
+
 def test_the_smallest_found_error_is_small():
     a, b = factors("float32")
     assert check(a, b, run(a, b)).finds_errors_above < 0.1

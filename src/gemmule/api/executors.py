@@ -27,7 +27,7 @@ def wanted_executor(executor: str | None) -> str | None:
         executor, origin = os.environ.get("GEMMULE_EXECUTOR") or None, "GEMMULE_EXECUTOR"
     if executor is not None and executor not in _KNOWN:
         raise ArgumentError(
-            f"{origin}={executor!r} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or none"
+            f"{origin}={executor!r} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or leave it out"
         )
     return executor
 

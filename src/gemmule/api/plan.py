@@ -59,7 +59,7 @@ class Plan:
         lines = [
             f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
             f"why: {self.reason}",
-            f"work: {self.flop:.3e} operations, at least {self.bytes_min:.3e} bytes",
+            f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")

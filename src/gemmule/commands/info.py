@@ -12,16 +12,11 @@ if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
 
 
-@click.command("info")
+@click.command("info", epilog="Example: gemmule info --json")
 @click.option("--clear-cache", is_flag=True, help="Remove the compiled kernels from the disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def info_command(*, clear_cache: bool, as_json: bool) -> None:
-    r"""Show the GPUs, the executors, the kernels and the cache of compiled kernels.
-
-    \b
-    Example:
-        gemmule info
-    """
+    """Show the GPUs, the executors, the kernels and the cache of compiled kernels."""
     from ..compiler import cache
 
     cleared = cache.clear_cache() if clear_cache else None

@@ -33,7 +33,7 @@ class _Number(click.ParamType[Any]):
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
-@click.command("multiply")
+@click.command("multiply", epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify")
 @click.argument("a", metavar="A.npy", type=click.Path())
 @click.argument("b", metavar="B.npy", type=click.Path())
 @click.option("-o", "--output", metavar="C.npy", type=click.Path(), required=True, help="File for the result.")
@@ -62,14 +62,10 @@ class _Number(click.ParamType[Any]):
     "--executor", type=click.Choice(["gpu", "host"]), help="Where to compute. Default: the GPU if there is one."
 )
 def multiply_command(**options: Any) -> None:
-    r"""Multiply two matrices in .npy files: C = alpha * A @ B + beta * C0.
+    """Multiply two matrices in .npy files: C = alpha * A @ B + beta * C0.
 
     The matrices may be larger than memory: the result is computed in tiles, within the memory limit. The output
     appears under its name only when it is complete.
-
-    \b
-    Example:
-        gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify
     """
     _run(**options)
 
@@ -81,6 +77,7 @@ def _run(
     as_json: bool, executor: str | None,
 ) -> None:  # fmt: skip
     from ..core.dtype import Precision
+    from ..core.errors import ArgumentError
     from ..outofcore.budget import available_memory, parse_bytes
     from ..outofcore.matrix import TransposedSource
     from ..outofcore.multiply import multiply, plan_multiply
@@ -89,6 +86,13 @@ def _run(
     from .executor import chosen_executor
     from .progress import product_progress
 
+    for given, name, needed in (
+        (c0 and beta == 0, "--c", "--beta"),
+        (c_dtype and not c0, "--c-dtype", "--c"),
+        (seed is not None and not check, "--seed", "--verify"),
+    ):
+        if given:
+            raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
     limit = parse_bytes(memory) if memory else available_memory() // 2
     wanted = output_dtype(out_dtype) if out_dtype else None
     tolerance = Precision.parse(precision)
@@ -150,10 +154,14 @@ def _open(path: str, own: str | None, common: str | None) -> NpySource:
     from ..core.errors import DTypeError
     from ..outofcore.npy_source import NpySource
 
-    source = NpySource(path, own or common)
-    if own and source.dtype.name != own:
+    given = own or common
+    source = NpySource(path, given)
+    if given and source.dtype.name != given:
         source.close()
-        raise DTypeError(f"{path}: the file says {source.dtype}, not {own}; leave the option out")
+        raise DTypeError(
+            f"{path}: the file says {source.dtype}, not {given}; leave the option out, or give another file's type "
+            "with --a-dtype, --b-dtype or --c-dtype"
+        )
     return source
 
 
@@ -162,20 +170,23 @@ def _plan_line(plan: StreamPlan, device: str, limit: int) -> str:
 
     product = plan.product
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
+    tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     return (
-        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices "
-        f"{plan.tile_k} deep; {device}; memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and "
-        "its libraries"
+        f"{product.m} x {product.n} x {product.k}: {tiles}, slices {plan.tile_k} deep; {device}; "
+        f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
     )
 
 
 def _verdict_line(verdict: Verdict) -> str:
     line = (
         f"verified with {verdict.vectors} random vectors (seed {verdict.seed}): error at most "
-        f"{verdict.max_error_over_bound:.3g} of its bound; an element wrong by more than "
+        f"{verdict.max_error_over_bound:.3g} of its bound; wherever it is, an element wrong by more than "
         f"{verdict.finds_errors_above:.3g} is missed with a probability of at most {verdict.missed_probability:.1e}"
     )
-    return line + (f"; {verdict.rows_compared} rows compared element by element" if verdict.rows_compared else "")
+    if not verdict.rows_compared:
+        return line
+    rows = f"{verdict.rows_compared} rows that deviate most" if verdict.rows_compared > 1 else "row that deviates most"
+    return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
 
 
 def _record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -109,13 +108,11 @@ class HostTileExecutor:
         return "host"
 
     def describe(self) -> str:
-        """Say which BLAS computes, and on how many threads at most where NumPy tells."""
+        """Say which BLAS computes."""
         config: Any = np.show_config(mode="dicts")
         blas = (config or {}).get("Build Dependencies", {}).get("blas", {})
         name = " ".join(str(blas[key]) for key in ("name", "version") if blas.get(key)) or "unknown BLAS"
-        threads = re.search(r"MAX_THREADS=(\d+)", str(blas.get("openblas configuration", "")))
-        limit = f", at most {threads[1]} threads" if threads else ""
-        return f"{name}{limit}, through NumPy {np.__version__}"
+        return f"{name}, through NumPy {np.__version__}"
 
     def tile_bytes(
         self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int

@@ -10,7 +10,7 @@ from .matrix import AnyDType, Array, native
 
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
     if array.ndim != 2:
-        raise ShapeError(f"{name} has {array.ndim} dimensions; a matrix has 2; reshape it first")
+        raise ShapeError(f"{name} has shape {array.shape}; a matrix has 2 dimensions; reshape it first")
     return array.shape[0], array.shape[1]
 
 

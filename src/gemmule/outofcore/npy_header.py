@@ -95,7 +95,7 @@ def read_header(file: IO[bytes], name: str, given: str | None = None) -> NpyHead
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise FileFormatError(f"{name}: header gives the shape {shape!r}; a shape holds integers >= 0; save it again")
     if len(shape) != 2:
-        raise ShapeError(f"{name}: array has {len(shape)} dimensions; a matrix has 2; reshape it and save it again")
+        raise ShapeError(f"{name}: array of shape {shape}; a matrix has 2 dimensions; reshape it and save it again")
     if not isinstance(fields["fortran_order"], bool):
         raise FileFormatError(f"{name}: header gives fortran_order {fields['fortran_order']!r}; save the array again")
     stored = _resolve(stored, name, given)

@@ -69,7 +69,11 @@ class NpySink:
         directory, base = os.path.split(self._final)
         self._partial = os.path.join(directory, f".{base}.{os.getpid()}.partial")
         self._unsynced = 0
-        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            self._fd = os.open(self._partial, flags, 0o666)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", self.name) from None
         self._open = True
         try:
             self._reserve()
@@ -167,6 +171,8 @@ def check_output(path: str, *, force: bool, inputs: Sequence[NpySource] = ()) ->
     ArgumentError
         If it may not be replaced.
     """
+    if path == "-":
+        raise ArgumentError("-: a result is written tile by tile, which standard output cannot take; name a file")
     try:
         status = os.stat(path)
     except FileNotFoundError:

@@ -36,10 +36,14 @@ class NpySource:
 
     def __init__(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         self.name = os.fspath(path)
+        # Opening a pipe would wait for somebody to write.
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise FileFormatError(f"{self.name}: is a directory; name a .npy file")
+        if not stat.S_ISREG(mode):
+            raise FileFormatError(f"{self.name}: not a regular file; pieces are read in any order; copy it first")
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise FileFormatError(f"{self.name}: not a regular file; pieces are read in any order; copy it first")
             header = read_header(file, self.name, dtype)
             if status.st_size != header.file_bytes:
                 what = "truncated" if status.st_size < header.file_bytes else "followed by other bytes"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from ..core.dtype import numpy_dtype
 from ..core.errors import ArgumentError, DTypeError, ShapeError
 from .matrix import AnyDType, MatrixSource
 
@@ -38,9 +38,10 @@ def output_dtype(name: str) -> AnyDType:
     DTypeError
         If results are not written in such a type.
     """
-    if name not in _OUTPUTS:
-        raise DTypeError(f"output dtype {name!r} is not known; choose one of {', '.join(_OUTPUTS)}")
-    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+    dtype = numpy_dtype(name)
+    if dtype.name not in _OUTPUTS:
+        raise DTypeError(f"output dtype {name!r} is not written; choose one of {', '.join(_OUTPUTS)}")
+    return dtype
 
 
 def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDType:
@@ -68,6 +69,17 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     return out
 
 
+def _remedy(a: tuple[int, int], b: tuple[int, int]) -> str:
+    """Say which transposes would make the shapes fit, if any does."""
+    fitting = {
+        "transpose A": a[0] == b[0],
+        "transpose B": a[1] == b[1],
+        "transpose both": a[0] == b[1],
+    }
+    names = [name for name, fits in fitting.items() if fits]
+    return f"{' or '.join(names)} (--transpose-a, --transpose-b)" if names else "no transpose of them fits"
+
+
 def check_product(
     a: MatrixSource,
     b: MatrixSource,
@@ -87,7 +99,7 @@ def check_product(
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
             f"{a.name} is {a.shape[0]} x {a.shape[1]} and {b.name} is {b.shape[0]} x {b.shape[1]}; the columns of A "
-            "must be as many as the rows of B; transpose one with --transpose-a or --transpose-b"
+            f"must be as many as the rows of B; {_remedy(a.shape, b.shape)}"
         )
     expected = a.shape[0], b.shape[1]
     if shape != expected:

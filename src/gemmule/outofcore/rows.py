@@ -1,4 +1,4 @@
-"""Compares single rows of a product element by element: those whose values left the range of their type."""
+"""Compares single rows of a product element by element: the suspicious ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def compare_rows(
     bound: RoundingBound,
     *,
     memory: int,
-) -> float:
-    """Return the largest ratio of an error to its bound among the elements of `rows`.
+) -> tuple[float, float]:
+    """Return the largest ratio of an error to its bound among the elements of `rows`, and the largest finite bound.
 
     Where the exact value, give or take its bound, is beyond the range of the output or of the sum, an infinity, a
     NaN and the largest value of the right sign count as correct; where it is not a number, a NaN or an infinity does.
@@ -30,7 +30,7 @@ def compare_rows(
     width = max(min(b.shape[1], math.isqrt(items)), 1)
     height = max(items // max(width, math.isqrt(items)), 1)
     depth = max(items // max(width, height), 1)
-    worst = 0.0
+    worst = largest = 0.0
     for first in range(0, len(rows), height):
         chosen = rows[first : first + height]
         for start in range(0, b.shape[1], width):
@@ -51,7 +51,8 @@ def compare_rows(
                 found = _rows(result, chosen, cols)
                 allowed += bound.output * np.abs(exact) * 2 + bound.tiny
                 worst = max(worst, _ratio(found, exact, allowed, magnitude, bound))
-    return worst
+                largest = max(largest, float(allowed[np.isfinite(allowed)].max(initial=0.0)))
+    return worst, largest
 
 
 def _ratio(found: Array, exact: Array, allowed: Array, magnitude: Array, bound: RoundingBound) -> float:

@@ -44,6 +44,6 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
     if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
         return _DLPACK
     raise ArgumentError(
-        f"{role} is a {type(x).__name__}, not an array; pass an array of NumPy, PyTorch, CuPy, JAX or another library "
-        "that supports DLPack"
+        f"{role} is no array but of type {type(x).__name__}; pass an array of NumPy, PyTorch, CuPy, JAX or another "
+        "library that supports DLPack"
     )

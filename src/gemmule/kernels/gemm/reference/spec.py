@@ -131,7 +131,7 @@ def build(config: ReferenceConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="gemm_reference",
     operation="gemm",
-    summary="any dtype, strides, alignment, shape and batch: 64 x 64 tiles in shared memory, predicated",
+    summary="every type, any strides, alignment, shape and batch: 64 x 64 tiles in shared memory, predicated",
     package="gemmule.kernels.gemm.reference",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(ReferenceConfig(),),

@@ -83,7 +83,7 @@ def build(config: ReferenceConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="transpose_reference",
     operation="transpose",
-    summary="any element of 1 to 8 bytes, strides, alignment, shape and batch: 32 x 32 tiles in shared memory",
+    summary="elements of 1, 2, 4 or 8 bytes, any strides, alignment, shape, batch: 32 x 32 tiles in shared memory",
     package="gemmule.kernels.transpose.reference",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(ReferenceConfig(),),
