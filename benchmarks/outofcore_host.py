@@ -68,7 +68,8 @@ def largest_difference(a: Path, b: Path, streamed_out: Path, in_memory_out: Path
     for row in range(0, first.shape[0], 500):
         band = slice(row, row + 500)
         unit = np.finfo(first.dtype).eps / 2 * (np.abs(x[band]).astype(np.float32) @ columns)
-        largest = max(largest, float((np.abs(first[band] - second[band]) / unit).max()))
+        difference = np.abs(first[band] - second[band]) / unit
+        largest = max(largest, float(difference.max()) if np.isfinite(difference).all() else float("inf"))
     return largest
 
 
@@ -133,6 +134,8 @@ def main() -> None:
         "bytes_written": record["bytes_written"],
     }
     print(json.dumps(line))
+    if difference > 2 * options.k:
+        sys.exit(f"the results differ by {difference} u (|A||B|), more than two sums over {options.k} terms may")
     if options.results:
         print(write_records(options.results, experiment(" ".join(sys.argv)), [line]))
 

@@ -12,6 +12,7 @@ import pytest
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from gemmule.host import product
 from gemmule.host.gemm import gemm
+from gemmule.host.rounding import write
 
 BFLOAT16, E4M3, E5M2 = (np.dtype(t) for t in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
 FLOATS = [np.dtype(t) for t in "efdgFD"] + [BFLOAT16, E4M3, E5M2]
@@ -482,3 +483,38 @@ def test_c_that_overlaps_the_output_otherwise_is_read_first(rng, monkeypatch):
     before = out.copy()
     gemm(a, b, out, beta=1, c=out[3])
     assert_close(out, a, b, 1, 1, before[3])
+
+
+WIDE = ["int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("out", ["int8", *WIDE])
+@pytest.mark.parametrize("second", ["int8", "uint16", *WIDE])
+@pytest.mark.parametrize("first", WIDE)
+def test_wide_integers_are_exact_modulo_their_range(first, second, out, rng):
+    """They are multiplied in limbs of 16 bits, through BLAS."""
+    limits = [np.iinfo(name) for name in (first, second)]
+    a, b = (
+        rng.integers(x.min, x.max, shape, x.dtype, endpoint=True)
+        for x, shape in zip(limits, ((7, 33), (33, 5)), strict=True)
+    )
+    a[0], b[:, 0] = limits[0].min, limits[1].max
+    got = np.full((7, 5), 77, out)
+    gemm(a, b, got, alpha=3)
+    span = 2 ** (8 * got.itemsize)
+    expected = 3 * (a.astype(object) @ b.astype(object))
+    assert [int(x) % span for x in got.ravel()] == [int(x) % span for x in expected.ravel()]
+
+
+def test_wide_integers_do_not_wrap_on_their_way_to_a_float():
+    a = np.full((2, 4), 2**31 - 1, np.int32)
+    got = np.full((2, 2), np.nan)
+    gemm(a, a.T, got)
+    np.testing.assert_allclose(got, 4 * float(2**31 - 1) ** 2, rtol=1e-15)
+
+
+def test_long_sums_of_narrow_integers_are_rounded_once():
+    total = np.array([[2**60 + 2**52 + 1, -(2**60) - 2**52 - 1, 2**60 + 2**52, 12345]])
+    out = np.zeros((1, 4), ml_dtypes.bfloat16)
+    write(out, total, 1, 0, None, np.dtype(np.float64))
+    assert [int(x) for x in out[0]] == [2**60 + 2**53, -(2**60) - 2**53, 2**60, 12352]

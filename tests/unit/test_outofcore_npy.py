@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, FileFormatError, OverlapError, ShapeError
+from gemmule.outofcore import npy_sink
 from gemmule.outofcore.matrix import TransposedSource
 from gemmule.outofcore.npy_sink import NpySink
 from gemmule.outofcore.npy_source import NpySource
@@ -205,7 +207,9 @@ def test_the_output_appears_only_when_committed(tmp_path: Path):
         for row in (0, 3):
             for col in (0, 4):
                 sink.write(row, col, np.ascontiguousarray(x[row : row + 3, col : col + 4]))
-        assert [entry.name for entry in tmp_path.iterdir()] == [f".x.npy.{os.getpid()}.partial"]
+        (partial,) = tmp_path.iterdir()
+        assert partial.name.startswith(".gemmule-")
+        assert partial.name.endswith(".partial")
         with sink.written() as written:
             np.testing.assert_array_equal(read_all(written), x)
         sink.commit()
@@ -280,3 +284,60 @@ def test_a_link_keeps_pointing_to_the_output(tmp_path: Path):
         sink.commit()
     assert (tmp_path / "link.npy").is_symlink()
     assert np.load(tmp_path / "deep" / "x.npy")[0, 0] == 1
+
+
+def test_a_file_made_meanwhile_is_not_replaced_without_force(tmp_path):
+    with NpySink(tmp_path / "x.npy", (2, 2), np.dtype("f8")) as sink:
+        sink.write(0, 0, np.ones((2, 2)))
+        (tmp_path / "x.npy").write_text("precious")
+        with pytest.raises(ArgumentError, match="--force"):
+            sink.commit()
+    assert (tmp_path / "x.npy").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_a_link_does_not_replace_what_is_made_at_the_last_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr(npy_sink, "check_output", lambda *_, **__: None)
+    with NpySink(tmp_path / "x.npy", (2, 2), np.dtype("f8")) as sink:
+        sink.write(0, 0, np.ones((2, 2)))
+        (tmp_path / "x.npy").write_text("precious")
+        with pytest.raises(FileExistsError):
+            sink.commit()
+    assert (tmp_path / "x.npy").read_text() == "precious"
+
+
+def test_without_links_a_rename_does(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(npy_sink.os, "link", no_links)
+    with NpySink(tmp_path / "x.npy", (2, 2), np.dtype("f8")) as sink:
+        sink.write(0, 0, np.ones((2, 2)))
+        sink.commit()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_signals_wait_until_a_file_is_there_or_gone():
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda *_: got.append("handled"))
+    try:
+        with npy_sink.signals_held():
+            signal.raise_signal(signal.SIGTERM)
+            assert got == []
+        assert got == ["handled"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_result_that_fits_into_no_file(tmp_path):
+    with pytest.raises(ArgumentError, match="fits into no file"):
+        NpySink(tmp_path / "x.npy", (2**31, 2**31), np.dtype("f8"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_long_names_are_no_hindrance(tmp_path):
+    path = tmp_path / ("x" * 250 + ".npy")
+    with NpySink(path, (1, 1), np.dtype("f8")) as sink:
+        sink.write(0, 0, np.ones((1, 1)))
+        sink.commit()
+    assert np.load(path) == 1

@@ -11,7 +11,7 @@ from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.multiply import multiply
 from gemmule.outofcore.result import output_dtype, result_dtype
-from gemmule.outofcore.verify import verify
+from gemmule.outofcore.verify import ROWS, vectors_at_a_time, verify
 
 MEMORY = 16 << 20
 
@@ -187,3 +187,62 @@ def test_little_memory_takes_the_vectors_in_turns_or_is_refused():
     assert check(a, b, out, memory=600_000).passed
     with pytest.raises(MemoryLimitError, match="verifying"):
         check(a, b, out, memory=100_000)
+
+
+def test_very_long_sums_have_a_bound_too():
+    k = 2**23
+    a = np.random.default_rng(0).standard_normal((2, k), dtype=np.float32)
+    out = run(a, a.T)
+    good = check(a, a.T, out, memory=1 << 30)
+    assert good.passed
+    assert 0 < good.finds_errors_above < 1e9
+    assert not check(a, a.T, np.full_like(out, 12345678), memory=1 << 30).passed
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e160])
+def test_norms_neither_vanish_nor_overflow(scale):
+    a, b = factors("float64")
+    b = b * scale
+    out = run(a, b)
+    good = check(a, b, out)
+    assert good.passed
+    assert good.rows_compared == ROWS
+    out[3, 4] *= 2
+    assert not check(a, b, out).passed
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [(np.inf, -np.inf), (np.inf, np.nan), (np.inf, -3e38), (np.nan, np.inf), (np.nan, 3e38), (np.nan, 1.0)],
+)
+def test_values_beyond_the_range_follow_the_rules(right, wrong):
+    a, b = factors("float32")
+    a[5] = 0
+    a[5, 7] = 1
+    b[7, 9] = right
+    out = run(a, b)
+    assert check(a, b, out).passed
+    out[5, 9] = wrong
+    assert not check(a, b, out).passed
+
+
+def test_8_bit_results_saturate_and_nothing_else():
+    a, b = factors("float8_e4m3fn")
+    a[5] = 448
+    b[:, 9] = 448
+    out = run(a, b)
+    assert check(a, b, out).passed
+    for wrong in (-448, np.nan):
+        bad = out.copy()
+        bad[5, 9] = wrong
+        assert not check(a, b, bad).passed
+
+
+def test_wide_integers_to_a_float():
+    a, b = factors("int64")
+    assert check(a, b, run(a, b, np.dtype("f8"))).passed
+
+
+def test_memory_is_asked_before_the_work():
+    with pytest.raises(MemoryLimitError, match="at least"):
+        vectors_at_a_time((10**6, 300), (300, 10**6), 1 << 20)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import NARROW_FLOATS, numpy_dtype
+from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import DTypeError
 
 
@@ -70,7 +70,7 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 def _kind(name: str) -> str:
     # Some floats of ml_dtypes have NumPy's kind of raw bytes.
-    kind = "f" if name in NARROW_FLOATS else numpy_dtype(name).kind
+    kind = "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind
     if kind not in _KINDS:
         raise DTypeError(f"dtype {name!r} is not a number; name one such as float32, bfloat16, float8_e4m3fn or int8")
     return kind

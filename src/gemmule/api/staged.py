@@ -9,14 +9,12 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.select import choose
 from gemmule.outofcore.arrays import ArraySink, ArraySource
+from gemmule.outofcore.budget import available_memory
 from gemmule.outofcore.multiply import multiply
-from gemmule.runtime.memory import free_memory
+from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-# The rest is left to other users of the GPU and to the allocator.
-_SHARE_OF_FREE_MEMORY = 0.8
 
 
 def multiply_on_gpu(
@@ -26,7 +24,7 @@ def multiply_on_gpu(
     batch = out.shape[:-2]
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
-    memory = int(free_memory(ordinal) * _SHARE_OF_FREE_MEMORY)
+    memory = usable_memory(ordinal)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
         (m, k), n = a.shape[-2:], b.shape[-1]
         fits = executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory
@@ -42,7 +40,8 @@ def multiply_on_gpu(
                 ArraySource(b[index], "b"),
                 ArraySink(out[index], "out"),
                 executor,
-                memory=memory,
+                # Slices and tiles are staged in host memory too.
+                memory=min(memory, available_memory() // 2),
                 alpha=alpha,
                 beta=beta,
                 c=ArraySource(addend, "c") if addend is not None else None,

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from ..core.dtype import Precision
     from ..core.executor import TileExecutor
 
-# The rest is left to other users of the GPU and to the allocator.
-_SHARE_OF_FREE_MEMORY = 0.8
-
 
 @contextlib.contextmanager
 def chosen_executor(
@@ -49,11 +46,11 @@ def chosen_executor(
     chosen, _ = host_arrays_executor(wanted_executor(name), None, dtypes, c_dtype)
     if chosen == "gpu":
         from ..dispatch.select import choose
-        from ..runtime.memory import free_memory
+        from ..runtime.memory import usable_memory
         from ..runtime.tiles import GpuTileExecutor
 
         with GpuTileExecutor(choose, 0, precision) as gpu:
-            yield gpu, min(memory, int(free_memory(0) * _SHARE_OF_FREE_MEMORY))
+            yield gpu, min(memory, usable_memory(0))
     else:
         from ..host.tiles import HostTileExecutor
 

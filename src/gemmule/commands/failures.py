@@ -40,9 +40,9 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         name = "" if error.filename is None else f"{error.filename}: "
         _fail(ctx, f"{name}{error.strerror or error}", 1)
     except KeyboardInterrupt:
-        _fail(ctx, "interrupted; no output was left", 130)
+        _fail(ctx, "interrupted; nothing unfinished was left", 130)
     except _Stopped as stop:
-        _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; no output was left", 128 + stop.number)
+        _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; nothing unfinished was left", 128 + stop.number)
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

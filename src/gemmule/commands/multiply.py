@@ -83,6 +83,7 @@ def _run(
     from ..outofcore.multiply import multiply, plan_multiply
     from ..outofcore.npy_sink import NpySink
     from ..outofcore.result import output_dtype, result_dtype
+    from ..outofcore.verify import vectors_at_a_time, verify
     from .executor import chosen_executor
     from .progress import product_progress
 
@@ -93,8 +94,8 @@ def _run(
     ):
         if given:
             raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
-    limit = parse_bytes(memory) if memory else available_memory() // 2
-    wanted = output_dtype(out_dtype) if out_dtype else None
+    limit = parse_bytes(memory) if memory is not None else available_memory() // 2
+    wanted = output_dtype(out_dtype) if out_dtype is not None else None
     tolerance = Precision.parse(precision)
     with contextlib.ExitStack() as stack:
         a_file = stack.enter_context(_open(a, a_dtype, dtype))
@@ -109,6 +110,9 @@ def _run(
         added = c_file.dtype.name if c_file and beta != 0 else None
         computer, room = stack.enter_context(chosen_executor(executor, tolerance, dtypes, added, limit))
         plan = plan_multiply(left, right, shape, result, computer, memory=room, alpha=alpha, beta=beta, c=c_file)
+        if check:
+            # Not after hours of work.
+            vectors_at_a_time(left.shape, right.shape, limit)
         sink = stack.enter_context(NpySink(output, shape, result, force=force, inputs=files))
         if not as_json:
             click.echo(_plan_line(plan, computer.describe(), limit))
@@ -127,8 +131,6 @@ def _run(
             )
         verdict = None
         if check:
-            from ..outofcore.verify import verify
-
             with sink.written() as written:
                 verdict = verify(
                     left, right, written, memory=limit, alpha=alpha, beta=beta, c=c_file, precision=tolerance, seed=seed

@@ -115,7 +115,9 @@ TF32_SIGNIFICAND = 11
 
 
 #: Floats that NumPy knows through ml_dtypes only.
-NARROW_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+EXTENSION_FLOATS = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
+#: Floats narrower than BLAS knows; float32 holds every value of each.
+NARROW_FLOATS = EXTENSION_FLOATS | {"float16"}
 
 
 @functools.cache
@@ -128,7 +130,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         If there is none.
     """
     try:
-        return np.dtype(getattr(ml_dtypes, name) if name in NARROW_FLOATS else name)
+        return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
     except TypeError:
         raise DTypeError(
             f"dtype {name!r} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ..core.dtype import NARROW_FLOATS
 from ..core.errors import DTypeError
 from ..core.executor import Array
 
-#: Floating-point types narrower than BLAS knows; float32 holds every value of each.
-NARROW_FLOATS = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
-
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _SHORTEST_EXACT_RUN = 64
+# Sums of products up to this stay below 2**63 whatever the length.
+_NEVER_WRAPS = 2**31
+#: Bits of a limb of a wide integer.
+LIMB_BITS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Arithmetic:
         Type of the sum.
     exact_run : int or None
         For integers multiplied in floating point: most terms whose sum is sure to be an exact integer.
+    limbs : tuple of int
+        Parts of 16 bits that the integers of A and of B are cut into, so that their products are exact.
     """
 
     compute: np.dtype[Any]
     total: np.dtype[Any]
     exact_run: int | None = None
+    limbs: tuple[int, int] = (1, 1)
 
 
 def plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -78,7 +83,8 @@ def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any]) ->
     """Choose how to compute a product of `a` and `b` that ends in `out`.
 
     Floats of 16 and 8 bits are summed in float32, other floats and complex numbers in their common type. Integers
-    are summed modulo 2**32 if `out` is an integer of at most 32 bits, else modulo 2**64. Two bools are summed as bool.
+    are summed modulo 2**32 if `out` is an integer of at most 32 bits, else modulo 2**64; on their way to a float, those
+    whose sums might wrap are summed in float64. Two bools are summed as bool.
 
     Raises
     ------
@@ -93,15 +99,18 @@ def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any]) ->
     if common.kind == "b" or a.kind in "fc" or b.kind in "fc" or no_common_integer:
         return Arithmetic(common, common)
 
+    largest = _largest_magnitude(a) * _largest_magnitude(b)
+    if not out_is_integer and largest > _NEVER_WRAPS:
+        return Arithmetic(np.dtype(np.float64), np.dtype(np.float64))
     short = out_is_integer and out.itemsize <= 4
     total = np.dtype(np.int32 if short else np.uint64 if common.kind == "u" else np.int64)
     # NumPy has no integer BLAS: sums of floats are exact, and far faster, while they are integers below 2**significand.
-    largest = _largest_magnitude(a) * _largest_magnitude(b)
     for compute, significand in ((np.float32, 24), (np.float64, 53)):
         run = 2**significand // largest
         if run >= _SHORTEST_EXACT_RUN:
             return Arithmetic(np.dtype(compute), total, run)
-    return Arithmetic(total, total)
+    limbs = tuple(-(-8 * min(x.itemsize, total.itemsize) // LIMB_BITS) for x in (a, b))
+    return Arithmetic(np.dtype(np.float64), total, 2 ** (53 - 2 * LIMB_BITS), (limbs[0], limbs[1]))
 
 
 def _largest_magnitude(dtype: np.dtype[Any]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.dtype import dtype_named
 from ..core.executor import Array
-from .arithmetic import Arithmetic
+from .arithmetic import LIMB_BITS, Arithmetic
 
 #: Terms of K that operands are converted for at a time: long enough to hide the additions between two runs.
 K_STEP = 2048
@@ -72,7 +72,9 @@ def scratch_bytes(arithmetic: Arithmetic, m: int, n: int, k: int) -> int:
         m_step = min(m, m_step)
         # An exact product is there as floats, as integers, and as integers of the sum's type.
         product = m_step * n_step * (1 if arithmetic.exact_run is None else 4)
-        elements = max(elements, product + (k_step * n_step + m_step * k_step if copies else 0))
+        # A limb is there as an integer before it is converted.
+        operands = (k_step * n_step + m_step * k_step) * (1 if arithmetic.limbs == (1, 1) else 2)
+        elements = max(elements, product + (operands if copies else 0))
     return elements * arithmetic.compute.itemsize + _LOOKUP_BYTES * min(_LOOKUP, max(m * k, k * n))
 
 
@@ -108,12 +110,30 @@ def add_product(total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fre
 
 # Each of these is a function so that its copies are gone before the next ones are made.
 def _add_panel(total: Array, a: Array, b: Array, arithmetic: Arithmetic, m_step: int, fresh: bool) -> None:
-    panel = _operand(b, arithmetic.compute)
-    for rows in runs(a.shape[-2], m_step):
-        _add_slab(total[..., rows, :], a[..., rows, :], panel, arithmetic, fresh)
+    a_limbs, b_limbs = arithmetic.limbs
+    for j in range(b_limbs):
+        panel = _operand(_limb(b, j, b_limbs), arithmetic.compute)
+        for i in range(a_limbs):
+            shift = LIMB_BITS * (i + j)
+            # What is shifted beyond the sum's bits does not count, as the sum is modulo their range.
+            if shift >= 8 * total.itemsize:
+                continue
+            for rows in runs(a.shape[-2], m_step):
+                slab = _limb(a[..., rows, :], i, a_limbs)
+                _add_slab(total[..., rows, :], slab, panel, arithmetic, fresh and i == j == 0, shift)
 
 
-def _add_slab(total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fresh: bool) -> None:
+def _limb(x: Array, index: int, count: int) -> Array:
+    """Return bits 16 * index to 16 * index + 15 of integers as numbers; the highest bits keep their sign."""
+    if count == 1:
+        return x
+    limb: Array = np.right_shift(x, x.dtype.type(LIMB_BITS * index))
+    if LIMB_BITS * (index + 1) < 8 * x.itemsize:
+        np.bitwise_and(limb, limb.dtype.type(2**LIMB_BITS - 1), out=limb)
+    return limb
+
+
+def _add_slab(total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fresh: bool, shift: int = 0) -> None:
     slab = _operand(a, arithmetic.compute)
     straight = arithmetic.compute == arithmetic.total
     if fresh and straight:
@@ -121,7 +141,10 @@ def _add_slab(total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fres
         return
     product = np.matmul(slab, panel)
     if not straight:
-        product = _integers(product).astype(total.dtype, copy=False)
+        product = _integers(product)
+        if shift:
+            np.left_shift(product, shift, out=product)
+        product = product.astype(total.dtype, copy=False)
     if fresh:
         total[...] = product
     else:

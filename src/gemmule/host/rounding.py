@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import dtype_named
+from ..core.dtype import NARROW_FLOATS, dtype_named
 from ..core.errors import ArgumentError
 from ..core.executor import Array
-from .arithmetic import NARROW_FLOATS, check_kind, plain, widened
+from .arithmetic import check_kind, plain, widened
 from .product import blocks
 
 Scalar = int | float | complex
@@ -138,12 +138,25 @@ def _round_into(out: Array, value: Array) -> None:
     if name in NARROW_FLOATS:
         if value.dtype != np.float32:
             # An integer goes to float64 first, since NumPy would take it through float32 and round twice.
-            value = _float32_to_odd(value if value.dtype.kind == "f" else value.astype(np.float64))
+            value = _float32_to_odd(value if value.dtype.kind == "f" else _float64_to_odd(value))
         if name.startswith("float8"):
             limit = np.float32(dtype_named(name).max_value)
             value = np.clip(value, -limit, limit)
         value = value.astype(dtype_named(name).numpy())
     np.copyto(out, value, casting="unsafe")
+
+
+def _float64_to_odd(value: Array) -> Array:
+    """Convert integers of up to 64 bits so that later roundings into narrow types give what one rounding would."""
+    if value.dtype.itemsize == 8:
+        one, low = value.dtype.type(1), value.dtype.type(2**12 - 1)
+        wide = (value >= value.dtype.type(2**52)) | (
+            value < -value.dtype.type(2**52) if value.dtype.kind == "i" else False
+        )
+        # Twelve bits fewer fit into float64 exactly; the last of the others tells whether anything was cut off.
+        sticky = ((value & low) != 0).astype(value.dtype) * (low + one)
+        value = np.where(wide, (value & ~low) | sticky, value)
+    return value.astype(np.float64)
 
 
 def _float32_to_odd(value: Array) -> Array:

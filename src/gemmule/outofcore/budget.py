@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 
@@ -11,6 +12,11 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}b": size for unit, size in list(_UNITS.items()) if unit not in ("", "b")}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+# Limit and use of memory, in versions 2 and 1 of Linux's control groups.
+_CONTROL_GROUP = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 #: Assumed where the system does not say how much memory is available.
 FALLBACK_BYTES = 2 << 30
 
@@ -27,10 +33,10 @@ def parse_bytes(text: str) -> int:
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise ArgumentError(f"memory {text!r} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
-    size = int(float(match[1]) * unit)
-    if size <= 0:
-        raise ArgumentError(f"memory {text!r} is no memory at all; give a positive amount like 256MiB")
-    return size
+    amount = float(match[1]) * unit
+    if not 1 <= amount < 2**63:
+        raise ArgumentError(f"memory {text!r} is no amount that a computer has; give one like 256MiB")
+    return int(amount)
 
 
 def format_bytes(size: int, *, up: bool = False) -> str:
@@ -43,7 +49,23 @@ def format_bytes(size: int, *, up: bool = False) -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that new work can have without swapping."""
+    """Return the bytes of memory that new work can have without swapping, or beyond the limit of its container."""
+    return int(min(_system_memory(), _container_memory()))
+
+
+def _container_memory() -> float:
+    """Return what is left of the control group's limit, infinity where there is none."""
+    for limit, used in _CONTROL_GROUP:
+        try:
+            with open(limit, encoding="ascii") as limit_file, open(used, encoding="ascii") as used_file:
+                return max(int(limit_file.read()) - int(used_file.read()), 0)
+        except (OSError, ValueError):
+            # No such control group, or its limit is "max".
+            continue
+    return math.inf
+
+
+def _system_memory() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

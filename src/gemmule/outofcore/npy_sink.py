@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
+import signal
 import stat
-from collections.abc import Sequence
-from types import TracebackType
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType, TracebackType
 
 import numpy as np
 
@@ -66,20 +69,25 @@ class NpySink:
         header = header_bytes(shape, dtype)
         self._data_offset = len(header)
         self._bytes = len(header) + shape[0] * shape[1] * dtype.itemsize
-        directory, base = os.path.split(self._final)
-        self._partial = os.path.join(directory, f".{base}.{os.getpid()}.partial")
+        if self._bytes >= 2**63:
+            raise ArgumentError(
+                f"{self.name}: a result of {self._bytes} bytes fits into no file; multiply less at a time"
+            )
+        folder = os.path.dirname(self._final)
+        self._partial = os.path.join(folder, f".gemmule-{secrets.token_hex(4)}.partial")
         self._unsynced = 0
+        self._open = False
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
-            self._fd = os.open(self._partial, flags, 0o666)
-        except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", self.name) from None
-        self._open = True
-        try:
+            with signals_held():
+                self._fd = os.open(self._partial, flags, 0o666)
+                self._open = True
             self._reserve()
             self._put(np.frombuffer(header, np.uint8), 0)
-        except BaseException:
+        except BaseException as error:
             self.abort()
+            if isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", self.name) from None
             raise
 
     def write(self, row: int, col: int, tile: Array) -> int:
@@ -101,7 +109,8 @@ class NpySink:
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""
-        getattr(os, "fdatasync", os.fsync)(self._fd)
+        with self._named():
+            getattr(os, "fdatasync", os.fsync)(self._fd)
         self._unsynced = 0
 
     def written(self) -> NpySource:
@@ -112,14 +121,32 @@ class NpySink:
         """Let the finished file appear under its name, at once and for good."""
         self.flush()
         check_output(self.name, force=self._force)
-        os.replace(self._partial, self._final)
-        self._open = False
-        os.close(self._fd)
-        directory = os.open(os.path.dirname(self._final), os.O_RDONLY)
+        # From here on the file is there whole, whatever happens.
+        with signals_held():
+            self._appear()
+            self._open = False
+            os.close(self._fd)
+        folder = os.open(os.path.dirname(self._final), os.O_RDONLY)
         try:
-            os.fsync(directory)
+            os.fsync(folder)
         finally:
-            os.close(directory)
+            os.close(folder)
+
+    def _appear(self) -> None:
+        if not self._force:
+            # A link, unlike a rename, does not replace what somebody else has made meanwhile.
+            try:
+                os.link(self._partial, self._final)
+            except FileExistsError:
+                check_output(self.name, force=False)
+                raise
+            except OSError:
+                # Not every file system has links.
+                os.replace(self._partial, self._final)
+            else:
+                os.unlink(self._partial)
+        else:
+            os.replace(self._partial, self._final)
 
     def abort(self) -> None:
         """Remove the temporary file. Does nothing after a commit."""
@@ -156,9 +183,44 @@ class NpySink:
 
     def _put(self, raw: Array, offset: int) -> None:
         view = raw.data
-        while view:
-            count = os.pwrite(self._fd, view, offset)
-            view, offset = view[count:], offset + count
+        with self._named():
+            while view:
+                count = os.pwrite(self._fd, view, offset)
+                view, offset = view[count:], offset + count
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors name the file that the user asked for."""
+        try:
+            yield
+        except OSError as error:
+            text = f"writing it failed: {error.strerror}; nothing was left of it; choose another disk or folder"
+            raise OSError(error.errno, text, self.name) from error
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Let signals that end the process wait until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        # Handlers run in the main thread only.
+        yield
+        return
+    waiting: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        waiting.append(number)
+
+    ending = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    handled = [number for number in ending if signal.getsignal(number) not in (None, signal.SIG_IGN)]
+    before = {number: signal.signal(number, note) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in waiting:
+            signal.raise_signal(number)
 
 
 def check_output(path: str, *, force: bool, inputs: Sequence[NpySource] = ()) -> None:
@@ -171,6 +233,8 @@ def check_output(path: str, *, force: bool, inputs: Sequence[NpySource] = ()) ->
     ArgumentError
         If it may not be replaced.
     """
+    if not path:
+        raise ArgumentError("the output has no name; give one such as C.npy")
     if path == "-":
         raise ArgumentError("-: a result is written tile by tile, which standard output cannot take; name a file")
     try:

@@ -86,7 +86,10 @@ class NpySource:
     def _fill(self, raw: Array, offset: int) -> None:
         view = raw.data
         while view:
-            count = os.preadv(self._fd, [view], offset)
+            try:
+                count = os.preadv(self._fd, [view], offset)
+            except OSError as error:
+                raise OSError(error.errno, f"reading it failed: {error.strerror}", self.name) from error
             if count == 0:
                 raise FileFormatError(
                     f"{self.name}: ends at byte {offset}, earlier than when it was opened; write it again"

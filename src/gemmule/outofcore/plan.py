@@ -97,7 +97,7 @@ class StreamPlan:
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
         product = self.product
-        return _parts(product.m, self.tile_m), _parts(product.n, self.tile_n), _parts(product.k, self.tile_k)
+        return parts(product.m, self.tile_m), parts(product.n, self.tile_n), parts(product.k, self.tile_k)
 
     @property
     def tiles(self) -> int:
@@ -163,7 +163,7 @@ def memory_needed(
 ) -> int:
     """Return the bytes of all buffers that a plan with such tiles takes, those of the executor included."""
     tile_m, tile_n, tile_k = tile
-    grid = _parts(product.m, tile_m), _parts(product.n, tile_n), _parts(product.k, tile_k)
+    grid = parts(product.m, tile_m), parts(product.n, tile_n), parts(product.k, tile_k)
     a_slots, b_slots = _slots(grid, by_rows, keep)
     return (
         a_slots * tile_m * tile_k * product.a.itemsize
@@ -183,7 +183,8 @@ def _slots(grid: tuple[int, int, int], by_rows: bool, keep: bool) -> tuple[int, 
     return (kept, streamed) if by_rows else (streamed, kept)
 
 
-def _parts(extent: int, part: int) -> int:
+def parts(extent: int, part: int) -> int:
+    """Return how many parts of that length, the last one perhaps shorter, cover `extent`."""
     return -(-extent // part) if extent else 0
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ..core.dtype import numpy_dtype
+from ..core.dtype import NARROW_FLOATS, numpy_dtype
 from ..core.errors import ArgumentError, DTypeError, ShapeError
 from .matrix import AnyDType, MatrixSource
 
-#: Floating-point types that are summed in float32.
-NARROW_FLOATS = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 _OUTPUTS = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -61,7 +60,6 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
             out = np.promote_types(a, b)
         except TypeError:
             raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with --out-dtype") from None
-        # NumPy has no integer type for int64 with uint64.
         return out
     for factor in (a, b):
         if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
@@ -103,7 +101,9 @@ def check_product(
         )
     expected = a.shape[0], b.shape[1]
     if shape != expected:
-        raise ShapeError(f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; fit it")
+        raise ShapeError(
+            f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; give out that shape"
+        )
     if beta != 0 and c is None:
         raise ArgumentError(f"beta={beta} scales a matrix, and none is given; add --c C0.npy, or leave beta out")
     if c is not None and c.shape != expected:
@@ -114,6 +114,12 @@ def check_product(
     result_dtype(a.dtype, b.dtype, out)
     if c is not None and beta != 0:
         result_dtype(c.dtype, c.dtype, out)
+    kind = sum_dtype(a.dtype, b.dtype)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if kind.kind == "f" and math.isfinite(value) and abs(value) > float(np.finfo(kind).max):
+            raise ArgumentError(
+                f"{name}={value} does not fit into {kind}, which scales the sum; scale the operands instead"
+            )
     if plain_kind(out) in "iu":
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):

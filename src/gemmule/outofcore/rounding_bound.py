@@ -5,9 +5,12 @@ An element of C is off by at most
     e_ij = g * |alpha| * (|A| |B|)_ij + h * |beta| * |C0_ij| + u_out * |C_ij| + tiny
 
 with g = (K + 16) u for sums in a type of unit roundoff u in any order, plus 2 u' for inputs rounded to u' first, and
-h = 4 u. The signs of t are drawn after C was computed, so by Hoeffding's inequality |sum_j t_j e_ij| exceeds
-LAMBDA times the Euclidean norm of row i of e with a probability below 2 exp(-LAMBDA**2 / 2). The norm of row i of
-|A| |B| is at most sum_k |a_ik| ||b_k||. The rounding of the check's own float64 sums is added in full.
+h = 4 u. Where (K + 16) u says nothing, from 1/2 on, g = 16 sqrt(K + 16) u: so do roundings add up that are as good as
+independent of each other.
+
+The signs of t are drawn after C was computed, so by Hoeffding's inequality |sum_j t_j e_ij| exceeds LAMBDA times the
+Euclidean norm of row i of e with a probability below 2 exp(-LAMBDA**2 / 2). The norm of row i of |A| |B| is at most
+sum_k |a_ik| ||b_k||. The rounding of the check's own float64 sums is added in full.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ import math
 import ml_dtypes
 import numpy as np
 
-from ..core.dtype import TF32_SIGNIFICAND, Precision
+from ..core.dtype import NARROW_FLOATS, TF32_SIGNIFICAND, Precision
 from .matrix import AnyDType, Array, MatrixSource
-from .result import NARROW_FLOATS, plain_kind, sum_dtype
+from .result import plain_kind, sum_dtype
 from .stream import apply_magnitudes, row_norms
 
 #: Probability that a correct product fails.
@@ -47,6 +50,8 @@ class RoundingBound:
         Largest finite value of the output.
     sum_top : float
         Largest finite value of the sum.
+    saturates : bool
+        Whether the output's type has its largest value where others have infinity.
     """
 
     rows: Array
@@ -59,6 +64,7 @@ class RoundingBound:
     beta: float
     top: float
     sum_top: float
+    saturates: bool
 
     @classmethod
     def measure(
@@ -77,13 +83,15 @@ class RoundingBound:
         """Go once through every matrix and return the bounds; `c` is None where none was added."""
         (m, k), n = a.shape, b.shape[1]
         total = sum_dtype(a.dtype, b.dtype)
-        integers = total.kind in "iu"
-        if integers:
+        # Sums of narrow integers are exact, those of wide ones are made in float64 on their way to a float.
+        integers = total.kind in "iu" and max(a.dtype.itemsize, b.dtype.itemsize) <= 2
+        if total.kind in "iu":
             total = np.dtype(np.float64)
         unit = unit_roundoff(total)
         # Complex products take a few roundings more.
         lengths = (0 if integers else (k + 16) * (4 if total.kind == "c" else 1)) + 2
-        gamma = lengths * unit / (1 - lengths * unit) if lengths * unit < 0.5 else math.inf
+        certain = lengths * unit
+        gamma = certain / (1 - certain) if certain < 0.5 else 16 * math.sqrt(lengths) * unit
         if precision is Precision.TF32 and total == np.dtype(np.float32):
             gamma += 2.1 * 2.0**-TF32_SIGNIFICAND
         product, addend, output = gamma * abs(alpha), 4 * unit * abs(beta), unit_roundoff(result.dtype)
@@ -110,7 +118,7 @@ class RoundingBound:
         unbounded = reaches_top | ~np.isfinite(rows)
         return cls(
             rows, unbounded, product, addend, output, tiny, float(alpha), float(beta), top,
-            _limit(total, "max"),
+            _limit(total, "max"), result.dtype.name.startswith("float8"),
         )  # fmt: skip
 
 

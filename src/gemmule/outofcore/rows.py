@@ -23,8 +23,8 @@ def compare_rows(
 ) -> tuple[float, float]:
     """Return the largest ratio of an error to its bound among the elements of `rows`, and the largest finite bound.
 
-    Where the exact value, give or take its bound, is beyond the range of the output or of the sum, an infinity, a
-    NaN and the largest value of the right sign count as correct; where it is not a number, a NaN or an infinity does.
+    Where the exact value, give or take its bound, is beyond the range of the output, the end of that range with the
+    right sign is correct; where it is not a number, a NaN is; where the sum may overflow on its way, any of these are.
     """
     items = block_limit(memory) // 8
     width = max(min(b.shape[1], math.isqrt(items)), 1)
@@ -37,35 +37,51 @@ def compare_rows(
             cols = slice(start, min(start + width, b.shape[1]))
             shape = len(chosen), cols.stop - cols.start
             exact, magnitude = np.zeros(shape, _dtype(a, b, c)), np.zeros(shape)
+            finite = np.ones(shape, bool)
             with np.errstate(all="ignore"):
                 for k in range(0, a.shape[1] if bound.alpha != 0 else 0, depth):
                     inner = slice(k, min(k + depth, a.shape[1]))
                     a_part, b_part = _rows(a, chosen, inner), _piece(b, inner, cols)
                     exact += bound.alpha * (a_part @ b_part)
                     magnitude += np.abs(a_part) @ np.abs(b_part)
+                    finite &= np.isfinite(a_part).all(axis=1, keepdims=True) & np.isfinite(b_part).all(axis=0)
                 allowed = (bound.product + 2.0**-53 * (a.shape[1] + 8) * abs(bound.alpha)) * magnitude
                 if c is not None:
                     added = _rows(c, chosen, cols)
+                    finite &= np.isfinite(added)
                     exact += bound.beta * added
                     allowed += (bound.addend + 2.0**-50 * abs(bound.beta)) * np.abs(added)
                 found = _rows(result, chosen, cols)
                 allowed += bound.output * np.abs(exact) * 2 + bound.tiny
-                worst = max(worst, _ratio(found, exact, allowed, magnitude, bound))
+                # A sum may overflow on its way even where the exact value is small; then an infinity or a NaN is left.
+                overflows = finite & ~((1 + abs(bound.alpha)) * magnitude < bound.sum_top)
+                worst = max(worst, _ratio(found, exact, allowed, overflows, bound))
                 largest = max(largest, float(allowed[np.isfinite(allowed)].max(initial=0.0)))
     return worst, largest
 
 
-def _ratio(found: Array, exact: Array, allowed: Array, magnitude: Array, bound: RoundingBound) -> float:
+def _ratio(found: Array, exact: Array, allowed: Array, overflows: Array, bound: RoundingBound) -> float:
     ratio = np.abs(found - exact) / allowed
-    ends = ~(np.abs(found) < bound.top)
-    same_sign = np.isnan(found) | (np.sign(found.real) == np.sign(exact.real)) | (found.dtype.kind == "c")
-    out_of_range = ends & same_sign & ~(np.abs(exact) + allowed < bound.top)
-    lost = ~(np.abs(found) < math.inf)
-    # A sum may overflow on its way even where the exact value is small.
-    sum_overflows = ~((1 + abs(bound.alpha)) * magnitude < bound.sum_top)
-    undefined = ~np.isfinite(exact) | ~np.isfinite(allowed)
-    correct = out_of_range | (ends & undefined) | (lost & sum_overflows) | (ends & sum_overflows)
-    largest = float(np.where(correct, 0.0, ratio).max(initial=0.0))
+    if found.dtype.kind == "c":
+        # The parts of a complex product that is not finite follow no rule that could be checked.
+        correct = ~np.isfinite(exact) | ~np.isfinite(allowed) | ~(np.abs(exact) + allowed < bound.top)
+        return _worst(np.where(correct, 0.0, ratio))
+    lost = ~np.isfinite(found) | (np.abs(found) >= bound.top)
+    undefined = np.isnan(exact) | np.isnan(allowed)
+    signed = np.sign(found) == np.sign(exact)
+    ends = np.abs(found) >= bound.top if bound.saturates else np.isinf(found)
+    near_end = ~(np.abs(exact) + allowed < bound.top)
+    correct = (
+        (undefined & np.isnan(found))
+        | (np.isinf(exact) & ends & signed)
+        | (np.isfinite(exact) & near_end & (ends | (np.abs(found) >= bound.top)) & signed)
+        | (overflows & lost)
+    )
+    return _worst(np.where(correct, 0.0, ratio))
+
+
+def _worst(ratio: Array) -> float:
+    largest = float(ratio.max(initial=0.0))
     return math.inf if math.isnan(largest) else largest
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..core.errors import MemoryLimitError
 from .budget import format_bytes
-from .plan import Operand, Product, StreamPlan, TileBytes, memory_needed
+from .plan import Operand, Product, StreamPlan, TileBytes, memory_needed, parts
 
 #: Smallest tile that is planned: below it nearly all time is overhead.
 LEAST = 16
@@ -43,7 +43,7 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> Stream
             break
         for by_rows in (True, False):
             # With one slice, two slots hold all that keeping would.
-            for keep in (True, False) if _parts(product.k, tile_k) > 1 else (True,):
+            for keep in (True, False) if parts(product.k, tile_k) > 1 else (True,):
                 for plan in _fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
                     cost = _cost(plan)
                     if best is None or cost < best[0]:
@@ -134,17 +134,13 @@ def _widths(extent: int) -> Iterator[int]:
         yield width
         if width <= least:
             return
-        count = max(count * 1.2, _parts(extent, width) + 1)
+        count = max(count * 1.2, parts(extent, width) + 1)
 
 
 def _even(extent: int, part: int) -> int:
     """Return the smallest part that cuts `extent` into as many pieces as `part` does, but at least the least tile."""
-    return max(-(-extent // _parts(extent, part)), _least(extent)) if extent else 1
+    return max(-(-extent // parts(extent, part)), _least(extent)) if extent else 1
 
 
 def _least(extent: int) -> int:
     return max(min(extent, LEAST), 1)
-
-
-def _parts(extent: int, part: int) -> int:
-    return -(-extent // part) if extent else 0

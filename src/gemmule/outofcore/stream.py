@@ -55,13 +55,19 @@ def apply(source: MatrixSource, x: Array, memory: int) -> Array:
 
 def row_norms(source: MatrixSource, memory: int, look: Callable[[slice, Array], None] | None = None) -> Array:
     """Return the Euclidean norm of every row; `look` sees (rows, values) of every block on the way."""
-    squares = np.zeros(source.shape[0])
+    # Squares are taken of values relative to the largest so far, so that they neither vanish nor overflow.
+    scale, squares = np.zeros(source.shape[0]), np.zeros(source.shape[0])
     for rows, _, piece in blocks(source, memory):
         if look:
             look(rows, piece)
         magnitude = np.abs(wide(piece))
+        larger = np.maximum(scale[rows], magnitude.max(axis=1, initial=0.0))
+        safe = np.where((larger > 0) & np.isfinite(larger), larger, 1.0)
+        squares[rows] *= (scale[rows] / safe) ** 2
+        magnitude /= safe[:, None]
         squares[rows] += np.einsum("ij,ij->i", magnitude, magnitude)
-    return np.asarray(np.sqrt(squares))
+        scale[rows] = np.where(np.isfinite(larger), np.where(larger > 0, larger, 0.0), 1.0)
+    return np.asarray(np.sqrt(squares) * scale)
 
 
 def apply_magnitudes(source: MatrixSource, x: Array, memory: int) -> Array:

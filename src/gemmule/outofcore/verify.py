@@ -112,7 +112,7 @@ def verify(
     if seed is None:
         seed = secrets.randbits(48)
     added = c if beta != 0 else None
-    group = _group(a, b, memory, vectors)
+    group = vectors_at_a_time(a.shape, b.shape, memory, vectors)
     rng = np.random.default_rng(seed)
     if plain_kind(result.dtype) in "iu":
         largest = 0
@@ -148,10 +148,16 @@ def verify(
     return Verdict(vectors, seed, worst, worst <= 1.0, 2.0**-vectors, above, int(compared.sum()), element_bound)
 
 
-def _group(a: MatrixSource, b: MatrixSource, memory: int, vectors: int) -> int:
-    """Return how many vectors are tried together, so that they fit into half of the memory."""
-    each = 8 * (3 * a.shape[0] + a.shape[1] + 2 * b.shape[1])
-    rest = 8 * (4 * a.shape[0] + a.shape[1] + b.shape[1])
+def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vectors: int = VECTORS) -> int:
+    """Return how many vectors are tried together for factors of those shapes, so that they fit into half of `memory`.
+
+    Raises
+    ------
+    MemoryLimitError
+        If not even one does; the message says what would do.
+    """
+    each = 8 * (3 * a[0] + a[1] + 2 * b[1])
+    rest = 8 * (5 * a[0] + a[1] + b[1])
     group = int((memory // 2 - rest) // each) if each else vectors
     if group < 1:
         least = 2 * (each + rest)

@@ -12,6 +12,9 @@ from .driver import call
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+_USABLE_SHARE = 0.8
+
+
 class DeviceBuffer:
     """Device memory in stream order, given back when the block that it was opened in ends.
 
@@ -61,8 +64,8 @@ class DeviceBuffer:
                 call("cuStreamSynchronize", self.stream)
 
 
-def free_memory(ordinal: int) -> int:
-    """Return the free memory of a GPU in bytes."""
+def usable_memory(ordinal: int) -> int:
+    """Return the bytes of a GPU's free memory that may be taken; the rest is left to others and to the allocator."""
     with current(ordinal):
         free, _ = call("cuMemGetInfo")
-    return int(free)
+    return int(free * _USABLE_SHARE)

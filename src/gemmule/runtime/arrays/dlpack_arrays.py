@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import NARROW_FLOATS, numpy_dtype, opaque_dtype
+from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
 from gemmule.runtime.device import current
@@ -71,7 +71,7 @@ class DlpackLibrary:
     def empty(self, shape: tuple[int, ...], dtype_name: str, like: Any, stream: int | None) -> NewArray:
         """Return memory that the library takes through its own ``from_dlpack`` when its writing is queued."""
         namespace = like.__array_namespace__() if hasattr(like, "__array_namespace__") else None
-        if not hasattr(namespace, "from_dlpack") or dtype_name in NARROW_FLOATS:
+        if not hasattr(namespace, "from_dlpack") or dtype_name in EXTENSION_FLOATS:
             raise ArgumentError(
                 f"a new {dtype_name} array cannot be handed to {type(like).__module__}; pass out, or convert to "
                 "PyTorch, CuPy, JAX or NumPy arrays"
@@ -115,7 +115,7 @@ class DeviceResult:
             size = max(int(np.prod(shape)) * dtype.itemsize, 1)
             buffer = device.memory_resource.allocate(size, stream=Stream.from_handle(stream))
         # DLPack's exporters know the types of NumPy only: others travel as unsigned integers.
-        passed = opaque_dtype(dtype.itemsize).numpy() if dtype_name in NARROW_FLOATS else dtype
+        passed = opaque_dtype(dtype.itemsize).numpy() if dtype_name in EXTENSION_FLOATS else dtype
         self._memory = StridedMemoryView.from_buffer(buffer, shape, dtype=passed)
         strides = compact_strides(shape)
         self.view = ArrayView(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmule.core.dtype import NARROW_FLOATS, numpy_dtype
+from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 
 from .view import ArrayView, HostArray, NewArray
@@ -22,7 +22,7 @@ class NumpyLibrary:
         if isinstance(x, np.ma.MaskedArray):
             raise ArgumentError("a masked array would lose its mask; pass x.filled(value)")
         x = np.asarray(x)
-        if x.dtype.kind not in "biufc" and x.dtype.name not in NARROW_FLOATS:
+        if x.dtype.kind not in "biufc" and x.dtype.name not in EXTENSION_FLOATS:
             raise DTypeError(f"dtype {x.dtype} is not a number; convert with astype first")
         return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=not x.flags.writeable)
 
