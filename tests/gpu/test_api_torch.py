@@ -171,6 +171,25 @@ def test_plan_says_what_runs(torch):
     np.testing.assert_array_equal(to_numpy(torch, plan.execute()), np.full((64, 64), 64, np.float32))
 
 
+def test_a_capture_is_not_broken_by_memory_that_waits(torch, rng):
+    x = to_torch(torch, rng.standard_normal((64, 64)).astype(np.float32))
+    out = torch.empty_like(x)
+    gm.matmul(x, x, out=out)
+    torch.cuda.synchronize()
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        torch.cuda._sleep(200_000_000)
+    late = gm.matmul(x, x, stream=other)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(200):
+            gm.matmul(x, x, out=out)
+    out.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, late)
+
+
 def test_a_plan_works_on_the_stream_that_is_current_when_it_runs(torch, rng):
     x = to_torch(torch, rng.standard_normal((200, 200)).astype(np.float32))
     out = torch.empty_like(x)

@@ -47,7 +47,7 @@ class PlainExecutor:
     def tile_bytes(self, a_dtype, b_dtype, out_dtype, m, n, k):
         return 8 * m * n
 
-    def tile_sum(self, m, n, a_dtype, b_dtype, out_dtype):
+    def tile_sum(self, m, n, a_dtype, b_dtype, out_dtype, into=None):
         return PlainSum(m, n)
 
 

@@ -39,9 +39,21 @@ class TileExecutor(Protocol):
     def tile_bytes(
         self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
     ) -> int:
-        """Host memory in bytes that a sum over an (m, k) and a (k, n) slice takes beyond the slices and the output."""
+        """Host memory in bytes that a sum over an (m, k) and a (k, n) slice takes beyond the slices and the output.
+
+        The output is given when the sum is started.
+        """
 
     def tile_sum(
-        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+        self,
+        m: int,
+        n: int,
+        a_dtype: np.dtype[Any],
+        b_dtype: np.dtype[Any],
+        out_dtype: np.dtype[Any],
+        into: Array | None = None,
     ) -> TileSum:
-        """Start a sum of products for an (m, n) tile that ends in an output of `out_dtype`."""
+        """Start a sum of products for an (m, n) tile that ends in an output of `out_dtype`.
+
+        `into` is the array that will be given to `finish`, where it is there already: the sum may be built in it.
+        """

@@ -25,13 +25,16 @@ class HostTileSum:
         Shape of the tile.
     arithmetic : Arithmetic
         How to compute.
+    into : numpy.ndarray, optional
+        What `finish` will be given; the sum is built in it if it has the sum's type and contiguous rows.
     """
 
-    def __init__(self, m: int, n: int, arithmetic: Arithmetic) -> None:
+    def __init__(self, m: int, n: int, arithmetic: Arithmetic, into: Array | None = None) -> None:
         self._shape = (m, n)
         self._arithmetic = arithmetic
         self._empty = True
-        self._total: Array | None = np.empty((m, n), arithmetic.total)
+        in_place = into is not None and into.dtype == arithmetic.total and into.flags.carray
+        self._total = into if in_place else np.empty((m, n), arithmetic.total)
 
     def __enter__(self) -> HostTileSum:
         return self
@@ -91,6 +94,8 @@ class HostTileSum:
                 raise ShapeError(f"{name} is {array.shape} but the tile is {self._shape}; pass an array of that shape")
         scale = scale_dtype(total.dtype, out.dtype, alpha, beta, None if addend is None else addend.dtype)
         nothing = alpha == 0 or self._empty
+        if out is total and alpha == 1 and addend is None and not nothing:
+            return
         write(out, None if nothing else total, alpha, beta, addend, scale)
 
     def _open(self) -> Array:
@@ -131,7 +136,8 @@ class HostTileExecutor:
         Returns
         -------
         int
-            Bytes: the accumulator, and the larger of the scratch of `add` and the scratch of `finish`.
+            Bytes: the accumulator where it has another type than the output, and the larger of the scratch of `add` and
+            the scratch of `finish`.
 
         Raises
         ------
@@ -140,10 +146,17 @@ class HostTileExecutor:
         """
         arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype))
         scratch = max(scratch_bytes(arithmetic, m, n, k), write_bytes(arithmetic.total, m * n))
-        return m * n * arithmetic.total.itemsize + scratch + _SMALL_THINGS
+        own = 0 if arithmetic.total == out_dtype else m * n * arithmetic.total.itemsize
+        return own + scratch + _SMALL_THINGS
 
     def tile_sum(
-        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+        self,
+        m: int,
+        n: int,
+        a_dtype: np.dtype[Any],
+        b_dtype: np.dtype[Any],
+        out_dtype: np.dtype[Any],
+        into: Array | None = None,
     ) -> HostTileSum:
         """Start a sum of products.
 
@@ -153,6 +166,8 @@ class HostTileExecutor:
             Shape of the tile.
         a_dtype, b_dtype, out_dtype : numpy.dtype
             Types of the slices that will be added, and of the output that the sum will go into.
+        into : numpy.ndarray, shape (m, n), optional
+            That output, where it is there already; the sum may be built in it.
 
         Returns
         -------
@@ -164,4 +179,5 @@ class HostTileExecutor:
         DTypeError
             If a type cannot be multiplied.
         """
-        return HostTileSum(m, n, choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype)))
+        arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype))
+        return HostTileSum(m, n, arithmetic, into)

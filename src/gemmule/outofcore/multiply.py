@@ -155,14 +155,14 @@ def multiply(
                 rows, cols = plan.rows(i), plan.cols(j)
                 m, n = rows.stop - rows.start, cols.stop - cols.start
                 added = c_reader.ask((i, j), rows, cols) if c_reader else None
-                with executor.tile_sum(m, n, a.dtype, b.dtype, sink.dtype) as tile_sum:
+                buffer, tile = writer.take(m, n)
+                with executor.tile_sum(m, n, a.dtype, b.dtype, sink.dtype, into=tile) as tile_sum:
                     for _ in range(plan.grid[2]):
                         a_slice, b_slice = (future.result() for future in next(slices))
                         tile_sum.add(a_slice, b_slice)
                         done += m * n * a_slice.shape[1]
                         if progress:
                             progress(done, total)
-                    buffer, tile = writer.take(m, n)
                     if added is None:
                         tile_sum.finish(tile, alpha)
                     else:

@@ -27,8 +27,12 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
     stream : int
         The driver's handle of the stream.
     """
-    flags = driver().CUevent_flags
+    bindings = driver()
+    flags = bindings.CUevent_flags
     with current(ordinal):
+        if call("cuStreamIsCapturing", stream) != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+            # Nothing runs yet: who replays the graph keeps its memory, as for all that is captured.
+            return
         event = call("cuEventCreate", flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC)
         call("cuEventRecord", event, stream)
     _watched().put((ordinal, event, kept))
@@ -43,6 +47,8 @@ def _watched() -> queue.SimpleQueue[tuple[int, Any, object]]:
 
 
 def _watch(waiting: queue.SimpleQueue[tuple[int, Any, object]]) -> None:
+    # By default a wait in one thread would break a stream capture that is under way in another.
+    call("cuThreadExchangeStreamCaptureMode", driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
     while True:
         ordinal, event, kept = waiting.get()
         try:

@@ -71,10 +71,16 @@ class GpuTileExecutor:
         return slices + m * n * (total.itemsize + out_dtype.itemsize + _WIDEST)
 
     def tile_sum(
-        self, m: int, n: int, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any]
+        self,
+        m: int,
+        n: int,
+        a_dtype: np.dtype[Any],
+        b_dtype: np.dtype[Any],
+        out_dtype: np.dtype[Any],
+        into: Array | None = None,
     ) -> GpuTileSum:
         """Start a sum for an (m, n) tile."""
-        del out_dtype
+        del out_dtype, into
         return GpuTileSum(self, m, n, dtype_named(a_dtype.name), dtype_named(b_dtype.name))
 
 
