@@ -341,3 +341,17 @@ def test_long_names_are_no_hindrance(tmp_path):
         sink.write(0, 0, np.ones((1, 1)))
         sink.commit()
     assert np.load(path) == 1
+
+
+def test_a_disk_that_fails_is_told_with_the_name_that_was_asked_for(tmp_path, monkeypatch):
+    def fails(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(npy_sink, "SYNC_BYTES", 1)
+    with NpySink(tmp_path / "x.npy", (4, 2), np.dtype("f8")) as sink:
+        monkeypatch.setattr(npy_sink, "_store", fails)
+        sink.write(0, 0, np.ones((2, 2)))
+        with pytest.raises(OSError, match="writing it failed") as told:
+            sink.flush()
+        assert told.value.filename == str(tmp_path / "x.npy")
+    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import signal
 import stat
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType, TracebackType
 
 import numpy as np
@@ -76,6 +77,9 @@ class NpySink:
         folder = os.path.dirname(self._final)
         self._partial = os.path.join(folder, f".gemmule-{secrets.token_hex(4)}.partial")
         self._unsynced = 0
+        # The disk works beside the writing of the next tiles.
+        self._syncer = ThreadPoolExecutor(1, "gemmule-sync")
+        self._sync: Future[None] | None = None
         self._open = False
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
@@ -103,15 +107,25 @@ class NpySink:
             for index, line in enumerate(raw):
                 self._put(line, start + index * cols * item)
         self._unsynced += tile.nbytes
-        if self._unsynced >= SYNC_BYTES:
-            self.flush()
+        if self._unsynced >= SYNC_BYTES and (self._sync is None or self._sync.done()):
+            self._synced()
+            self._sync = self._syncer.submit(_store, self._fd)
+            self._unsynced = 0
         return tile.nbytes
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""
+        self._synced()
         with self._named():
-            getattr(os, "fdatasync", os.fsync)(self._fd)
+            _store(self._fd)
         self._unsynced = 0
+
+    def _synced(self) -> None:
+        """Wait for the disk where it was told to store, and raise what went wrong."""
+        if self._sync is not None:
+            with self._named():
+                self._sync.result()
+            self._sync = None
 
     def written(self) -> NpySource:
         """Return what was written, to be read back before the commit. The caller closes it."""
@@ -122,6 +136,7 @@ class NpySink:
         self.flush()
         check_output(self.name, force=self._force)
         # From here on the file is there whole, whatever happens.
+        self._syncer.shutdown()
         with signals_held():
             self._appear()
             self._open = False
@@ -150,6 +165,8 @@ class NpySink:
 
     def abort(self) -> None:
         """Remove the temporary file. Does nothing after a commit."""
+        # The file is not closed under a thread that stores it.
+        self._syncer.shutdown(cancel_futures=True)
         if self._open:
             self._open = False
             os.close(self._fd)
@@ -196,6 +213,10 @@ class NpySink:
         except OSError as error:
             text = f"writing it failed: {error.strerror}; nothing was left of it; choose another disk or folder"
             raise OSError(error.errno, text, self.name) from error
+
+
+def _store(descriptor: int) -> None:
+    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,27 @@ class DlpackLibrary:
         return NewArray(result.view, lambda: namespace.from_dlpack(result))
 
 
+@functools.cache
+def _home_stream(ordinal: int) -> int:
+    """Return the stream on which results are allocated and given back.
+
+    It is neither the legacy default stream, whose use breaks captures, nor one that the caller could destroy.
+    """
+    with current(ordinal):
+        return int(call("cuStreamCreate", driver().CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+
+def _order(ordinal: int, first: int, then: int) -> None:
+    """Let the work queued on stream `then` from now on wait for what is queued on `first`."""
+    if first == then:
+        return
+    with current(ordinal):
+        event = call("cuEventCreate", driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        call("cuEventRecord", event, first)
+        call("cuStreamWaitEvent", then, event, 0)
+        call("cuEventDestroy", event)
+
+
 class DeviceResult:
     """A new array in device memory that hands itself over by DLPack, in order with the stream that writes it.
 
@@ -109,11 +131,13 @@ class DeviceResult:
 
         dtype = numpy_dtype(dtype_name)
         self.ordinal, self.stream = ordinal, stream
+        home = _home_stream(ordinal)
         with current(ordinal):
             device = Device(ordinal)
             device.set_current()
             size = max(int(np.prod(shape)) * dtype.itemsize, 1)
-            buffer = device.memory_resource.allocate(size, stream=Stream.from_handle(stream))
+            buffer = device.memory_resource.allocate(size, stream=Stream.from_handle(home))
+        _order(ordinal, home, stream)
         # DLPack's exporters know the types of NumPy only: others travel as unsigned integers.
         passed = opaque_dtype(dtype.itemsize).numpy() if dtype_name in EXTENSION_FLOATS else dtype
         self._memory = StridedMemoryView.from_buffer(buffer, shape, dtype=passed)
@@ -130,11 +154,8 @@ class DeviceResult:
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Return the capsule; `stream` will see the finished result."""
         consumer = LEGACY_DEFAULT if stream is None else stream
-        if consumer not in (-1, self.stream):
-            flag = driver().CUevent_flags.CU_EVENT_DISABLE_TIMING
-            with current(self.ordinal):
-                event = call("cuEventCreate", flag)
-                call("cuEventRecord", event, self.stream)
-                call("cuStreamWaitEvent", consumer, event, 0)
-                call("cuEventDestroy", event)
+        if consumer != -1:
+            _order(self.ordinal, self.stream, consumer)
+        # The memory goes back on its own stream, not before it is written.
+        _order(self.ordinal, self.stream, _home_stream(self.ordinal))
         return self._memory.__dlpack__(stream=-1, **options)
