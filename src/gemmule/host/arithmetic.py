@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ def check_kind(source: np.dtype[Any], out: np.dtype[Any], what: str) -> None:
         )
 
 
+@functools.cache
 def choose_arithmetic(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any]) -> Arithmetic:
     """Choose how to compute a product of `a` and `b` that ends in `out`.
 

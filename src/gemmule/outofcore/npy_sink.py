@@ -87,7 +87,8 @@ class NpySink:
                 self._fd = os.open(self._partial, flags, 0o666)
                 self._open = True
             self._reserve()
-            self._put(np.frombuffer(header, np.uint8), 0)
+            with self._named():
+                self._put(np.frombuffer(header, np.uint8), 0)
         except BaseException as error:
             self.abort()
             if isinstance(error, FileNotFoundError):
@@ -101,11 +102,12 @@ class NpySink:
         raw = tile.view(np.uint8)
         item, cols = self.dtype.itemsize, self.shape[1]
         start = self._data_offset + (row * cols + col) * item
-        if raw.flags.c_contiguous and (tile.shape[1] == cols or len(raw) == 1):
-            self._put(raw.reshape(-1), start)
-        else:
-            for index, line in enumerate(raw):
-                self._put(line, start + index * cols * item)
+        with self._named():
+            if raw.flags.c_contiguous and (tile.shape[1] == cols or len(raw) == 1):
+                self._put(raw.reshape(-1), start)
+            else:
+                for index, line in enumerate(raw):
+                    self._put(line, start + index * cols * item)
         self._unsynced += tile.nbytes
         if self._unsynced >= SYNC_BYTES and (self._sync is None or self._sync.done()):
             self._synced()
@@ -200,10 +202,9 @@ class NpySink:
 
     def _put(self, raw: Array, offset: int) -> None:
         view = raw.data
-        with self._named():
-            while view:
-                count = os.pwrite(self._fd, view, offset)
-                view, offset = view[count:], offset + count
+        while view:
+            count = os.pwrite(self._fd, view, offset)
+            view, offset = view[count:], offset + count
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
