@@ -1,7 +1,7 @@
 """Writes the generated blocks of the documentation: ``python -m gemmule.lab.pages FOLDER``.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or
-``checks FILE``, ``host_to_gpu FILE`` and ``experiment FILE`` for a record file under benchmarks/results.
+``experiment FILE``, ``checks FILE``, ``host_to_gpu FILE`` or ``stream FILE`` for a record file of benchmarks/results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from .records import read_records
-from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table
+from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, stream_table
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>\S+)(?: (?P<file>\S+))? -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -37,7 +37,12 @@ def generated(text: str, results: Path) -> str:
         if file is None:
             content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
         else:
-            tables = {"checks": check_table, "experiment": experiment_line, "host_to_gpu": host_to_gpu_table}
+            tables = {
+                "checks": check_table,
+                "experiment": experiment_line,
+                "host_to_gpu": host_to_gpu_table,
+                "stream": stream_table,
+            }
             content = tables[name](read_records(results / file))
         return f"<!-- generated: {name}{f' {file}' if file else ''} -->\n{content}\n<!-- end -->"
 

@@ -70,10 +70,31 @@ def host_to_gpu_table(records: Sequence[Mapping[str, Any]]) -> str:
     return markdown(["M = N = K", "operations", "host, ms", "through the GPU, ms", "host / GPU"], rows)
 
 
+def stream_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return streamed products beside the same product in memory."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            str(r["budgets"]["memory"]),
+            f"{r['peak_rss_bytes'] / 2**20:.0f} MiB",
+            f"{r['wall_s']:.2f}",
+            f"{r['incore_s']:.2f}",
+            f"{r['ratio']:.2f}",
+            f"{r['run_ratio']:.2f}" if "run_ratio" in r else "",
+        ]
+        for r in records
+        if r["record"] == "stream"
+    ]
+    header = ["product", "--memory", "peak resident", "command, s", "in memory, s", "ratio", "without start-up"]
+    return markdown(header, rows)
+
+
 def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:
     """Return where and when a record file was made, in a sentence."""
     block = records[0]
     packages = ", ".join(f"{name} {version}" for name, version in block["packages"].items())
-    where = f"{block['gpu']}, driver {block['driver']}" if "gpu" in block else block["system"]
+    where = (
+        f"{block['gpu']}, driver {block['driver']}" if "gpu" in block else f"{block['system']}, {block['cpus']} CPUs"
+    )
     commit = block.get("commit", "unknown")
     return f"{where}, Python {block['python']}, {packages}; commit {commit}, {block['date']} UTC."
