@@ -118,7 +118,7 @@ def test_a_cuda_graph_captures_and_replays(torch, rng):
     gm.matmul(a, b, out=out)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph):
         gm.matmul(a, b, out=out)
     a.copy_(torch.randn_like(a))
     out.fill_(float("nan"))
@@ -181,7 +181,7 @@ def test_a_capture_is_not_broken_by_memory_that_waits(torch, rng):
         torch.cuda._sleep(200_000_000)
     late = gm.matmul(x, x, stream=other)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph):
         for _ in range(200):
             gm.matmul(x, x, out=out)
     out.fill_(float("nan"))
@@ -198,7 +198,7 @@ def test_a_plan_works_on_the_stream_that_is_current_when_it_runs(torch, rng):
     torch.cuda.synchronize()
     out.fill_(float("nan"))
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph):
         plan.execute()
     graph.replay()
     torch.cuda.synchronize()
