@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, I
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 
 HOPPER = Arch.parse("sm_90a")
@@ -34,6 +35,41 @@ def test_names_are_unique_and_folders_exist():
         assert spec.package.startswith(f"gemmule.kernels.{spec.operation}.")
 
 
+def test_the_ladder_is_registered_and_ordered():
+    names = [spec.name for spec in REGISTRY]
+    assert set(LADDER) <= set(names)
+    for letter in "gd":
+        rungs = [name for name in LADDER if name[0] == letter]
+        assert rungs == sorted(rungs)
+        # The later rung is tried first.
+        assert [name for name in names if name in rungs] == rungs[::-1]
+
+
+@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 128)), (1024, (64, 64)), (1, (64, 64))])
+def test_the_largest_tiles_that_keep_every_multiprocessor_busy(extent, tile):
+    a = contiguous(FLOAT32, extent, extent)
+    choice = choose(GemmProblem(extent, extent, extent, (), a, a, None, a), HOPPER, multiprocessors=132)
+    assert choice.spec.name == "g07_cp_async"
+    assert (choice.config.tile_m, choice.config.tile_n) == tile
+
+
+def test_what_a_kernel_for_row_major_matrices_refuses():
+    spec = next(spec for spec in REGISTRY if spec.name == "g04_register_tile")
+
+    def reason(m=8, n=8, k=8, **operands):
+        problem = GemmProblem(
+            m, n, k, (), contiguous(FLOAT32, m, k), contiguous(FLOAT32, k, n), None, contiguous(FLOAT32, m, n)
+        )
+        return spec.why_not(dataclasses.replace(problem, **operands), HOPPER, spec.default)
+
+    assert reason() is None
+    assert reason(n=1, d=contiguous(FLOAT32, 1, 8).transposed()) is None
+    assert "A is float64; this kernel takes float32 only" in reason(a=contiguous(FLOAT64, 8, 8))
+    assert "B has strides (1, 8)" in reason(b=contiguous(FLOAT32, 8, 8).transposed())
+    assert "K=1073741825 is more than 1073741824" in reason(k=2**30 + 1)
+    assert "8388608 CTAs along y, more than the 65535" in reason(m=2**30)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_finds_a_kernel(dtype):
     assert choose(gemm(dtype, dtype, dtype), HOPPER).spec in REGISTRY
@@ -50,8 +86,6 @@ def test_reasons():
 
 def test_refused_kernels_are_remembered():
     picky = [spec for spec in REGISTRY if spec.operation == "gemm"]
-    import dataclasses
-
     first = dataclasses.replace(picky[-1], name="picky", why_not=lambda problem, arch, config: "does not like it")
     choice = choose(gemm(FLOAT32, FLOAT32, FLOAT32), HOPPER, [first, *picky])
     assert choice.refused[0] == ("picky", "does not like it")

@@ -171,7 +171,7 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         beta=product.beta,
         precision=product.precision,
     )
-    choice = choose(problem, device.arch)
+    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -226,7 +226,15 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
         return finish()
 
-    return _plan(product, name, device.name, choose(problem, device.arch), reason, problem, run_on_gpu)
+    return _plan(
+        product,
+        name,
+        device.name,
+        choose(problem, device.arch, multiprocessors=device.multiprocessors),
+        reason,
+        problem,
+        run_on_gpu,
+    )
 
 
 def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:

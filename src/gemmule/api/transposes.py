@@ -74,7 +74,7 @@ def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = No
     target_strides = operands.views["out"].strides if out is not None else compact_strides(shape)
     source_strides = tuple(source.strides[axis] for axis in order)
     problem = transpose_problem(shape, source_strides, target_strides, source.itemsize)
-    choice = choose(problem, device.arch)
+    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel

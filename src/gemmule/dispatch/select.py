@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.spec import Choice, KernelSpec
+from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .registry import REGISTRY
 
 
-def choose(problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGISTRY) -> Choice:
-    """Return the first kernel of the registry that can take the problem, in its default config.
+def choose(
+    problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGISTRY, *, multiprocessors: int | None = None
+) -> Choice:
+    """Return the first kernel of the registry that can take the problem, in the config that suits its size.
 
     Parameters
     ----------
@@ -25,6 +28,8 @@ def choose(problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGIST
         The GPU's architecture.
     registry : sequence of KernelSpec
         The kernels to choose from, best first.
+    multiprocessors : int, optional
+        The GPU's: the config is the one with the largest tiles that give each of them a CTA. None takes the default.
 
     Raises
     ------
@@ -38,9 +43,24 @@ def choose(problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGIST
             continue
         reason = spec.why_not(problem, arch, spec.default)
         if reason is None:
-            return Choice(spec, spec.default, tuple(refused))
+            config = spec.default if multiprocessors is None else _config(spec, problem, arch, multiprocessors)
+            return Choice(spec, config, tuple(refused))
         refused.append((spec.name, reason))
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
+
+
+def _config(spec: KernelSpec, problem: Problem, arch: Arch, multiprocessors: int) -> Config:
+    inner, _, _ = split_batch(problem, spec.batch_dims)
+    ctas = {
+        config: math.prod(spec.launch(inner, config).grid)
+        for config in spec.configs
+        if spec.why_not(problem, arch, config) is None
+    }
+    enough = [config for config, count in ctas.items() if count >= multiprocessors]
+    if enough:
+        return min(enough, key=lambda config: ctas[config])
+    # Reversed: of equals the last, whose tiles are smaller.
+    return max(reversed(ctas), key=lambda config: ctas[config])
 
 
 def contiguous_gemm(

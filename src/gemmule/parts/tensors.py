@@ -33,3 +33,37 @@ def dynamic_tensor(name: str, rank: int) -> Any:
     extents = tuple(cute.sym_int64() for _ in range(rank))
     strides = tuple(cute.sym_int64() for _ in range(rank))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
+
+
+def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
+    """Return a stand-in for a matrix with extents of 32 bits, whose mode `unit` has unit stride.
+
+    Parameters
+    ----------
+    name : str
+        Element type.
+    unit : int
+        The mode, 0 or 1, in which neighbours are neighbours in memory.
+    batch : int
+        Batch modes behind the two.
+    vector : int
+        Elements that divide every other stride, and whose size the address is aligned to.
+    """
+    element = cute_type(name)
+    extents = tuple(cute.sym_int32() for _ in range(2 + batch))
+    strides = tuple(1 if mode == unit else cute.sym_int64(divisibility=vector) for mode in range(2 + batch))
+    return cute.runtime.make_fake_tensor(element, extents, strides, assumed_align=vector * element.width // 8)
+
+
+def row_major_arguments(types: dict[str, str]) -> tuple[Any, ...]:
+    """Return stand-ins for row-major A (M, K), B (N, K), C and D (M, N), alpha and beta.
+
+    Parameters
+    ----------
+    types : dict
+        ``element``, the type of all; ``tiles``, ``whole`` where rows start at multiples of 16 bytes.
+    """
+    name = types["element"]
+    vector = 128 // cute_type(name).width if types["tiles"] == "whole" else 1
+    tensors = tuple(major_tensor(name, unit, vector=vector) for unit in (1, 0, 1, 1))
+    return (*tensors, cute_type(name)(1), cute_type(name)(0))

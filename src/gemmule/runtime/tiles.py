@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +18,12 @@ from .driver import call
 from .execute import run_kernel
 from .memory import DeviceBuffer
 
-Chooser = Callable[[GemmProblem, Arch], Choice]
+
+class Chooser(Protocol):
+    """Chooses the kernel of a problem."""
+
+    def __call__(self, problem: GemmProblem, arch: Arch, /, *, multiprocessors: int) -> Choice: ...
+
 
 # Bytes of the widest element of a matrix to add.
 _WIDEST = 8
@@ -31,7 +35,7 @@ class GpuTileExecutor:
     Parameters
     ----------
     choose : callable
-        Chooses the kernel of a problem on an architecture.
+        Chooses the kernel of a problem for an architecture and a number of multiprocessors.
     ordinal : int
         The GPU.
     precision : Precision
@@ -193,7 +197,8 @@ class GpuTileSum:
             beta=beta if c is not None else 0,
             precision=precision or executor.precision,
         )
-        choice = executor.choose(problem, executor.device.arch)
+        device = executor.device
+        choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors)
         pointers = {"a": a.address, "b": b.address, "d": d.address} | ({"c": c.address} if c is not None else {})
         run_kernel(problem, choice, pointers, executor.device.ordinal, executor.stream)
 

@@ -1,0 +1,184 @@
+"""What the kernels for row-major matrices share: what they take, how they are specialised and launched."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from abc import abstractmethod
+
+from .arch import Arch
+from .dtype import DType
+from .launch import Launch, Param, ScalarParam, TensorParam
+from .layout import StridedMatrix
+from .problem import GemmProblem
+from .spec import Buildable, Config, KernelSpec, Signature
+
+#: Extents beyond this could overflow the 32-bit indices of the kernels.
+MAX_EXTENT = 2**30
+#: CTAs along x, y and z.
+MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+#: Bytes of the widest copy that one thread makes.
+VECTOR_BYTES = 16
+
+
+class RowMajorConfig(Config):
+    """Base of the configs: what a launch needs to know of them."""
+
+    @property
+    @abstractmethod
+    def tile(self) -> tuple[int, int, int]:
+        """Rows and columns of C that a CTA computes, and the depth of its slices of K."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """Threads of a CTA."""
+
+    @property
+    def divides(self) -> tuple[int, int, int]:
+        """What must divide M, N and K for the kernel without predicates: the tile."""
+        return self.tile
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return 0
+
+    def grid(self, m: int, n: int) -> tuple[int, int, int]:
+        """Return the CTAs for an (m, n) result: neighbours lie along a row of C."""
+        tile_m, tile_n, _ = self.tile
+        return (-(-n // tile_n), -(-m // tile_m), 1)
+
+
+def row_major_spec(
+    *, package: str, dtype: DType, summary: str, configs: tuple[RowMajorConfig, ...], archs: tuple[Arch, ...]
+) -> KernelSpec:
+    """Return the spec of a kernel for row-major A (M, K), B (K, N), C and D (M, N), all of one type.
+
+    It is specialised twice: for tiles that divide the problem, in matrices whose rows start at multiples of 16 bytes
+    (``whole``: wide copies, no predicates), and for all others (``ragged``).
+
+    Parameters
+    ----------
+    package : str
+        The kernel's package; its last name is the kernel's. Its module ``kernel`` has ``buildable(config, types)``.
+    dtype : DType
+        Type of all operands.
+    summary : str
+        One line.
+    configs : tuple of RowMajorConfig
+        Every config, the default one first.
+    archs : tuple of Arch
+        As of KernelSpec.
+    """
+    return KernelSpec(
+        name=package.rpartition(".")[2],
+        operation="gemm",
+        summary=summary,
+        package=package,
+        archs=archs,
+        configs=configs,
+        signatures=functools.partial(_signatures, dtype),
+        why_not=functools.partial(_why_not, dtype),
+        signature=_problem_signature,
+        launch=_launch,
+        build=functools.partial(_build, package),
+        batch_dims=0,
+    )
+
+
+def _why_not(dtype: DType, problem: GemmProblem, arch: Arch, config: RowMajorConfig) -> str | None:
+    del arch
+    return (
+        why_not_row_major(problem, dtype) or why_not_extents(problem) or why_not_grid(config.grid(problem.m, problem.n))
+    )
+
+
+def _problem_signature(problem: GemmProblem, config: RowMajorConfig) -> Signature:
+    return _signature(problem.d.dtype, is_whole(problem, config.divides))
+
+
+def _signatures(dtype: DType, arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(_signature(dtype, whole) for whole in (True, False))
+
+
+def _launch(problem: GemmProblem, config: RowMajorConfig) -> Launch:
+    return Launch(
+        grid=config.grid(problem.m, problem.n),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=row_major_params(problem),
+    )
+
+
+def _build(package: str, config: RowMajorConfig, signature: Signature) -> Buildable:
+    built = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
+    assert isinstance(built, Buildable)
+    return built
+
+
+def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
+    """Say which operand is not a row-major matrix of that type, or None where all are."""
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != dtype:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes {dtype} only"
+        if matrix.cols > 1 and matrix.col_stride != 1:
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "matrices only, whose neighbours in a row are neighbours in memory"
+            )
+    return None
+
+
+def why_not_extents(problem: GemmProblem) -> str | None:
+    """Say which extent is too large for 32-bit indices, or None where all fit."""
+    for name, extent in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
+        if extent > MAX_EXTENT:
+            return f"{name}={extent} is more than {MAX_EXTENT}, the most that this kernel's 32-bit indices take"
+    return None
+
+
+def why_not_grid(grid: tuple[int, int, int]) -> str | None:
+    """Say which side of the grid is too long, or None where a launch takes it."""
+    for axis, ctas, most in zip("xyz", grid, MAX_GRID, strict=True):
+        if ctas > most:
+            return f"the problem needs {ctas} CTAs along {axis}, more than the {most} of a launch"
+    return None
+
+
+def is_whole(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
+    """Whether tiles divide the problem and every row of every operand starts where a 16-byte copy may."""
+    extents = (problem.m, problem.n, problem.k)
+    divides = all(extent % side == 0 for extent, side in zip(extents, tile, strict=True))
+    return divides and all(is_vectorised(matrix) for matrix in problem.operands().values())
+
+
+def is_vectorised(matrix: StridedMatrix) -> bool:
+    """Whether every row, column and matrix of a batch starts where a 16-byte copy may."""
+    strides = (matrix.row_stride, matrix.col_stride, *matrix.batch_strides)
+    aligned = all(stride == 1 or stride * matrix.dtype.itemsize % VECTOR_BYTES == 0 for stride in strides)
+    return aligned and matrix.alignment % VECTOR_BYTES == 0
+
+
+def row_major_params(problem: GemmProblem) -> tuple[Param, ...]:
+    """Return the parameters A (M, K), B (N, K), C and D (M, N), alpha, beta.
+
+    Unit strides are compiled in, so a tensor is its pointer, two extents and one stride.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    acc = problem.accumulator
+    c = problem.c if problem.c is not None else problem.d
+    return (
+        TensorParam("a", (m, k), (problem.a.row_stride,)),
+        # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+        TensorParam("b", (n, k), (problem.b.row_stride,)),
+        TensorParam("d" if problem.c is None else "c", (m, n), (c.row_stride,)),
+        TensorParam("d", (m, n), (problem.d.row_stride,)),
+        ScalarParam("alpha", acc, problem.alpha),
+        ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+    )
+
+
+def _signature(dtype: DType, whole: bool) -> Signature:
+    return (("element", dtype.name), ("tiles", "whole" if whole else "ragged"))

@@ -1,0 +1,73 @@
+"""Double precision with B in registers: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT64
+from gemmule.core.row_major import RowMajorConfig, row_major_spec
+
+
+@dataclasses.dataclass(frozen=True)
+class BInRegistersConfig(RowMajorConfig):
+    """Tile of C that a CTA computes, and the part of a thread.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements.
+    thread_m, thread_n : int
+        Rows and columns of C that a thread computes; the columns are pairs of neighbours, or one.
+    lanes_n : int
+        Lanes of a warp along N; the others lie along M.
+    ahead : int
+        Rows of B on their way into registers; divides tile_k.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    """
+
+    tile_m: int = 16
+    tile_n: int = 64
+    tile_k: int = 16
+    thread_m: int = 16
+    thread_n: int = 1
+    lanes_n: int = 32
+    ahead: int = 8
+    group: int = 64
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        return (self.tile_m, self.tile_n, self.tile_k)
+
+    @property
+    def threads(self) -> int:
+        return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
+
+    def grid(self, m: int, n: int) -> tuple[int, int, int]:
+        """Return the CTAs for an (m, n) result; the kernel orders them itself."""
+        return (-(-m // self.tile_m) * -(-n // self.tile_n), 1, 1)
+
+    @property
+    def divides(self) -> tuple[int, int, int]:
+        """Rows are always checked: there are few checks, and a tile's rows need not divide what people multiply."""
+        return (1, self.tile_n, self.tile_k)
+
+    @property
+    def lead(self) -> int:
+        """Elements from one k to the next in shared memory: a padding of 16 bytes, against bank conflicts."""
+        return self.tile_m + 2
+
+    @property
+    def shared_bytes(self) -> int:
+        """Two slices of A."""
+        return 2 * self.lead * self.tile_k * FLOAT64.itemsize
+
+
+SPEC = row_major_spec(
+    package="gemmule.kernels.gemm.d02_b_in_registers",
+    dtype=FLOAT64,
+    summary="float64, row-major: a thread owns columns of C and keeps its part of B in registers",
+    configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 8, 8, 8, 16, 2, 16)),
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+)

@@ -1,0 +1,172 @@
+"""Asynchronous copies, several stages deep: what the kernel takes, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT32
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+
+#: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
+LANES_M, LANES_N, RUN = 4, 8, 4
+#: Elements of a sector of device memory; divides tile_k.
+SECTOR = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class CpAsyncConfig(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements; tile_k is a multiple of 8.
+    warps_m, warps_n : int
+        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
+    stages : int
+        Buffers in shared memory, at least 2.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 8
+    warps_m: int = 2
+    warps_n: int = 4
+    stages: int = 4
+    group: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    def lead(self, extent: int, along_k: bool) -> int:
+        """Return the elements from one k to the next in shared memory.
+
+        Columns that are written across, by threads that walk K, are padded, so that the threads meet different banks.
+        """
+        return extent + RUN if along_k else extent
+
+    def shared_bytes(self, a_along_k: bool, b_along_k: bool) -> int:
+        """Return the shared memory of a CTA."""
+        leads = self.lead(self.tile_m, a_along_k) + self.lead(self.tile_n, b_along_k)
+        return leads * self.tile_k * self.stages * FLOAT32.itemsize
+
+
+def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
+    """Return a problem whose result is row-major, and the operands that are its A and B.
+
+    A column-major D is the row-major D.T = B.T @ A.T.
+    """
+    if problem.d.is_row_major:
+        return problem, "a", "b"
+    a, b, d = problem.b.transposed(), problem.a.transposed(), problem.d.transposed()
+    c = problem.c.transposed() if problem.c is not None else None
+    return dataclasses.replace(problem, m=problem.n, n=problem.m, a=a, b=b, c=c, d=d), "b", "a"
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
+    oriented, _, _ = row_result(problem)
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != FLOAT32:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes {FLOAT32} only"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+    if oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+
+
+def _grid(problem: GemmProblem, config: CpAsyncConfig) -> tuple[int, int, int]:
+    return (-(-problem.n // config.tile_n) * -(-problem.m // config.tile_m), 1, (problem.batch or (1,))[0])
+
+
+def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
+    """Specialise for the direction in which A and B are contiguous, the width of copies, and whole tiles."""
+    oriented, _, _ = row_result(problem)
+    wide = all(is_vectorised(matrix) for matrix in oriented.operands().values())
+    extents = zip((oriented.m, oriented.n, oriented.k), (config.tile_m, config.tile_n, config.tile_k), strict=True)
+    whole = wide and all(extent % side == 0 for extent, side in extents)
+    return _signature("k" if _along_k(oriented.a) else "m", "n" if oriented.b.is_row_major else "k", wide, whole)
+
+
+def _along_k(a: StridedMatrix) -> bool:
+    return a.is_row_major
+
+
+def _signature(a: str, b: str, wide: bool, whole: bool) -> Signature:
+    copies, tiles = "16" if wide else "4", "whole" if whole else "ragged"
+    return (("element", FLOAT32.name), ("a", a), ("b", b), ("copies", copies), ("tiles", tiles))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return all layouts with whole tiles, with tiles that do not divide, and with rows that are not aligned."""
+    del arch
+    widths = ((True, True), (True, False), (False, False))
+    return tuple(_signature(a, b, *width) for width, a, b in itertools.product(widths, "km", "nk"))
+
+
+def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
+    kinds = dict(signature(problem, config))
+    problem, first, second = row_result(problem)
+    m, n, k = problem.m, problem.n, problem.k
+    batch = problem.batch or (1,)
+    c = problem.c if problem.c is not None else problem.d
+
+    def strides(matrix: StridedMatrix, row_major: bool) -> tuple[int, ...]:
+        return (matrix.row_stride if row_major else matrix.col_stride, *(matrix.batch_strides or (0,)))
+
+    return Launch(
+        grid=_grid(problem, config),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes(kinds["a"] == "k", kinds["b"] == "k"),
+        params=(
+            TensorParam(first, (m, k, *batch), strides(problem.a, kinds["a"] == "k")),
+            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+            TensorParam(second, (n, k, *batch), strides(problem.b, kinds["b"] == "n")),
+            TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, True)),
+            TensorParam("d", (m, n, *batch), strides(problem.d, True)),
+            ScalarParam("alpha", FLOAT32, problem.alpha),
+            ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
+        ),
+    )
+
+
+def build(config: CpAsyncConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="g07_cp_async",
+    operation="gemm",
+    summary="float32, any of the four layouts: asynchronous copies, 128 x 256 tiles, 16 x 8 elements a thread",
+    package="gemmule.kernels.gemm.g07_cp_async",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        CpAsyncConfig(),
+        CpAsyncConfig(tile_n=128, warps_m=4, warps_n=2),
+        CpAsyncConfig(tile_m=64, tile_n=64, warps_n=2),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+)

@@ -1,0 +1,70 @@
+"""Reading and writing of elements and of runs: neighbours in memory that one thread moves, at once where it may."""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import cute
+
+
+@cute.jit
+def read_run(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int], whole: cutlass.Constexpr[bool]):
+    """Return X[row, col:col+length] in registers, zeros outside the matrix; `whole` promises that none is outside."""
+    run = cute.make_rmem_tensor(cute.make_layout(length), mX.element_type)
+    if cutlass.const_expr(whole):
+        cute.autovec_copy(_run_at(mX, row, col, length), run)
+    else:
+        for j in cutlass.range_constexpr(length):
+            run[j] = mX.element_type(0)
+            if row < mX.shape[0] and col + j < mX.shape[1]:
+                run[j] = mX[row, col + j]
+    return run
+
+
+@cute.jit
+def write_run(
+    mD: cute.Tensor, mC: cute.Tensor, row, col, run: cute.Tensor, alpha, beta, whole: cutlass.Constexpr[bool]
+):
+    """Write D[row, col:] = alpha * run + beta * C[row, col:], inside the matrix; `whole` promises that all is inside.
+
+    C is read only where beta is not zero.
+    """
+    length = cutlass.const_expr(cute.size(run))
+    if cutlass.const_expr(whole):
+        for j in cutlass.range_constexpr(length):
+            run[j] = alpha * run[j]
+        if beta != 0:
+            addend = read_run(mC, row, col, length, whole)
+            for j in cutlass.range_constexpr(length):
+                run[j] += beta * addend[j]
+        cute.autovec_copy(run, _run_at(mD, row, col, length))
+    else:
+        for j in cutlass.range_constexpr(length):
+            if row < mD.shape[0] and col + j < mD.shape[1]:
+                write_element(mD, mC, row, col + j, run[j], alpha, beta)
+
+
+@cute.jit
+def read_element(mX: cute.Tensor, row, col, whole: cutlass.Constexpr[bool]):
+    """Return X[row, col], zero outside the matrix; `whole` promises that it is inside."""
+    value = mX.element_type(0)
+    if whole or (row < mX.shape[0] and col < mX.shape[1]):
+        value = mX[row, col]
+    return value
+
+
+@cute.jit
+def write_element(mD: cute.Tensor, mC: cute.Tensor, row, col, value, alpha, beta):
+    """Write D[row, col] = alpha * value + beta * C[row, col]; C is read only where beta is not zero."""
+    scaled = alpha * value
+    if beta != 0:
+        scaled += beta * mC[row, col]
+    mD[row, col] = scaled
+
+
+@cute.jit
+def _run_at(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int]):
+    """Return the run as a tensor whose address is known to suit one wide access."""
+    start = mX.iterator + cute.crd2idx((row, col), mX.layout)
+    size = length * mX.element_type.width // 8
+    known = cute.make_ptr(mX.element_type, start.toint(), mX.memspace, assumed_align=size)
+    return cute.make_tensor(known, cute.make_layout(length))
