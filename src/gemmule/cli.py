@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from .commands.bench import bench_command
+from .commands.compare import compare_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
 from .commands.multiply import multiply_command
@@ -28,6 +30,8 @@ def gemmule() -> None:
 
 gemmule.add_command(multiply_command)
 gemmule.add_command(info_command)
+gemmule.add_command(bench_command)
+gemmule.add_command(compare_command)
 
 
 def main() -> None:

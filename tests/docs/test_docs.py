@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.lab.pages import generated
+from gemmule.lab.pages import generated, pages, plots_link
 from gemmule.runtime.device import device_count
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "CONTRIBUTING.md", *pages(ROOT)]
 CODE = re.compile(r"^```python(?P<gpu> gpu)?\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]+)")
 BLOCKS = [
@@ -34,7 +34,8 @@ def test_code_blocks_run(block, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_generated_blocks_are_current(page):
     text = page.read_text()
-    assert generated(text, ROOT / "benchmarks" / "results") == text, "run: python -m gemmule.lab.pages ."
+    new = generated(text, ROOT / "benchmarks" / "results", plots_link(page, ROOT))
+    assert new == text, "run: python -m gemmule.lab.pages ."
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -12,6 +12,8 @@ import click
 
 from ..core.errors import GemmuleError
 
+#: Where a command notes, in its context's ``meta``, the file that holds what it has done so far.
+LEFT = "gemmule.left"
 _STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -40,9 +42,14 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         name = "" if error.filename is None else f"{error.filename}: "
         _fail(ctx, f"{name}{error.strerror or error}", 1)
     except KeyboardInterrupt:
-        _fail(ctx, "interrupted; nothing unfinished was left", 130)
+        _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:
-        _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; nothing unfinished was left", 128 + stop.number)
+        _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; {_left(ctx)}", 128 + stop.number)
+
+
+def _left(ctx: click.Context) -> str:
+    left = ctx.meta.get(LEFT)
+    return f"what was done so far is in {left}" if left else "nothing unfinished was left"
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

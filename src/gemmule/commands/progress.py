@@ -1,4 +1,4 @@
-"""A progress bar on stderr for long products."""
+"""Progress bars on stderr for long work."""
 
 from __future__ import annotations
 
@@ -39,3 +39,32 @@ def product_progress(text: str) -> Iterator[Callable[[int, int], None] | None]:
             bar.update(task, completed=done, total=total, rate=f"{gflops:.1f} GFLOP/s")
 
         yield advance
+
+
+@contextlib.contextmanager
+def steps_progress(text: str, total: int) -> Iterator[Callable[[str, int], None]]:
+    """Show how many steps are done and what is being done; nothing where stderr is no terminal.
+
+    Yields
+    ------
+    callable
+        To be told what is being done, and how many more steps are done.
+    """
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[doing]}"),
+    )
+    # What is printed meanwhile goes above the bar, but only where it goes to the terminal too.
+    terminal = sys.stdout.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=terminal) as bar:
+        task = bar.add_task(text, total=total, doing="")
+        yield lambda doing, more: bar.update(task, advance=more, doing=doing)

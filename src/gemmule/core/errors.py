@@ -30,6 +30,10 @@ class UnsupportedError(GemmuleError):
     """No kernel or executor can take the problem."""
 
 
+class WrongResultError(GemmuleError):
+    """A kernel computed something else than it should."""
+
+
 class CompileError(GemmuleError, RuntimeError):
     """A kernel could not be compiled."""
 

@@ -2,11 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from gemmule.core.errors import FileFormatError
+
+
+class RecordFile:
+    """A new record file, written line by line; a context manager.
+
+    It gets its name once it is complete. Until then, and for good if the run is cut short, the name ends in
+    ``.partial``, and the file holds whole lines of what was measured so far.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it goes; made if it is missing.
+    experiment : mapping
+        The experiment block.
+
+    Attributes
+    ----------
+    path, partial : Path
+        Its name in the end, and before.
+    """
+
+    def __init__(self, folder: Path, experiment: Mapping[str, Any]) -> None:
+        gpu = re.sub(r"[^a-z0-9]+", "-", str(experiment.get("gpu", "host")).lower()).strip("-")
+        self.path = folder / f"{experiment['date']}-{gpu}-{experiment.get('commit', 'unknown')}.jsonl"
+        self.partial = self.path.with_suffix(".jsonl.partial")
+        self._experiment = experiment
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> RecordFile:
+        if self.path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.partial.open("x", encoding="utf-8")
+        self.write(self._experiment)
+        return self
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Add a record; it is on its way to the disk when the call returns."""
+        assert self._file is not None
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        assert self._file is not None
+        self._file.close()
+        if kind is None:
+            self.partial.replace(self.path)
 
 
 def write_records(folder: Path, experiment: Mapping[str, Any], records: Iterable[Mapping[str, Any]]) -> Path:
@@ -21,16 +72,25 @@ def write_records(folder: Path, experiment: Mapping[str, Any], records: Iterable
     records : iterable of mapping
         The records, each with its kind under ``record``.
     """
-    gpu = re.sub(r"[^a-z0-9]+", "-", str(experiment.get("gpu", "host")).lower()).strip("-")
-    path = folder / f"{experiment['date']}-{gpu}-{experiment.get('commit', 'unknown')}.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as file:
-        for record in (experiment, *records):
-            file.write(json.dumps(record) + "\n")
-    return path
+    with RecordFile(folder, experiment) as file:
+        for record in records:
+            file.write(record)
+    return file.path
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return every record of a file, the experiment block first."""
+    """Return every record of a file, the experiment block first.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no record file.
+    """
     with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        try:
+            records = [json.loads(line) for line in file]
+        except ValueError as error:
+            raise FileFormatError(f"{path}: not a record file, whose lines are JSON ({error})") from error
+    if not records or not isinstance(records[0], dict) or records[0].get("record") != "experiment":
+        raise FileFormatError(f"{path}: not a record file, which begins with an experiment block")
+    return records

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
 from gemmule.core.spec import Choice
 
 from .device import get_device
-from .launch import loaded_kernel
+from .launch import PreparedLaunch, loaded_kernel
 
 
 def run_kernel(
@@ -30,6 +30,14 @@ def run_kernel(
     stream : int
         The driver's handle of the stream.
     """
+    for launch in prepared_launches(problem, choice, pointers, ordinal, stream):
+        launch()
+
+
+def prepared_launches(
+    problem: GemmProblem | TransposeProblem, choice: Choice, pointers: Mapping[str, int], ordinal: int, stream: int
+) -> Iterator[PreparedLaunch]:
+    """Yield the launches that make a problem, their parameters packed; arguments as of `run_kernel`."""
     spec, config = choice.spec, choice.config
     inner, outer, strides = split_batch(problem, spec.batch_dims)
     launch = spec.launch(inner, config)
@@ -41,4 +49,5 @@ def run_kernel(
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
     for offsets in outer_offsets(outer, list(strides.values())):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
-        kernel.launch(launch, {name: address + moved.get(name, 0) for name, address in pointers.items()}, stream)
+        addresses = {name: address + moved.get(name, 0) for name, address in pointers.items()}
+        yield kernel.prepare(launch, addresses, stream)

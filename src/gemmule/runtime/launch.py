@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmule.compiler.artifact import Artifact
@@ -15,6 +15,29 @@ from .driver import call, driver
 
 # Beyond this, a function must be told how much dynamic shared memory it may be given.
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
+
+
+class PreparedLaunch:
+    """A launch with its parameters packed; calling it queues it on its stream. Made by `LoadedKernel.prepare`.
+
+    Parameters
+    ----------
+    ordinal : int
+        The GPU.
+    function, config
+        The driver's function and launch configuration.
+    packed : sequence of bytes
+        The parameters in order.
+    """
+
+    def __init__(self, ordinal: int, function: Any, config: Any, packed: Sequence[bytes]) -> None:
+        self._ordinal, self._function, self._config = ordinal, function, config
+        self._buffers = [ctypes.create_string_buffer(value, len(value)) for value in packed]
+        self._addresses = (ctypes.c_void_p * len(self._buffers))(*map(ctypes.addressof, self._buffers))
+
+    def __call__(self) -> None:
+        with current(self._ordinal):
+            call("cuLaunchKernelEx", self._config, self._function, ctypes.addressof(self._addresses), 0)
 
 
 class LoadedKernel:
@@ -55,12 +78,25 @@ class LoadedKernel:
         DriverError
             If the driver refuses the launch.
         """
+        self.prepare(launch, pointers, stream)()
+
+    def prepare(self, launch: Launch, pointers: Mapping[str, int], stream: int) -> PreparedLaunch:
+        """Return a launch whose parameters are packed once, to be queued again and again.
+
+        Parameters
+        ----------
+        launch, pointers, stream
+            As of `launch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the recipe asks for more shared memory than the GPU has.
+        """
         with current(self.ordinal):
             self._allow_shared(launch.shared_bytes)
-            packed = [param.pack(pointers) for param in launch.params]
-            buffers = [ctypes.create_string_buffer(value, len(value)) for value in packed]
-            addresses = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
-            call("cuLaunchKernelEx", self._config(launch, stream), self._function, ctypes.addressof(addresses), 0)
+        packed = [param.pack(pointers) for param in launch.params]
+        return PreparedLaunch(self.ordinal, self._function, self._config(launch, stream), packed)
 
     def _allow_shared(self, wanted: int) -> None:
         if wanted <= self._shared_allowed:

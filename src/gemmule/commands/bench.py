@@ -1,0 +1,190 @@
+"""``gemmule bench``: kernels measured beside cuBLAS, as tables, records and plots."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import FileFormatError, UnsupportedError
+from ..lab.sizes import SIZE_SETS
+from . import gpu
+from .failures import LEFT
+from .tables import print_table
+from .told import ToldCommand, command_line
+
+if TYPE_CHECKING:
+    from ..lab.bench import Bench, Record
+
+_SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
+_EPILOG = f"""\b
+Sizes:
+{_SETS}
+  M,N,K   any other, such as 4096,4096,1024
+\b
+Examples: gemmule bench gemm --kernels ladder --sizes source --record benchmarks/results
+          gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192"""
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure kernels on this GPU, or show what was measured on another."""
+
+
+@bench_command.command("gemm", cls=ToldCommand, epilog=_EPILOG)
+@click.option(
+    "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
+    help="ladder, all, or names with commas; name[1], name[tile_m=128] or name[*] choose configs. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
+    help="source, square, llm, odd, or M,N,K. May be repeated.",
+)  # fmt: skip
+@click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
+@click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
+@click.option(
+    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
+    help="How A and B lie in memory: n in rows, t in columns.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+    help="Time for each kernel at each size; slow kernels take more, three samples at least.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
+@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def gemm_command(**options: Any) -> None:
+    """Measure matrix products beside cuBLASLt: times, rate, share of the chip's peak, ratio and error.
+
+    Every kernel is checked first; one that is wrong is not timed, and the command fails.
+    """
+    _gemm(**options)
+
+
+def _gemm(
+    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, seconds: float,
+    seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    from ..core.errors import WrongResultError
+    from ..dispatch import registry
+    from ..lab.bench import Bench, BenchPlan
+    from ..lab.candidates import parse_kernels
+    from ..lab.experiment import experiment
+    from ..lab.products import gemm_problem, output_type
+    from ..lab.sizes import parse_sizes
+
+    out = output_type(dtype, out_dtype)
+    problems = tuple(gemm_problem(*size, dtype, out, layout) for size in parse_sizes(sizes))
+    probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
+    # Names are looked up before a GPU is asked for, so that a wrong one is told of first.
+    parse_kernels(kernels, probe, None, registry.REGISTRY, registry.LADDER)
+    with gpu.open_gpu(yardstick=yardstick) as (device, library):
+        choices = parse_kernels(kernels, probe, device.arch, registry.REGISTRY, registry.LADDER)
+        if not choices:
+            raise UnsupportedError(f"no rung of the ladder takes {dtype}; name kernels with --kernels, or all")
+        plan = BenchPlan(problems, choices, seconds=seconds, seed=seed)
+        bench = Bench(plan, device, gpu.known_chip(device.name), library)
+        block = experiment(command_line(), device.pci_bus_id) | bench.about()
+        if device.no_sensors is not None:
+            click.echo(device.no_sensors, err=True)
+        records = _measured(bench, block, len(problems) * len(choices), record, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps({"experiment": block, "records": records}))
+    else:
+        _print_end(records)
+    if plot is not None:
+        _draw([block, *records], Path(plot), str(block["date"]), quiet=as_json)
+    if wrong := [one for one in records if one["record"] == "check"]:
+        more = f"; {len(wrong) - 1} more are wrong" if len(wrong) > 1 else ""
+        raise WrongResultError(f"{wrong[0]['what']} is wrong and was not timed: {wrong[0]['reason']}{more}")
+
+
+def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:
+    """Measure; print the figures of a size, and write each record, as soon as they are there."""
+    from ..lab.bench import YARDSTICK
+    from ..lab.gemm_tables import figures, size_text
+    from ..lab.records import RecordFile
+    from .progress import steps_progress
+
+    def show(point: list[Record]) -> None:
+        if point and not quiet:
+            header, rows = figures(point, with_size=False)
+            print_table(_title(point[0], size_text(point[0])), header, rows)
+
+    records: list[Record] = []
+    point: list[Record] = []
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
+        if file is not None:
+            click.get_current_context().meta[LEFT] = file.partial
+        step = stack.enter_context(steps_progress("measuring", points))
+        for one in bench.records(lambda doing: step(doing, 0)):
+            if point and size_text(point[0]) != size_text(one):
+                show(point)
+                point = []
+            point.append(one)
+            records.append(one)
+            if file is not None:
+                file.write(one)
+            step("", one.get("kernel", YARDSTICK) != YARDSTICK)
+        show(point)
+    if file is not None and not quiet:
+        click.echo(f"record: {file.path}")
+    return records
+
+
+def _title(record: Record, size: str) -> str:
+    out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
+    return f"{size}, {record['dtype']}{out}, {record['layout']}"
+
+
+def _print_end(records: Sequence[Record]) -> None:
+    """Print the ratios of all sizes together, and what is to be said of the run."""
+    from ..lab.gemm_tables import controls, ratios
+
+    header, rows = ratios(records)
+    if len(rows) > 1:
+        print_table("time of cuBLASLt / time of the kernel", header, rows)
+    for line in controls(records):
+        click.echo(line)
+
+
+def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) -> None:
+    from ..lab.plots import draw, plots
+
+    found = plots(records)
+    for plot in found:
+        for path in draw(plot, folder, stem):
+            if not quiet:
+                click.echo(f"plot: {path}")
+    if not found:
+        click.echo("no plot: it takes two sizes with M = N, with the same K or with K = M", err=True)
+
+
+@bench_command.command("show", epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
+def show_command(*, file: str, plot: str | None) -> None:
+    """Show the products of a record file; needs no GPU."""
+    from ..lab.gemm_tables import PRODUCTS, figures, size_text
+    from ..lab.records import read_records
+    from ..lab.tables import experiment_line
+
+    path = Path(file)
+    records = read_records(path)
+    products = [one for one in records if one["record"] in PRODUCTS and "m" in one]
+    if not products:
+        raise FileFormatError(f"{path.name}: the file has no products; give one that `gemmule bench gemm` wrote")
+    click.echo(experiment_line(records))
+    for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
+        header, rows = figures([one for one in products if _title(one, size_text(one)) == title], with_size=False)
+        print_table(title, header, rows)
+    _print_end(products)
+    if plot is not None:
+        _draw(records, Path(plot), path.stem, quiet=False)

@@ -1,0 +1,163 @@
+"""``gemmule compare``: one product on the CPU, by every kernel, and by arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import WrongResultError
+from . import gpu
+from .tables import print_table
+
+if TYPE_CHECKING:
+    from ..core.chips import Chip
+    from ..core.problem import GemmProblem
+    from ..core.spec import Choice
+    from ..lab.bench import Record
+
+#: The chip that the theory is of where there is no GPU.
+DEFAULT_CHIP = "h100"
+# Time for each kernel.
+_SECONDS = 0.3
+
+
+@click.command("compare", epilog="Example: gemmule compare 4096 4096 4096 --dtype float32 --chip h100")
+@click.argument("m", type=click.IntRange(1))
+@click.argument("n", type=click.IntRange(1))
+@click.argument("k", type=click.IntRange(1))
+@click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
+@click.option(
+    "--kernels", metavar="WORDS", multiple=True, default=["all"], show_default=True,
+    help="ladder, all, or names with commas, as of `gemmule bench gemm`. May be repeated.",
+)  # fmt: skip
+@click.option("--chip", metavar="NAME", help=f"Chip of the theory. Default: this GPU, or {DEFAULT_CHIP} without one.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def compare_command(**options: Any) -> None:
+    """Compare the product of an M x K and a K x N matrix on the CPU, by every kernel, and by arithmetic.
+
+    Times, throughput and errors against a more exact reference; the least times over the host link, over the GPU's
+    memory and in its arithmetic units; and whether the product is bound by arithmetic or by memory. Without a GPU, the
+    CPU's time and the theory of a chip.
+    """
+    _compare(**options)
+
+
+def _compare(
+    *, m: int, n: int, k: int, dtype: str, kernels: Sequence[str], chip: str | None, seed: int, yardstick: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    from ..api import gemm
+    from ..core.chips import chip_named
+    from ..dispatch import registry
+    from ..host.tiles import HostTileExecutor
+    from ..lab.candidates import parse_kernels
+    from ..lab.compare import on_the_host, theory
+    from ..lab.products import gemm_problem, output_type
+    from ..runtime.device import device_count
+
+    problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
+    choices = parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
+    facts = chip_named(chip) if chip is not None else None
+    records: list[Record] = []
+    link: dict[str, float] = {}
+    here = device_count() > 0
+    if here:
+        records, link, own = _on_the_gpu(problem, choices, seed, yardstick=yardstick)
+        facts = facts or own
+    else:
+        facts = facts or chip_named(DEFAULT_CHIP)
+    host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="host"), seed)
+    host = {"blas": HostTileExecutor().describe()} | host
+    limits = theory(problem, facts) if facts is not None else None
+    if as_json:
+        found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}
+        click.echo(json.dumps(found | {"gpu": here, "records": records}))
+    else:
+        _print_times(problem, host, records)
+        if not here:
+            click.echo("No kernel was run: no NVIDIA GPU is to be had here.\n")
+        if limits is not None:
+            _print_theory(limits, link)
+        else:
+            click.echo("The chip table has no facts of this GPU; name one that it has with --chip.")
+    if wrong := [one for one in records if one["record"] == "check"]:
+        raise WrongResultError(f"{wrong[0]['what']} is wrong and was not timed: {wrong[0]['reason']}")
+
+
+def _on_the_gpu(
+    problem: GemmProblem, choices: Sequence[Choice], seed: int, *, yardstick: bool
+) -> tuple[list[Record], dict[str, float], Chip | None]:
+    """Measure the kernels and the host link; return the records, the link's rates in GB/s, and the GPU's facts."""
+    from ..lab.bench import Bench, BenchPlan
+    from ..lab.compare import COMPARED_ROWS
+    from .progress import steps_progress
+
+    with gpu.open_gpu(yardstick=yardstick) as (device, library), steps_progress("measuring", len(choices)) as step:
+        facts = gpu.known_chip(device.name)
+        plan = BenchPlan((problem,), tuple(choices), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
+        records = []
+        for one in Bench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
+            records.append(one)
+            step("", 1)
+        there, back = device.link_rates()
+    return records, {"to_gpu_gbps": round(there / 1e9, 2), "back_gbps": round(back / 1e9, 2)}, facts
+
+
+def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequence[Record]) -> None:
+    from ..lab.gemm_tables import labels, name_of, note_of
+
+    header = ["computed by", "time ms", "GFLOP/s", "of peak", "/ cuBLAS", "mean squared error", "error u", "note"]
+    rows = [[f"CPU, {host['blas']}", f"{host['median_ms']:.3f}", f"{host['gflops']:.1f}", "", "", *_errors(host)]]
+    names = labels(records)
+    for one in records:
+        if "median_us" not in one:
+            rows.append([name_of(one, names), *[""] * 6, note_of(one)])
+            continue
+        ratio = "1" if one["record"] == "yardstick" else f"{one['ratio']:.3f}" if "ratio" in one else ""
+        rows.append(
+            [
+                name_of(one, names), f"{one['median_us'] / 1e3:.3f}", f"{one['tflops'] * 1e3:.1f}",
+                f"{100 * one['peak_share']:.1f} %" if "peak_share" in one else "", ratio, *_errors(one),
+            ]
+        )  # fmt: skip
+    print_table(f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}", header, rows)
+    click.echo(
+        f"Errors over {host['rows']} of {problem.m} rows, against a more exact reference; error u is the largest, in "
+        "units of the unit roundoff times (|A| |B|)ij.\n"
+    )
+
+
+def _errors(figures: Mapping[str, Any]) -> list[str]:
+    if "failure" in figures:
+        return ["", "", f"not within the bound: {figures['failure']}"]
+    return [f"{figures['mean_squared_error']:.3g}", f"{figures['error_u']:.2f}", ""]
+
+
+def _print_theory(limits: Mapping[str, Any], link: Mapping[str, float]) -> None:
+    there, back = limits["bytes_to_gpu"], limits["bytes_back"]
+    nominal = f"{limits['host_link_gbps']:.0f} GB/s, {limits['host_link']}"
+    rows = [
+        ["host link, to the GPU", f"{there / 1e6:.2f} MB", nominal, f"{limits['to_gpu_ms']:.4f}"],
+        ["host link, back", f"{back / 1e6:.2f} MB", nominal, f"{limits['back_ms']:.4f}"],
+    ]
+    for text, size, rate in (("to the GPU", there, "to_gpu_gbps"), ("back", back, "back_gbps")):
+        if rate in link:
+            measured = f"{link[rate]:.1f} GB/s, pinned, measured"
+            rows.append([f"host link, {text}", f"{size / 1e6:.2f} MB", measured, f"{size / link[rate] / 1e6:.4f}"])
+    rows += [
+        ["device memory", f"{(there + back) / 1e6:.2f} MB", f"{limits['memory_gbps']:.0f} GB/s",
+         f"{limits['memory_ms']:.4f}"],
+        ["arithmetic units", f"{limits['operations']:.4g} operations",
+         f"{limits['unit_tflops']:.1f} TFLOP/s, {limits['unit'].replace('_', ' ')}", f"{limits['compute_ms']:.4f}"],
+    ]  # fmt: skip
+    print_table(f"least times on {limits['chip']}", ["through", "how much", "rate", "ms"], rows, texts=3)
+    click.echo(
+        f"{limits['verdict']} with the operands in device memory: {limits['operations_per_byte']:.1f} operations a "
+        f"byte, and arithmetic limits from {limits['ridge_operations_per_byte']:.1f} on; with the operands in host "
+        f"memory, what limits is: {limits['limited_from_host_by']}"
+    )

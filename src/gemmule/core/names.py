@@ -1,0 +1,27 @@
+"""Names that were not found, and those that are near."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that is not known: the near ones, or all where none is near.
+
+    Parameters
+    ----------
+    kind : str
+        What it should name, e.g. ``kernel``.
+    name : str
+        What was given.
+    known : iterable of str
+        What could have been given.
+    """
+    names = list(known)
+    folded = {candidate.casefold(): candidate for candidate in names}
+    near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=4, cutoff=0.5)]
+    # People remember the beginning, such as g03, or a word of it.
+    near += [candidate for candidate in names if name and name.casefold() in candidate.casefold()]
+    chosen = list(dict.fromkeys(near)) or names
+    return f"{kind} {name!r} is not known; {'near' if near else 'known'} are {', '.join(chosen)}"

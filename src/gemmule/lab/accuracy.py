@@ -1,0 +1,195 @@
+"""Whether a product is right: every element written, and the error of sampled rows within the bound.
+
+The bound is componentwise: k + 3 roundings of the accumulator on (|A| |B|)ij, and one of the output on |C|ij. Integers
+must be exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+
+from gemmule.core.dtype import DType, Kind
+from gemmule.core.problem import GemmProblem
+
+from .products import Array, as_matrix
+
+#: Rows that are compared.
+ROWS = 16
+# Elements of B that are widened at a time.
+_BLOCK = 1 << 25
+# Bits of a float64 significand.
+_EXACT_BITS = 53
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """Some rows of a product, far more exact than any kernel.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product.
+    rows : ndarray of int
+        Which rows; the first and the last are among them.
+    high, low : ndarray of float64
+        Their values, as sums of two numbers.
+    size : ndarray of float64
+        Elements of the product of the magnitudes, (|A| |B|)ij.
+    """
+
+    problem: GemmProblem
+    rows: Array
+    high: Array
+    low: Array
+    size: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """How far from the reference a product is.
+
+    Attributes
+    ----------
+    error_u : float
+        Largest error in units of u (|A| |B|)ij, with u the unit roundoff of the accumulator, or of a coarser output; 0
+        for integers.
+    over_bound : float
+        Largest error in units of its bound; a right product has at most 1.
+    mean_squared : float
+        Mean of the squared errors.
+    failure : str or None
+        What is wrong, in words.
+    """
+
+    error_u: float
+    over_bound: float
+    mean_squared: float
+    failure: str | None
+
+
+def sampled_rows(m: int, seed: int, count: int = ROWS) -> Array:
+    """Return up to `count` rows of m in order: the first, the last, and others at random."""
+    if m <= count:
+        return np.arange(m)
+    inner = np.random.default_rng(seed).choice(np.arange(1, m - 1), count - 2, replace=False)
+    return np.sort(np.concatenate([[0], inner, [m - 1]]))
+
+
+def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Reference:
+    """Compute rows of a product in a higher precision.
+
+    For inputs of 32 bits and fewer that is float64, exact for integers. float64 inputs are cut into slices whose
+    products float64 holds exactly (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012), summed in pairs of
+    numbers.
+    """
+    a = as_matrix(inputs["a"], problem.a)[rows].astype(np.float64)
+    b = as_matrix(inputs["b"], problem.b)
+    high, low, size = (np.zeros((len(rows), problem.n)) for _ in range(3))
+    for columns in _blocks(problem.k, problem.n):
+        part = b[:, columns].astype(np.float64)
+        size[:, columns] = np.abs(a) @ np.abs(part)
+        if problem.a.dtype.itemsize == 8:
+            high[:, columns], low[:, columns] = _sliced_product(a, part)
+        else:
+            high[:, columns] = a @ part
+    return Reference(problem, rows, high, low, size)
+
+
+def accuracy(reference: Reference, output: Array) -> Accuracy:
+    """Hold a product against the reference; `output` was filled with NaN, or what is no likely value, before.
+
+    Parameters
+    ----------
+    reference : Reference
+        Some rows of what it should be.
+    output : ndarray
+        The whole output, (m, n).
+    """
+    problem = reference.problem
+    out, sums = problem.d.dtype, problem.accumulator
+    if out.kind is Kind.FLOAT and (bad := _not_finite(output)):
+        where = ", ".join(f"({i}, {j})" for i, j in bad[:3])
+        return Accuracy(math.inf, math.inf, math.inf, f"elements are NaN or infinite or were not written, as {where}")
+    got = output[reference.rows]
+    if out.kind is Kind.INTEGER:
+        expected = reference.high.astype(np.int64).astype(out.numpy())
+        wrong = np.argwhere(got != expected)
+        if not len(wrong):
+            return Accuracy(0.0, 0.0, 0.0, None)
+        i, j = wrong[0]
+        text = f"({reference.rows[i]}, {j}) is {got[i, j]} and should be {expected[i, j]}"
+        return Accuracy(math.inf, math.inf, math.inf, text)
+    top = out.max_value
+    high, low = reference.high, reference.low
+    if out.is_float8:
+        high = np.clip(high, -top, top)
+    error = np.abs((got.astype(np.float64) - high) - low)
+    bound = (
+        (problem.k + 3) * sums.unit_roundoff * reference.size + 1.01 * out.unit_roundoff * np.abs(high) + _smallest(out)
+    )
+    unit = max(sums.unit_roundoff, out.unit_roundoff) * reference.size
+    error_u = float(np.max(np.divide(error, unit, out=np.zeros_like(error), where=unit > 0), initial=0.0))
+    over = error / bound
+    worst = float(np.max(over, initial=0.0))
+    failure = None
+    if not worst <= 1:
+        i, j = np.unravel_index(np.argmax(over), over.shape)
+        failure = (
+            f"({reference.rows[i]}, {j}) is {float(got[i, j]):.9g} and should be {float(high[i, j]):.9g}, "
+            f"{worst:.3g} times the error bound away"
+        )
+    return Accuracy(error_u, worst, float(np.mean(error**2)) if error.size else 0.0, failure)
+
+
+def _not_finite(output: Array) -> list[tuple[int, int]]:
+    """Return the first places of a matrix that are not finite, row blocks at a time."""
+    step = max(1, _BLOCK // max(output.shape[1], 1))
+    for start in range(0, output.shape[0], step):
+        places = np.argwhere(~np.isfinite(output[start : start + step]))
+        if len(places):
+            return [(int(i) + start, int(j)) for i, j in places]
+    return []
+
+
+def _blocks(k: int, n: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // max(k, 1))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+def _smallest(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(dtype.numpy()).smallest_subnormal)  # type: ignore[no-untyped-call]
+
+
+def _sliced_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a @ b of float64 matrices as sums of two numbers, to some 2**-60 of the largest terms."""
+    bits = (_EXACT_BITS - math.ceil(math.log2(max(a.shape[1], 2)))) // 2
+    count = -(-60 // bits)
+    left, right = _slices(a, bits, count, axis=1), _slices(b, bits, count, axis=0)
+    high, low = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    # What two slices contribute falls with the sum of their numbers: the large first, the negligible not at all.
+    for order in range(count):
+        for i in range(order + 1):
+            term = left[i] @ right[order - i]
+            total = high + term
+            rest = total - high
+            low += (high - (total - rest)) + (term - rest)
+            high = total
+    return high, low
+
+
+def _slices(x: Array, bits: int, count: int, axis: int) -> list[Array]:
+    """Cut a matrix into parts of `bits` bits below the largest element of each row (axis 1) or column (axis 0)."""
+    _, exponent = np.frexp(np.max(np.abs(x), axis=axis, keepdims=True, initial=0.0))
+    parts = []
+    for number in range(1, count + 1):
+        unit = np.ldexp(1.0, exponent - number * bits)
+        part = np.rint(x / unit) * unit
+        x = x - part
+        parts.append(part)
+    return parts

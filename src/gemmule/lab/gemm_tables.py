@@ -1,0 +1,134 @@
+"""Tables of measured products: what the commands print and the documentation shows, made from records only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .protocol import CONTROL_WITHIN
+
+Record = Mapping[str, Any]
+Key = tuple[str, tuple[tuple[str, int], ...]]
+#: Header and rows.
+Table = tuple[list[str], list[list[str]]]
+
+#: Kinds of records that say something of a product.
+PRODUCTS = ("gemm", "yardstick", "skipped", "check")
+_LIBRARIES = {"cublaslt": "cuBLASLt"}
+
+
+def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
+    """Return times, rates, shares, ratios and errors: one row for each kernel and size, the yardstick's first.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        Records of any kind; those of products are taken.
+    with_size : bool
+        Whether the rows say which product they are of.
+    """
+    names = labels(records)
+    header = ["kernel", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak", "/ cuBLAS", "error u"]
+    beyond_fma = any("fma_share" in record for record in records)
+    if beyond_fma:
+        header.insert(7, "of FMA peak")
+    if with_size:
+        header.insert(1, "M x N x K")
+    measured = len(header)
+    products = [record for record in records if record["record"] in PRODUCTS and "m" in record]
+    if any(note_of(record) for record in products):
+        header.append("note")
+    rows = []
+    for record in products:
+        row = [name_of(record, names), *([size_text(record)] if with_size else [])]
+        if "median_us" not in record:
+            row += [""] * (measured - len(row))
+        else:
+            row += [f"{record[f'{name}_us']:.1f}" for name in ("min", "mean", "median", "max")]
+            row += [f"{record['tflops'] * 1e3:.0f}", _percent(record.get("peak_share"))]
+            row += [_percent(record.get("fma_share"))] if beyond_fma else []
+            row += [_ratio_text(record), f"{record['error_u']:.2f}" if "error_u" in record else ""]
+        rows.append([*row, *([note_of(record)] if "note" in header else [])])
+    return header, rows
+
+
+def note_of(record: Record) -> str:
+    """Return what is to be said of a record that is not as it should be; nothing of one that is."""
+    if record["record"] == "skipped":
+        return f"skipped: {record['reason']}"
+    if record["record"] == "check":
+        return f"WRONG: {record['reason']}"
+    return f"not within the bound: {record['failure']}" if "failure" in record else ""
+
+
+def ratios(records: Sequence[Record]) -> Table:
+    """Return ratios to the yardstick, a row for each size and a column for each kernel."""
+    names = labels(records)
+    measured = [record for record in records if record["record"] == "gemm" and "ratio" in record]
+    columns = list(dict.fromkeys(name_of(record, names) for record in measured))
+    cells = {(size_text(record), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
+    sizes = list(dict.fromkeys(size for size, _ in cells))
+    return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
+
+
+def skipped(records: Iterable[Record]) -> list[str]:
+    """Return a line for each kernel and reason why it did not take a product, with the sizes."""
+    sizes: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        if record["record"] == "skipped":
+            sizes.setdefault((name_of(record, {}), record["reason"]), []).append(size_text(record))
+    return [f"{name} skipped at {', '.join(where)}: {reason}" for (name, reason), where in sizes.items()]
+
+
+def controls(records: Iterable[Record]) -> list[str]:
+    """Return a line for each size at which the yardstick is not itself within what the protocol allows."""
+    return [
+        f"control at {size_text(record)}: the yardstick is {record['control']:.3f} times itself "
+        f"({record['control_low']:.3f} to {record['control_high']:.3f}); ratios there say no more than that"
+        for record in records
+        if record["record"] == "yardstick" and abs(record["control"] - 1) > CONTROL_WITHIN
+    ]
+
+
+def labels(records: Iterable[Record]) -> dict[Key, str]:
+    """Return a short name for every kernel and config: the fields in which its configs differ come in brackets."""
+    configs: dict[str, dict[Key, None]] = {}
+    for record in records:
+        if record["record"] == "gemm":
+            configs.setdefault(record["kernel"], {})[_key(record)] = None
+    found = {}
+    for name, keys in configs.items():
+        shared = set.intersection(*(set(key[1]) for key in keys))
+        for key in keys:
+            told = ",".join(f"{field}={value}" for field, value in key[1] if (field, value) not in shared)
+            found[key] = f"{name}[{told}]" if told else name
+    return found
+
+
+def size_text(record: Record) -> str:
+    """Return the size in words: M x N x K."""
+    return f"{record['m']} x {record['n']} x {record['k']}"
+
+
+def _key(record: Record) -> Key:
+    return record["kernel"], tuple(record.get("config", {}).items())
+
+
+def name_of(record: Record, names: Mapping[Key, str]) -> str:
+    """Return the name of a record's kernel by `labels`, or of the yardstick."""
+    name = record.get("kernel") or record["library"]
+    if name in _LIBRARIES:
+        return _LIBRARIES[name]
+    return names.get(_key(record), name)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _ratio_text(record: Record) -> str:
+    if record["record"] == "yardstick":
+        return "1"
+    if "ratio" not in record:
+        return ""
+    return f"{record['ratio']:.3f} ({record['paired_ratio_low']:.3f} to {record['paired_ratio_high']:.3f})"

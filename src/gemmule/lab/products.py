@@ -1,0 +1,94 @@
+"""The products that are measured, and their random inputs."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.names import unknown_name
+from gemmule.core.problem import GemmProblem
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+#: Types that are measured; each is multiplied by itself.
+MEASURED_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+# Elements that one random generator makes: enough to keep a thread busy for milliseconds.
+_CHUNK = 1 << 20
+
+
+def output_type(dtype: str, out_dtype: str | None) -> str:
+    """Return the output's type: what was asked for, else int32 for int8 and the inputs' own for all others.
+
+    Raises
+    ------
+    ArgumentError
+        If a type is not one that is measured.
+    """
+    if dtype not in MEASURED_DTYPES:
+        raise ArgumentError(unknown_name("dtype", dtype, MEASURED_DTYPES))
+    if out_dtype is None:
+        kind = dtype_named(dtype)
+        return accumulator(kind, kind).name if kind.kind is Kind.INTEGER else dtype
+    if out_dtype not in (*MEASURED_DTYPES, "int32"):
+        raise ArgumentError(unknown_name("output dtype", out_dtype, (*MEASURED_DTYPES, "int32")))
+    return out_dtype
+
+
+def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str) -> GemmProblem:
+    """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns."""
+    kind = dtype_named(dtype)
+
+    def stored(rows: int, cols: int, letter: str) -> StridedMatrix:
+        return contiguous(kind, rows, cols) if letter == "n" else contiguous(kind, cols, rows).transposed()
+
+    return GemmProblem(
+        m, n, k, (), stored(m, k, layout[0]), stored(k, n, layout[1]), None, contiguous(dtype_named(out_dtype), m, n)
+    )
+
+
+def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:
+    """Return A and B as their elements lie in memory: normal(0, 1), or for integers every value alike."""
+    seeds = np.random.SeedSequence([seed, problem.m, problem.n, problem.k]).spawn(2)
+    return {
+        name: _random(matrix, child)
+        for (name, matrix), child in zip((("a", problem.a), ("b", problem.b)), seeds, strict=True)
+    }
+
+
+def as_matrix(stored: Array, matrix: StridedMatrix) -> Array:
+    """Return the matrix that lies in memory as `stored`, rows first: a view."""
+    return stored if matrix.is_row_major else stored.T
+
+
+def _random(matrix: StridedMatrix, seed: np.random.SeedSequence) -> Array:
+    """Fill a matrix in threads; the values depend on the seed only, not on the number of threads."""
+    in_rows = matrix.is_row_major
+    shape = (matrix.rows, matrix.cols) if in_rows else (matrix.cols, matrix.rows)
+    values: Array = np.empty(shape, matrix.dtype.numpy())
+    flat = values.reshape(-1)
+    starts = range(0, flat.size, _CHUNK)
+
+    def fill(start: int, child: np.random.SeedSequence) -> None:
+        part = flat[start : start + _CHUNK]
+        part[...] = _values(np.random.Generator(np.random.SFC64(child)), matrix.dtype, part.size)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(fill, *item) for item in zip(starts, seed.spawn(len(starts)), strict=True)]:
+            done.result()
+    return values
+
+
+def _values(rng: np.random.Generator, dtype: DType, count: int) -> Array:
+    if dtype.kind is Kind.INTEGER:
+        limits = np.iinfo(dtype.numpy())
+        return rng.integers(limits.min, limits.max, count, dtype.numpy(), endpoint=True)
+    if dtype.itemsize >= 4:
+        return rng.standard_normal(count, dtype.numpy())
+    return rng.standard_normal(count, np.float32).astype(dtype.numpy())

@@ -1,0 +1,166 @@
+"""The GPU as the laboratory sees it: operands in memory, kernels to call, a stopwatch, sensors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+
+from .cublaslt import CublasLt
+from .device import current, get_device
+from .driver import call, driver
+from .execute import prepared_launches
+from .memory import Array, DeviceBuffer, usable_memory
+from .rotation import ALIGNMENT, OperandSets, Rotation
+from .sensors import Readings, Sensors
+from .stopwatch import Graph, Stopwatch, lead_in, new_stream
+
+#: Size of the copies that the host link is timed with.
+_LINK_BYTES = 256 << 20
+
+
+class BenchGpu:
+    """One GPU, with a stream of its own. Made by `bench_gpu`.
+
+    Attributes
+    ----------
+    name, pci_bus_id, arch, l2_bytes
+        Facts of the GPU.
+    no_sensors : str or None
+        Why clocks and watts are not sampled.
+    """
+
+    def __init__(self, ordinal: int, stream: int, lead: Graph) -> None:
+        device = get_device(ordinal)
+        self.name, self.pci_bus_id, self.arch = device.name, device.pci_bus_id, device.arch
+        attribute = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+        self.l2_bytes = int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", ordinal)))
+        self._ordinal, self._stream, self._lead = ordinal, stream, lead
+        self._sensors: Sensors | None = None
+        self.no_sensors: str | None = None
+        try:
+            self._sensors = Sensors(device.pci_bus_id)
+        except UnsupportedError as error:
+            self.no_sensors = str(error)
+
+    def memory_free(self) -> int:
+        """Return the bytes of device memory that may be taken."""
+        return usable_memory(self._ordinal)
+
+    @contextlib.contextmanager
+    def operands(self, problem: GemmProblem, inputs: Mapping[str, Array], sets: int) -> Iterator[OperandSets]:
+        """Bring the inputs into device memory, `sets` times."""
+        operands = OperandSets(problem, inputs, sets, self._ordinal, self._stream)
+        try:
+            yield operands
+        finally:
+            self.wait()
+            operands.close()
+
+    def kernel(self, problem: GemmProblem, choice: Choice, operands: OperandSets) -> Rotation:
+        """Return a kernel on every buffer set in turn, its parameters packed."""
+
+        def queued(index: int) -> Callable[[], None]:
+            addresses = operands.addresses(index)
+            launches = list(prepared_launches(problem, choice, addresses, self._ordinal, self._stream))
+
+            def queue() -> None:
+                for launch in launches:
+                    launch()
+
+            return launches[0] if len(launches) == 1 else queue
+
+        return Rotation([queued(index) for index in range(operands.sets)])
+
+    @contextlib.contextmanager
+    def stopwatch(self, work: Callable[[], None], calls: int, *, graph: bool) -> Iterator[Stopwatch]:
+        """Give a stopwatch for samples of `calls` calls."""
+        watch = Stopwatch(work, calls, self._lead, graph=graph, ordinal=self._ordinal, stream=self._stream)
+        try:
+            yield watch
+        finally:
+            self.wait()
+            watch.close()
+
+    def kernel_names(self, work: Callable[[], None]) -> list[str]:
+        """Return the names of the kernels that one call launches."""
+        graph = Graph(work, self._ordinal, self._stream)
+        try:
+            return graph.kernels()
+        finally:
+            graph.close()
+
+    @contextlib.contextmanager
+    def readings(self) -> Iterator[Readings]:
+        """Sample clocks and watts while the block runs; nothing is sampled where there are no sensors."""
+        if self._sensors is None:
+            yield Readings()
+            return
+        with self._sensors.readings() as readings:
+            yield readings
+
+    def wait(self) -> None:
+        """Wait for all that was queued."""
+        with current(self._ordinal):
+            call("cuStreamSynchronize", self._stream)
+
+    def link_rates(self) -> tuple[float, float]:
+        """Return the bandwidth of copies between pinned memory and the GPU in bytes a second: to the GPU, and back."""
+        with current(self._ordinal), DeviceBuffer(_LINK_BYTES, self._ordinal, self._stream) as buffer:
+            host = int(call("cuMemAllocHost", _LINK_BYTES))
+            try:
+                there = self._seconds("cuMemcpyHtoDAsync", buffer.address, host)
+                back = self._seconds("cuMemcpyDtoHAsync", host, buffer.address)
+            finally:
+                self.wait()
+                call("cuMemFreeHost", host)
+        return _LINK_BYTES / there, _LINK_BYTES / back
+
+    def _seconds(self, copy: str, target: int, source: int) -> float:
+        best = float("inf")
+        for _ in range(5):
+            self.wait()
+            start = time.perf_counter()
+            call(copy, target, source, _LINK_BYTES, self._stream)
+            self.wait()
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    @contextlib.contextmanager
+    def cublaslt(self) -> Iterator[CublasLt]:
+        """Open cuBLASLt beside it.
+
+        Raises
+        ------
+        UnsupportedError
+            If it is not installed.
+        """
+        with current(self._ordinal):
+            library = CublasLt(self._ordinal, self._stream)
+            try:
+                yield library
+            finally:
+                self.wait()
+                library.close()
+
+
+@contextlib.contextmanager
+def bench_gpu(ordinal: int = 0) -> Iterator[BenchGpu]:
+    """Open a GPU for measurements.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no GPU.
+    """
+    driver()
+    with new_stream(ordinal) as stream, DeviceBuffer(ALIGNMENT, ordinal, stream) as scratch:
+        lead = lead_in(scratch.address, ordinal, stream)
+        try:
+            yield BenchGpu(ordinal, stream, lead)
+        finally:
+            lead.close()

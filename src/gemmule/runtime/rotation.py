@@ -1,0 +1,104 @@
+"""Buffer sets that a measurement walks round, so that no call finds its operands in the cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gemmule.core.problem import GemmProblem
+
+from .device import current
+from .driver import call
+from .memory import Array, DeviceBuffer
+
+#: Bytes that every operand's address is a multiple of: what cuBLASLt takes as the best case.
+ALIGNMENT = 256
+
+
+class Rotation:
+    """Calls on one buffer set each; calling it queues the next one.
+
+    Parameters
+    ----------
+    calls : sequence of callable
+        One for each buffer set.
+    keep : object
+        What the calls need alive without knowing.
+    """
+
+    def __init__(self, calls: Sequence[Callable[[], None]], keep: object = None) -> None:
+        self._calls, self._keep = itertools.cycle(calls), keep
+
+    def __call__(self) -> None:
+        next(self._calls)()
+
+
+class OperandSets:
+    """The operands of a product in device memory, several times, with the same values in every set.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product; D lies in rows.
+    inputs : mapping of str to ndarray
+        ``a``, ``b`` and, where the problem has one, ``c``, each as its elements lie in memory.
+    sets : int
+        Number of sets.
+    ordinal : int
+        The GPU.
+    stream : int
+        The driver's handle of the stream that everything is ordered in.
+    """
+
+    def __init__(self, problem: GemmProblem, inputs: Mapping[str, Array], sets: int, ordinal: int, stream: int) -> None:
+        self.sets = sets
+        self._problem, self._ordinal, self._stream = problem, ordinal, stream
+        self._offsets: dict[str, int] = {}
+        end = 0
+        for name, matrix in problem.operands().items():
+            self._offsets[name] = end
+            end += -(-matrix.rows * matrix.cols * matrix.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        self._set_bytes = end
+        self._buffer = DeviceBuffer(end * sets, ordinal, stream)
+        with current(ordinal):
+            for name, array in inputs.items():
+                assert array.flags.c_contiguous
+                call("cuMemcpyHtoDAsync", self.addresses(0)[name], array.ctypes.data, array.nbytes, stream)
+            for index in range(1, sets):
+                for name, array in inputs.items():
+                    source, target = self.addresses(0)[name], self.addresses(index)[name]
+                    call("cuMemcpyDtoDAsync", target, source, array.nbytes, stream)
+            call("cuStreamSynchronize", stream)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all sets."""
+        return self._set_bytes * self.sets
+
+    def addresses(self, index: int) -> dict[str, int]:
+        """Return the operands' addresses in a set."""
+        start = self._buffer.address + index * self._set_bytes
+        return {name: start + offset for name, offset in self._offsets.items()}
+
+    def poison(self, byte: int) -> None:
+        """Fill every set's output with a byte."""
+        d = self._problem.d
+        with current(self._ordinal):
+            for index in range(self.sets):
+                size = d.rows * d.cols * d.dtype.itemsize
+                call("cuMemsetD8Async", self.addresses(index)["d"], byte, size, self._stream)
+
+    def output(self, index: int) -> Array:
+        """Return a set's output once the work queued so far is done."""
+        d = self._problem.d
+        array: Array = np.empty((d.rows, d.cols), d.dtype.numpy())
+        with current(self._ordinal):
+            call("cuMemcpyDtoHAsync", array.ctypes.data, self.addresses(index)["d"], array.nbytes, self._stream)
+            call("cuStreamSynchronize", self._stream)
+        return array
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._buffer.free()

@@ -1,0 +1,219 @@
+"""``gemmule bench``: what is printed, recorded, drawn and refused, on a scripted device and without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from click.testing import CliRunner
+from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
+
+from gemmule.cli import gemmule
+from gemmule.commands import gpu
+from gemmule.dispatch import registry
+from gemmule.lab.records import read_records
+from gemmule.runtime import device as runtime_device
+
+SPECS = (kernel_spec("g01_naive", only("float32")), kernel_spec("d02_in_registers", only("float64")))
+SECONDS = {"g01_naive": 2e-3, "d02_in_registers": 2e-3, "y0": 1e-3, "y1": 0.9e-3}
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["bench", *map(str, arguments)])
+
+
+def refused(*arguments, code=1):
+    """Run what must fail with one line on stderr, and return the line."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("gemmule: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch):
+    monkeypatch.setattr(registry, "REGISTRY", (*SPECS, REFERENCE))
+    monkeypatch.setattr(registry, "LADDER", tuple(spec.name for spec in SPECS))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    fake = FakeDevice(dict(SECONDS))
+
+    @contextlib.contextmanager
+    def opened(*, yardstick):
+        yield fake, FakeYardstick(fake) if yardstick else None
+
+    monkeypatch.setattr(gpu, "open_gpu", opened)
+    return fake
+
+
+QUICK = ("--seconds", "0.01", "--sizes", "32,24,16", "--sizes", "64,64,16")
+
+
+def test_the_table_of_each_size_and_the_ratios_of_all(device):
+    result = run("gemm", *QUICK)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    for word in ("32 x 24 x 16, float32, nn", "64 x 64 x 16, float32, nn", "time of cuBLASLt / time of the kernel"):
+        assert word in [line.rstrip() for line in lines]
+    (header, *_) = [line for line in lines if "GFLOP/s" in line]
+    for name in ("min us", "mean us", "median us", "max us", "of peak", "/ cuBLAS"):
+        assert name in header
+    rows = [line.split() for line in lines if line.startswith((" g01_naive", "g01_naive"))]
+    assert rows[0][1:5] == ["2000.0"] * 4
+    assert "0.450" in rows[0]
+    assert not any("d02" in line for line in lines)  # a rung for another type
+    assert result.stderr == ""  # no progress where there is no terminal
+
+
+def test_kernels_that_cannot_stand_in_the_table_with_their_reason(device):
+    result = run("gemm", *QUICK, "--kernels", "all")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("skipped: takes float64, not float32") == 2
+    result = run("gemm", *QUICK, "--kernels", "g01_naive", "--layout", "tn")
+    assert "skipped: takes A and B in rows, not tn" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_json_is_one_object(device):
+    result = run("gemm", *QUICK, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["experiment"]["command"] == "gemmule bench gemm " + " ".join(QUICK) + " --json"
+    assert found["experiment"]["cublaslt"] == "13.1.0"
+    assert [record["record"] for record in found["records"]] == ["yardstick", "gemm"] * 2
+
+
+def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_path):
+    result = run("gemm", *QUICK, "--record", tmp_path / "results", f"--plot={tmp_path / 'plots'}", "--kernels", "all")
+    (path,) = (tmp_path / "results").iterdir()
+    assert f"record: {path}" in result.stdout
+    experiment, *records = read_records(path)
+    assert experiment["record"] == "experiment"
+    assert "--record results --plot=plots" in experiment["command"]
+    assert str(tmp_path) not in path.read_text()
+    assert {record["record"] for record in records} == {"yardstick", "gemm", "skipped"}
+    assert result.stderr.startswith("no plot:")  # only one size has M = N
+    assert result.exit_code == 0
+
+
+def test_plots_of_the_run_and_of_a_record(device, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    sizes = ("--seconds", "0.01", "--sizes", "32,32,16", "--sizes", "64,64,16")
+    result = run("gemm", *sizes, "--plot", tmp_path / "plots", "--record", tmp_path / "results")
+    assert result.exit_code == 0, result.output
+    assert sorted(path.suffix for path in (tmp_path / "plots").iterdir()) == [".png", ".svg"]
+    (record,) = (tmp_path / "results").iterdir()
+    shown = run("show", record, "--plot", tmp_path / "again")
+    assert shown.exit_code == 0, shown.output
+    svgs = [next((tmp_path / folder).glob("*.svg")).read_text() for folder in ("plots", "again")]
+    assert svgs[0] == svgs[1]
+
+
+def test_show_prints_what_the_run_printed(device, tmp_path, no_gpu):
+    printed = run("gemm", *QUICK, "--record", tmp_path).stdout
+    (record,) = tmp_path.iterdir()
+    shown = run("show", record)
+    assert shown.exit_code == 0, shown.output
+    tables = printed[: printed.index("record: ")]
+    assert tables in shown.stdout
+    assert "NVIDIA" in shown.stdout or "CPUs" in shown.stdout
+
+
+def test_float64_shows_the_peak_without_tensor_cores(device):
+    result = run("gemm", *QUICK, "--dtype", "float64")
+    assert "of FMA peak" in result.stdout
+    assert "d02_in_registers" in result.stdout
+
+
+def test_a_wrong_kernel_makes_the_command_fail_and_claims_nothing(device, tmp_path):
+    def wrong(target, value, calls):
+        target[...] = value * 1.5
+
+    device.spoil["g01_naive"] = wrong
+    result = run("gemm", *QUICK, "--record", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "g01_naive[tile_m=64 stages=2] 32 x 24 x 16 float32 nn is wrong and was not timed" in result.stderr
+    assert "; 1 more are wrong" in result.stderr
+    assert "WRONG: (" in result.stdout
+    (path,) = tmp_path.iterdir()
+    assert [record["record"] for record in read_records(path)] == ["experiment", *["yardstick", "check"] * 2]
+
+
+def test_a_run_that_is_interrupted_says_where_its_figures_are(device, tmp_path):
+    count = iter(range(1000))
+
+    def seconds():
+        if next(count) > 80:
+            raise KeyboardInterrupt
+        return 2e-3
+
+    device.seconds["g01_naive"] = seconds
+    result = run("gemm", *QUICK, "--seconds", "1", "--record", tmp_path)
+    assert result.exit_code == 130
+    (left,) = tmp_path.iterdir()
+    assert result.stderr == f"gemmule: interrupted; what was done so far is in {left}\n"
+    assert [one["record"] for one in read_records(left)] == ["experiment", "yardstick", "gemm", "yardstick"]
+
+
+def test_no_yardstick_no_ratio(device):
+    result = run("gemm", *QUICK, "--no-yardstick")
+    assert result.exit_code == 0
+    assert "cuBLASLt" not in result.stdout
+    assert "0.450" not in result.stdout
+
+
+def test_without_a_gpu_it_says_what_works(no_gpu):
+    line = refused("gemm")
+    assert "no NVIDIA GPU is to be had here" in line
+    for word in ("gemmule bench show", "gemmule compare", "gemmule info"):
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kernels", "g01_naiv"], "kernel 'g01_naiv' is not known; near are g01_naive"),
+        (["--kernels", "g01_naive[7]"], "g01_naive has no config [7]; it has 0: tile_m=64"),
+        (["--sizes", "sorce"], "size 'sorce' is not known; near are source"),
+        (["--sizes", "1,2"], "size '1,2' is not M,N,K"),
+        (["--dtype", "float33"], "dtype 'float33' is not known; near are float32"),
+        (["--out-dtype", "flot32"], "output dtype 'flot32' is not known; near are float32"),
+    ],
+)
+def test_what_is_not_known_is_told_before_a_gpu_is_asked_for(arguments, message, no_gpu):
+    assert message in refused("gemm", *arguments)
+
+
+def test_a_ladder_without_rungs_for_the_type(device):
+    assert "no rung of the ladder takes int8" in refused("gemm", *QUICK, "--dtype", "int8")
+
+
+@pytest.mark.parametrize("arguments", [["--layout", "nx"], ["--seconds", "0"], ["--seed", "-1"]])
+def test_options_out_of_range_are_refused(arguments, no_gpu):
+    assert run("gemm", *arguments).exit_code == 2
+
+
+def test_show_refuses_what_is_no_record_of_products(tmp_path):
+    (tmp_path / "x.jsonl").write_text("nothing")
+    assert "not a record file" in refused("show", tmp_path / "x.jsonl")
+    assert "No such file" in refused("show", tmp_path / "y.jsonl")
+    (tmp_path / "z.jsonl").write_text('{"record": "experiment"}\n')
+    assert "the file has no products" in refused("show", tmp_path / "z.jsonl")
+
+
+def test_help_explains_sizes_and_has_an_example():
+    text = run("gemm", "--help").stdout
+    for word in ("source", "square", "llm", "odd", "M,N,K", "Example"):
+        assert word in text
+    assert "gemm" in run("--help").stdout

@@ -1,0 +1,126 @@
+"""``gemmule compare``: the CPU, the kernels and the arithmetic of one product."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from click.testing import CliRunner
+from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
+
+from gemmule.cli import gemmule
+from gemmule.commands import gpu
+from gemmule.core.chips import chip_named
+from gemmule.dispatch import registry
+from gemmule.lab.compare import on_the_host, theory
+from gemmule.lab.products import gemm_problem
+from gemmule.runtime import device as runtime_device
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    fake = FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3})
+
+    @contextlib.contextmanager
+    def opened(*, yardstick):
+        yield fake, FakeYardstick(fake) if yardstick else None
+
+    monkeypatch.setattr(gpu, "open_gpu", opened)
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
+    naive = kernel_spec("g01_naive", only("float32"))
+    monkeypatch.setattr(registry, "REGISTRY", (naive, REFERENCE))
+    return fake
+
+
+def test_the_theory_of_the_a100_mends_the_sources_arithmetic():
+    found = theory(gemm_problem(4096, 4096, 4096, "float32", "float32", "nn"), chip_named("a100"))
+    assert found["operations"] == 2 * 4096**3
+    assert (found["unit"], found["unit_tflops"]) == ("fp32", 19.5)  # 156 TFLOP/s are TF32's
+    assert found["compute_ms"] == pytest.approx(7.048, abs=1e-3)
+    assert found["bytes_to_gpu"] + found["bytes_back"] == 3 * 4096**2 * 4
+    assert found["memory_ms"] == pytest.approx(0.0987, abs=1e-4)
+    assert found["to_gpu_ms"] == pytest.approx(4.194, abs=1e-3)  # over the host link, not over device memory
+    assert found["verdict"] == "compute-bound"
+    assert found["limited_from_host_by"] == "compute"
+    small = theory(gemm_problem(100, 100, 100, "float32", "float32", "nn"), chip_named("h100"))
+    assert (small["verdict"], small["limited_from_host_by"]) == ("memory-bound", "host link")
+
+
+def test_the_cpu_is_timed_as_often_as_there_is_time():
+    now = [0.0]
+
+    def clock():
+        now[0] += 0.7
+        return now[0]
+
+    problem = gemm_problem(20, 10, 30, "float32", "float32", "nn")
+    host = on_the_host(problem, lambda a, b: a @ b, 0, clock)
+    assert host["samples_ms"] == [700.0] * 5
+    assert host["gflops"] == round(2 * 20 * 10 * 30 / 0.7 / 1e9, 2)
+    assert host["rows"] == 20
+    assert host["mean_squared_error"] < 1e-10
+    assert "times the error bound" in on_the_host(problem, lambda a, b: 2 * (a @ b), 0, clock)["failure"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"])
+def test_without_a_gpu_the_cpu_and_the_theory(dtype, no_gpu):
+    result = run(64, 48, 32, "--dtype", dtype)
+    assert result.exit_code == 0, result.output
+    for word in ("CPU, ", "No kernel was run: no NVIDIA GPU", "least times on H100 SXM 80 GB", "host link, to the GPU",
+                 "device memory", "arithmetic units", "-bound with the operands in device memory"):  # fmt: skip
+        assert word in result.stdout
+    assert "WRONG" not in result.stdout
+    found = json.loads(run(64, 48, 32, "--dtype", dtype, "--json").stdout)
+    assert (found["gpu"], found["records"], found["link_measured"]) == (False, [], {})
+    assert found["theory"]["chip"] == "H100 SXM 80 GB"
+    assert found["host"]["median_ms"] > 0
+
+
+def test_the_theory_of_another_chip(no_gpu):
+    assert "PCIe 4.0" in run(64, 48, 32, "--chip", "a100").stdout
+    result = run(64, 48, 32, "--chip", "h10")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("gemmule: chip 'h10' is not in the table; near are H100")
+    assert result.stderr.count("\n") == 1
+
+
+def test_every_kernel_on_a_gpu(device):
+    result = run(96, 80, 64)
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+    assert "0.450" in rows["g01_naive"]
+    assert "0.900" in rows["gemm_reference"]
+    assert "0.900" in rows["cuBLASLt"].split()
+    assert "pinned, measured" in result.stdout
+    found = json.loads(run(96, 80, 64, "--json").stdout)
+    assert found["link_measured"] == {"to_gpu_gbps": 55.0, "back_gbps": 54.0}
+    assert {one["record"] for one in found["records"]} == {"yardstick", "gemm"}
+
+
+def test_kernels_that_cannot_say_why_and_wrong_ones_fail(device):
+    assert "skipped: takes float32, not float64" in run(64, 48, 32, "--dtype", "float64").stdout
+
+    def wrong(target, value, calls):
+        target[...] = 0
+
+    device.spoil["g01_naive"] = wrong
+    result = run(64, 48, 32)
+    assert result.exit_code == 1
+    assert "g01_naive[tile_m=64 stages=2] 64 x 48 x 32 float32 nn is wrong" in result.stderr
+
+
+def test_bad_arguments(no_gpu):
+    assert run(0, 1, 1).exit_code == 2
+    assert run(1, 1).exit_code == 2
+    assert "near are gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr
+    assert "near are float32" in run(8, 8, 8, "--dtype", "flot32").stderr

@@ -1,0 +1,80 @@
+"""What is held to be right, and what is found to be wrong."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from gemmule.core.dtype import Kind
+from gemmule.lab.accuracy import accuracy, reference, sampled_rows
+from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
+
+TYPES = [
+    ("float64", "float64"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "float32"),
+    ("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "bfloat16"), ("int8", "int32"), ("int8", "int8"),
+]  # fmt: skip
+
+
+def case(dtype, out, shape=(40, 30, 50), layout="nn"):
+    problem = gemm_problem(*shape, dtype, out, layout)
+    inputs = random_inputs(problem, 3)
+    sums = np.int64 if problem.d.dtype.kind is Kind.INTEGER else problem.accumulator.numpy()
+    a, b = (as_matrix(inputs[name], getattr(problem, name)).astype(sums) for name in "ab")
+    return reference(problem, inputs, sampled_rows(shape[0], 0)), (a @ b).astype(problem.d.dtype.numpy())
+
+
+def test_the_sample_has_the_first_and_the_last_row():
+    rows = sampled_rows(1000, 5)
+    assert (len(rows), rows[0], rows[-1]) == (16, 0, 999)
+    assert len(set(rows.tolist())) == 16
+    assert sampled_rows(3, 0).tolist() == [0, 1, 2]
+    assert sampled_rows(17, 0, 16).tolist()[-1] == 16
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize(("dtype", "out"), TYPES)
+def test_a_right_product_is_within_the_bound(dtype, out, layout):
+    right = accuracy(*case(dtype, out, layout=layout))
+    assert right.failure is None
+    assert right.over_bound <= 1
+    assert (right.error_u == 0) == (out in ("int32", "int8"))
+
+
+@pytest.mark.parametrize(("dtype", "out"), TYPES)
+def test_one_wrong_element_is_found(dtype, out):
+    expected, output = case(dtype, out)
+    row = expected.rows[7]
+    output[row, 29] = output[row, 29] + (1 if out in ("int32", "int8") else 5)
+    wrong = accuracy(expected, output)
+    assert f"({row}, 29) is " in wrong.failure
+    assert not wrong.over_bound <= 1
+
+
+def test_an_element_that_was_not_written_is_found_wherever_it_is():
+    expected, output = case("float32", "float32")
+    row = next(row for row in range(40) if row not in expected.rows)
+    output[row, 3] = np.nan
+    assert f"({row}, 3)" in accuracy(expected, output).failure
+
+
+def test_a_few_units_in_the_last_place_are_within_the_bound_and_many_are_not():
+    expected, output = case("float32", "float32")
+    assert accuracy(expected, output * np.float32(1 + 2**-22)).failure is None
+    assert "times the error bound" in accuracy(expected, output * np.float32(1 + 2**-10)).failure
+    assert accuracy(expected, output + np.float32(1e-3)).error_u > 100
+
+
+@pytest.mark.parametrize("k", [1, 2, 700, 5000])
+def test_the_reference_of_float64_is_far_more_exact_than_float64(k):
+    problem = gemm_problem(3, 2, k, "float64", "float64", "nn")
+    inputs = random_inputs(problem, 1)
+    inputs["a"][0] *= 2.0**40
+    found = reference(problem, inputs, np.arange(3))
+    for i in range(3):
+        for j in range(2):
+            terms = zip(inputs["a"][i].tolist(), inputs["b"][:, j].tolist(), strict=True)
+            exact = sum(Fraction(a) * Fraction(b) for a, b in terms)
+            got = Fraction(found.high[i, j].item()) + Fraction(found.low[i, j].item())
+            assert abs(float(got - exact)) <= 2.0**-57 * found.size[i, j]

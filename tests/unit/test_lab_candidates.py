@@ -1,0 +1,159 @@
+"""Which kernels, configs and sizes words stand for, and what is said of words that stand for none."""
+
+from __future__ import annotations
+
+import pytest
+from fake_bench import CONFIGS, kernel_spec, only
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError, GemmuleError
+from gemmule.core.names import unknown_name
+from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
+from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
+from gemmule.lab.candidates import parse_kernels
+from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
+from gemmule.lab.sizes import SIZE_SETS, parse_sizes
+
+ARCH = Arch(9, 0, True)
+FLOAT32, FLOAT64 = (gemm_problem(4096, 4096, 4096, dtype, dtype, "nn") for dtype in ("float32", "float64"))
+RUNGS = [kernel_spec("g01_naive", only("float32")), kernel_spec("g07_cp_async", only("float32"))]
+DOUBLES = [kernel_spec("d01_shared_ab", only("float64"), CONFIGS[:2])]
+SPECS = [*RUNGS, *DOUBLES, GEMM_REFERENCE, TRANSPOSE_REFERENCE]
+LADDER = ("g01_naive", "g07_cp_async", "d01_shared_ab")
+
+
+def chosen(*words, probe=FLOAT32, arch=ARCH):
+    choices = parse_kernels(words, probe, arch, SPECS, LADDER)
+    return [(choice.spec.name, CONFIGS.index(choice.config) if choice.config in CONFIGS else -1) for choice in choices]
+
+
+def test_the_ladder_is_the_rungs_for_the_type():
+    assert chosen("ladder") == [("g01_naive", 0), ("g07_cp_async", 0)]
+    assert chosen("ladder", probe=FLOAT64) == [("d01_shared_ab", 0), ("d01_shared_ab", 1)]
+    assert [name for name, _ in chosen("ladder", arch=None)] == list(LADDER)
+
+
+def test_all_is_every_product_kernel_and_no_transpose():
+    assert [name for name, _ in chosen("all")] == [*LADDER, "gemm_reference"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["g07_cp_async"], [0]),
+        (["g07_cp_async[2]"], [2]),
+        (["g07_cp_async[tile_m=128]"], [1]),
+        (["g07_cp_async[tile_m=128,stages=3]"], [2]),
+        (["g07_cp_async[ stages = 3 ]"], [2]),
+        (["g07_cp_async[*]"], [0, 1, 2]),
+        (["g07_cp_async[1],g07_cp_async", "g07_cp_async[*]"], [1, 0, 2]),
+    ],
+)
+def test_a_name_may_carry_a_config(words, expected):
+    assert chosen(*words) == [("g07_cp_async", index) for index in expected]
+
+
+def test_words_mix_and_nothing_comes_twice():
+    assert chosen("gemm_reference,g07_cp_async[1]", "ladder") == [
+        ("gemm_reference", -1), ("g07_cp_async", 1), ("g01_naive", 0), ("g07_cp_async", 0),
+    ]  # fmt: skip
+    assert chosen("ladder,gemm_reference") == [*chosen("ladder"), ("gemm_reference", -1)]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("g07_cp_asinc", "kernel 'g07_cp_asinc' is not known; near are g07_cp_async"),
+        ("G01", "near are g01_naive"),
+        ("naive", "near are g01_naive"),
+        ("ladr", "near are ladder"),
+        ("zzz", "known are ladder, all, g01_naive, g07_cp_async, d01_shared_ab, gemm_reference"),
+        ("transpose_reference", "kernel 'transpose_reference' is not known"),
+        ("g07_cp_async[9]", "0: tile_m=64 stages=2; 1: tile_m=128 stages=2"),
+        ("g07_cp_async[tile=1]", "g07_cp_async has no config [tile=1]; it has 0: tile_m=64 stages=2"),
+        ("g07_cp_async[fast]", "has no config [fast]"),
+        ("g07_cp_async[1", "mind the brackets"),
+        ("g07_cp_async[1]x", "mind the brackets"),
+        ("", "is not a list"),
+    ],
+)
+def test_unknown_kernels_and_configs_are_told_the_near_ones(word, message):
+    with pytest.raises(ArgumentError) as refused:
+        chosen(word)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_sources_sizes():
+    sizes = parse_sizes(["source"])
+    assert len(sizes) == 15
+    assert sizes[0] == (128, 128, 1024)
+    assert sizes[-1] == (16384, 16384, 1024)
+    assert {(m == n, k) for m, n, k in sizes} == {(True, 1024)}
+
+
+def test_sizes_mix_and_none_comes_twice():
+    assert parse_sizes(["64,32,16", "source", "64,32,16", "128,128,1024"]) == ((64, 32, 16), *parse_sizes(["source"]))
+    assert parse_sizes(["square", "odd"]) == SIZE_SETS["square"][1] + SIZE_SETS["odd"][1]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("sauce", "size 'sauce' is not known; near are source, square, or any M,N,K"),
+        ("big", "known are source, square, llm, odd, or any M,N,K"),
+        ("1,2", "is not M,N,K in whole numbers from 1"),
+        ("1,2,3,4", "is not M,N,K"),
+        ("0,2,3", "from 1"),
+        ("-1,2,3", "is not M,N,K"),
+        ("1,2,x", "is not M,N,K"),
+        ("", "size '' is not known"),
+    ],
+)
+def test_unknown_sizes_are_told_the_near_ones(word, message):
+    with pytest.raises(ArgumentError) as refused:
+        parse_sizes([word])
+    assert message in str(refused.value)
+
+
+def test_output_types():
+    assert (output_type("int8", None), output_type("int8", "int8")) == ("int32", "int8")
+    assert (output_type("bfloat16", None), output_type("bfloat16", "float32")) == ("bfloat16", "float32")
+    with pytest.raises(GemmuleError, match="dtype 'float31' is not known; near are float32"):
+        output_type("float31", None)
+    with pytest.raises(GemmuleError, match="output dtype 'int23' is not known; near are int32"):
+        output_type("int8", "int23")
+
+
+def test_near_names_ignore_case_and_find_words():
+    assert unknown_name("chip", "H10", ["h100", "a100"]).endswith("near are h100, a100")
+    assert unknown_name("x", "zz", ["aa", "bb"]) == "x 'zz' is not known; known are aa, bb"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 1), (4, 1, 3), (1, 1, 1)], ids=str)
+def test_inputs_lie_as_the_layout_says(layout, shape):
+    m, n, k = shape
+    problem = gemm_problem(m, n, k, "float32", "float32", layout)
+    inputs = random_inputs(problem, 0)
+    for name, rows, cols in (("a", m, k), ("b", k, n)):
+        stored, matrix = inputs[name], getattr(problem, name)
+        assert stored.flags.c_contiguous
+        values, flat = as_matrix(stored, matrix), stored.reshape(-1)
+        assert values.shape == (rows, cols)
+        for i in range(rows):
+            for j in range(cols):
+                assert values[i, j] == flat[i * matrix.row_stride + j * matrix.col_stride]
+    if min(shape) > 1:
+        assert problem.layout == layout
+
+
+def test_inputs_repeat_with_the_seed_and_differ_without():
+    problem = gemm_problem(1500, 1100, 1000, "float32", "float32", "nn")
+    one, again, other = (random_inputs(problem, seed) for seed in (1, 1, 2))
+    assert (one["a"] == again["a"]).all()
+    assert (one["a"] != other["a"]).mean() > 0.99
+    assert one["a"].std() == pytest.approx(1, abs=0.01)
+    assert len(set(one["a"].reshape(-1)[:: 1 << 18].tolist())) > 3  # the threads' parts differ
+    whole = random_inputs(gemm_problem(500, 500, 500, "int8", "int32", "nn"), 1)["a"]
+    assert (whole.min(), whole.max()) == (-128, 127)

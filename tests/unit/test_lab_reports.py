@@ -1,0 +1,198 @@
+"""Tables, plots and generated pages: made from records only, always the same."""
+
+from __future__ import annotations
+
+import builtins
+import re
+
+import pytest
+from fake_bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import FileFormatError, UnsupportedError
+from gemmule.core.spec import Choice
+from gemmule.lab import gemm_tables
+from gemmule.lab.bench import Bench, BenchPlan
+from gemmule.lab.pages import bench_block, generated, main, plots_block, plots_link
+from gemmule.lab.plots import draw, plots
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import RecordFile, read_records, write_records
+
+EXPERIMENT = {
+    "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",
+    "python": "3.12.3", "packages": {"numpy": "2.5"}, "gpu": "NVIDIA H100 80GB HBM3", "driver": "580",
+}  # fmt: skip
+SECONDS = {"g01": 3e-3, "g02": 2e-3, "d01_shared_ab": 2e-3, "d02_b_in_registers": 1e-3, "y0": 1e-3, "y1": 0.9e-3}
+G01, G02 = kernel_spec("g01", only("float32")), kernel_spec("g02")
+PAPER = kernel_spec("d01_shared_ab"), kernel_spec("d02_b_in_registers")
+
+
+def measured(sizes, choices, dtype="float32", device=None):
+    device = device or FakeDevice(SECONDS)
+    problems = tuple(gemm_problem(*size, dtype, dtype, "nn") for size in sizes)
+    plan = BenchPlan(problems, tuple(choices), seconds=0.05, warm_up_seconds=0.01)
+    return [EXPERIMENT, *Bench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
+
+
+@pytest.fixture(scope="module")
+def records():
+    sizes = [(32, 32, 16), (64, 64, 16), (128, 128, 16), (48, 32, 16)]
+    return measured(sizes, [Choice(G01, CONFIGS[0]), Choice(G02, CONFIGS[0]), Choice(G02, CONFIGS[2])])
+
+
+@pytest.fixture(scope="module")
+def doubles():
+    choices = [Choice(spec, config) for spec in PAPER for config in CONFIGS[:2]] + [Choice(G01, CONFIGS[0])]
+    return measured([(32, 32, 32), (64, 64, 64)], choices, "float64")
+
+
+def test_names_tell_configs_apart_and_no_more(records):
+    names = set(gemm_tables.labels(records).values())
+    assert names == {"g01", "g02[tile_m=64,stages=2]", "g02[tile_m=128,stages=3]"}
+
+
+def test_figures_have_a_row_for_each_kernel_and_size(records):
+    header, rows = gemm_tables.figures(records)
+    assert header == ["kernel", "M x N x K", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak",
+                      "/ cuBLAS", "error u"]  # fmt: skip
+    assert len(rows) == 4 * 4
+    assert all(len(row) == len(header) for row in rows)
+    assert [row[0] for row in rows[:2]] == ["cuBLASLt", "g01"]
+    assert rows[1][1:6] == ["32 x 32 x 16", "3000.0", "3000.0", "3000.0", "3000.0"]
+    assert rows[0][8] == "1"
+    assert rows[1][8] == "0.300 (0.300 to 0.300)"
+
+
+def test_float64_shows_both_peaks_and_what_was_skipped(doubles):
+    header, rows = gemm_tables.figures(doubles, with_size=False)
+    assert header[6:8] == ["of peak", "of FMA peak"]
+    assert header[-1] == "note"
+    assert ("g01", "", "skipped: takes float32, not float64") in [(row[0], row[1], row[-1]) for row in rows]
+    assert {row[-1] for row in rows if row[0] != "g01"} == {""}
+    assert gemm_tables.skipped(doubles) == [
+        "g01 skipped at 32 x 32 x 32, 64 x 64 x 64: takes float32, not float64"
+    ]  # fmt: skip
+
+
+def test_ratios_are_sizes_by_kernels(records):
+    header, rows = gemm_tables.ratios(records)
+    assert header == ["M x N x K", "g01", "g02[tile_m=64,stages=2]", "g02[tile_m=128,stages=3]"]
+    assert rows[0] == ["32 x 32 x 16", "0.300", "0.450", "0.450"]
+    assert len(rows) == 4
+
+
+def test_a_control_outside_its_limits_is_told():
+    record = {"record": "yardstick", "m": 8, "n": 8, "k": 8, "control": 1.02, "control_low": 0.98, "control_high": 1.1}
+    assert gemm_tables.controls([record, record | {"control": 1.009}]) == [
+        "control at 8 x 8 x 8: the yardstick is 1.020 times itself (0.980 to 1.100); ratios there say no more than that"
+    ]
+
+
+def test_what_there_is_to_plot(records, doubles):
+    (plot,) = plots(records)
+    assert (plot.name, plot.axis) == ("float32-nn-k16", "M = N, K = 16")
+    assert plot.curves[0][0] == "g01"
+    assert sorted(plot.library) == sorted(plot.curves[0][1]) == [32, 64, 128]  # what is not square is not on the axis
+    assert plot.library[128] == pytest.approx(2 * 128 * 128 * 16 / 0.9e-3 / 1e12)
+    assert plot.peaks == ((66.9, "peak of fp32: 66.9 TFLOP/s"),)
+    every, paper = plots(doubles)
+    assert (every.name, paper.name) == ("float64-nn-square", "float64-nn-square-registers")
+    assert [name.partition("[")[0] for name, _ in paper.curves] == ["normal: d01_shared_ab"] * 2 + [
+        "opt: d02_b_in_registers"
+    ] * 2
+    assert [rate for rate, _ in paper.peaks] == [33.5, 66.9]
+    assert plots(records[:3]) == []
+
+
+def test_plots_are_the_same_every_time(records, doubles, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    for plot in (*plots(records), *plots(doubles)):
+        first, second = (draw(plot, tmp_path / folder, "stem") for folder in "ab")
+        assert [path.name for path in first] == [f"stem-{plot.name}.png", f"stem-{plot.name}.svg"]
+        for one, other in zip(first, second, strict=True):
+            assert one.read_bytes() == other.read_bytes()
+        svg = first[1].read_text()
+        assert "dc:date" not in svg
+        for name, _ in plot.curves:
+            assert name in svg
+        assert "cuBLASLt, best of 8" in svg
+
+
+def test_plots_without_matplotlib_name_the_remedy(records, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def no_matplotlib(name, *arguments):
+        if name.partition(".")[0] == "matplotlib":
+            raise ImportError("No module named 'matplotlib'")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
+    with pytest.raises(UnsupportedError, match=re.escape("pip install 'gemmule[report]'")):
+        draw(plots(records)[0], tmp_path, "stem")
+
+
+def test_pages_hold_figures_ratios_and_plots(records, tmp_path):
+    results = tmp_path / "benchmarks" / "results"
+    path = write_records(results, EXPERIMENT, records[1:])
+    blocks = [f"bench {path.name} g01 cublaslt", f"ratios {path.name}", f"plots {path.name}", f"experiment {path.name}"]
+    text = "\n\n".join(f"<!-- generated: {block} -->\nold\n<!-- end -->" for block in blocks)
+    page = tmp_path / "docs" / "ladder" / "g01.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(text)
+    (tmp_path / "README.md").write_text("nothing generated")
+    main(tmp_path)
+    new = page.read_text()
+    assert generated(new, results, plots_link(page, tmp_path)) == new
+    assert new.count("\n| g01 | ") == 4
+    assert "| g02 | " not in new
+    assert "| 32 x 32 x 16 | 0.300 | 0.450 | 0.450 |" in new
+    assert f"](../plots/{path.stem}-float32-nn-k16.svg)" in new
+    for block in blocks:
+        assert f"<!-- generated: {block} -->" in new
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    assert (tmp_path / "docs" / "plots" / f"{path.stem}-float32-nn-k16.svg").exists()
+
+
+def test_a_page_says_what_was_not_measured(doubles):
+    block = bench_block(doubles, [])
+    assert block.endswith("g01 skipped at 32 x 32 x 32, 64 x 64 x 64: takes float32, not float64.")
+    assert "| g01 |" not in block
+    with pytest.raises(KeyError, match="g09"):
+        bench_block(doubles, ["g09"])
+    assert plots_block(doubles, "stem", "plots").count("![") == 2
+
+
+def test_a_record_file_has_its_name_when_it_is_complete(tmp_path):
+    file = RecordFile(tmp_path / "new", EXPERIMENT)
+    with file:
+        file.write({"record": "gemm", "n": 1})
+        # What is there could be read if the run were cut short now.
+        assert read_records(file.partial)[1] == {"record": "gemm", "n": 1}
+        assert not file.path.exists()
+    assert file.path.name == "20260101T000000-nvidia-h100-80gb-hbm3-0123456789.jsonl"
+    assert read_records(file.path)[0]["record"] == "experiment"
+    assert not file.partial.exists()
+    with pytest.raises(FileExistsError), RecordFile(tmp_path / "new", EXPERIMENT):
+        pass
+
+
+def test_a_run_that_is_cut_short_leaves_what_it_measured(tmp_path):
+    file = RecordFile(tmp_path, EXPERIMENT)
+
+    def run():
+        with file:
+            file.write({"record": "gemm"})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert [path.name for path in tmp_path.iterdir()] == [file.partial.name]
+    assert len(read_records(file.partial)) == 2
+
+
+@pytest.mark.parametrize("text", ["", "not json\n", '{"record": "gemm"}\n', "[1]\n"])
+def test_what_is_no_record_file_is_refused(text, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match="not a record file"):
+        read_records(path)
