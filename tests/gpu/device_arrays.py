@@ -47,7 +47,8 @@ class DeviceMatrix:
 
     def matrix(self):
         rows, cols = self.shape[-2:]
-        return StridedMatrix(self.dtype, rows, cols, *self.strides[-2:], self.strides[:-2], self.storage.itemsize)
+        alignment = min(self.address & -self.address, 16)
+        return StridedMatrix(self.dtype, rows, cols, *self.strides[-2:], self.strides[:-2], alignment)
 
     def __enter__(self):
         return self

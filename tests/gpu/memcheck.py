@@ -3,6 +3,7 @@
 export PYTHONPATH=tests:tests/gpu
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
+compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gemmule.runtime.execute import run_kernel
 RNG = np.random.default_rng()
 
 
-def check_gemm(spec, dtype, shape, kinds, offset, planted):
+def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
     m, n, k = shape
     a, b, c = (random_matrix(RNG, dtype, s) for s in ((m, k), (k, n), (m, n)))
     with (
@@ -35,13 +36,13 @@ def check_gemm(spec, dtype, shape, kinds, offset, planted):
     ):
         da.put(a), db.put(b), dd.put(c)
         problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
-        if spec.why_not(problem, get_device().arch, spec.default):
+        if spec.why_not(problem, get_device().arch, config):
             return 0
         if planted:
             problem = dataclasses.replace(problem, m=m + 4096)
         run_kernel(
             problem,
-            Choice(spec, spec.default),
+            Choice(spec, config),
             {"a": da.address, "b": db.address, "c": dd.address, "d": dd.address},
             0,
             STREAM,
@@ -69,11 +70,15 @@ def main() -> None:
     planted = "--plant" in sys.argv
     runs = 0
     for spec in REGISTRY:
-        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50)]:
+        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]:
             for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
                 for offset in (0, 1):
                     if spec.operation == "gemm":
-                        runs += sum(check_gemm(spec, dtype, shape, kinds, offset, planted) for dtype in DTYPES)
+                        runs += sum(
+                            check_gemm(spec, config, dtype, shape, kinds, offset, planted)
+                            for config in spec.configs
+                            for dtype in DTYPES
+                        )
                     else:
                         runs += sum(check_transpose(spec, size, shape[:2], kinds[1:], offset) for size in (1, 2, 4, 8))
     print(runs, "kernel runs")

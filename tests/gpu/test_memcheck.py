@@ -1,4 +1,4 @@
-"""compute-sanitizer's memcheck over a short run of every kernel, and over a run with a planted fault."""
+"""compute-sanitizer over a short run of every kernel: its memcheck, with a planted fault too, and its racecheck."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def sanitize(*arguments):
+def sanitize(check, *arguments):
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None:
         pytest.skip("compute-sanitizer is not installed")
     path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
     return subprocess.run(
-        [tool, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, HERE / "memcheck.py", *arguments],
+        [tool, "--tool", check, "--error-exitcode", "9", sys.executable, HERE / "memcheck.py", *arguments],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -28,13 +28,20 @@ def sanitize(*arguments):
 
 
 def test_no_kernel_reads_or_writes_out_of_bounds():
-    run = sanitize()
+    run = sanitize("memcheck")
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "ERROR SUMMARY: 0 errors" in run.stdout
     assert "kernel runs" in run.stdout
 
 
 def test_a_planted_fault_is_found():
-    run = sanitize("--plant")
+    run = sanitize("memcheck", "--plant")
     assert run.returncode != 0
     assert "Invalid __global__" in run.stdout
+
+
+def test_no_kernel_races_for_shared_memory():
+    run = sanitize("racecheck")
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" in run.stdout
+    assert "kernel runs" in run.stdout

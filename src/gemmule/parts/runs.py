@@ -13,10 +13,12 @@ def read_run(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int], whole: c
     if cutlass.const_expr(whole):
         cute.autovec_copy(_run_at(mX, row, col, length), run)
     else:
-        for j in cutlass.range_constexpr(length):
-            run[j] = mX.element_type(0)
-            if row < mX.shape[0] and col + j < mX.shape[1]:
-                run[j] = mX[row, col + j]
+        run.fill(mX.element_type(0))
+        if row < mX.shape[0]:
+            line = mX[row, None]
+            for j in cutlass.range_constexpr(length):
+                if col + j < line.shape[0]:
+                    run[j] = line[col + j]
     return run
 
 
