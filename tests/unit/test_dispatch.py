@@ -12,7 +12,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.core.layout import contiguous
+from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
@@ -68,6 +68,26 @@ def test_what_a_kernel_for_row_major_matrices_refuses():
     assert "B has strides (1, 8)" in reason(b=contiguous(FLOAT32, 8, 8).transposed())
     assert "K=1073741825 is more than 1073741824" in reason(k=2**30 + 1)
     assert "8388608 CTAs along y, more than the 65535" in reason(m=2**30)
+
+
+@pytest.mark.parametrize(
+    ("b", "copies"),
+    [
+        (contiguous(FLOAT32, 64, 64), "16"),
+        (contiguous(FLOAT32, 64, 1), "4"),
+        (StridedMatrix(FLOAT32, 64, 64, 66, 1), "4"),
+        (StridedMatrix(FLOAT32, 64, 64, 1, 66), "4"),
+        (StridedMatrix(FLOAT32, 64, 64, 1, 68), "16"),
+        (dataclasses.replace(contiguous(FLOAT32, 64, 64), alignment=8), "4"),
+    ],
+)
+def test_wide_copies_need_aligned_rows(b, copies):
+    """A column of unit row stride is row-major too, but its rows begin anywhere."""
+    spec = next(spec for spec in REGISTRY if spec.name == "g07_cp_async")
+    problem = GemmProblem(64, b.cols, 64, (), contiguous(FLOAT32, 64, 64), b, None, contiguous(FLOAT32, 64, b.cols))
+    if b.cols == 1:
+        problem = dataclasses.replace(problem, d=StridedMatrix(FLOAT32, 64, 1, 4, 1))
+    assert dict(spec.signature(problem, spec.default))["copies"] == copies
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

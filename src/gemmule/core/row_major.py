@@ -151,14 +151,16 @@ def is_whole(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
     """Whether tiles divide the problem and every row of every operand starts where a 16-byte copy may."""
     extents = (problem.m, problem.n, problem.k)
     divides = all(extent % side == 0 for extent, side in zip(extents, tile, strict=True))
-    return divides and all(is_vectorised(matrix) for matrix in problem.operands().values())
+    return divides and all(is_vectorised(matrix, row_major=True) for matrix in problem.operands().values())
 
 
-def is_vectorised(matrix: StridedMatrix) -> bool:
-    """Whether every row, column and matrix of a batch starts where a 16-byte copy may."""
-    strides = (matrix.row_stride, matrix.col_stride, *matrix.batch_strides)
-    aligned = all(stride == 1 or stride * matrix.dtype.itemsize % VECTOR_BYTES == 0 for stride in strides)
-    return aligned and matrix.alignment % VECTOR_BYTES == 0
+def is_vectorised(matrix: StridedMatrix, *, row_major: bool) -> bool:
+    """Whether every row (or column, of a column-major matrix) of every batch starts where a 16-byte copy may."""
+    lead = matrix.row_stride if row_major else matrix.col_stride
+    item = matrix.dtype.itemsize
+    return all(stride * item % VECTOR_BYTES == 0 for stride in (lead, *matrix.batch_strides)) and (
+        matrix.alignment % VECTOR_BYTES == 0
+    )
 
 
 def row_major_params(problem: GemmProblem) -> tuple[Param, ...]:

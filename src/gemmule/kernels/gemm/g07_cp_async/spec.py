@@ -97,14 +97,11 @@ def _grid(problem: GemmProblem, config: CpAsyncConfig) -> tuple[int, int, int]:
 def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, the width of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    wide = all(is_vectorised(matrix) for matrix in oriented.operands().values())
+    rows = {name: name in "cd" or matrix.is_row_major for name, matrix in oriented.operands().items()}
+    wide = all(is_vectorised(matrix, row_major=rows[name]) for name, matrix in oriented.operands().items())
     extents = zip((oriented.m, oriented.n, oriented.k), (config.tile_m, config.tile_n, config.tile_k), strict=True)
     whole = wide and all(extent % side == 0 for extent, side in extents)
-    return _signature("k" if _along_k(oriented.a) else "m", "n" if oriented.b.is_row_major else "k", wide, whole)
-
-
-def _along_k(a: StridedMatrix) -> bool:
-    return a.is_row_major
+    return _signature("k" if rows["a"] else "m", "n" if rows["b"] else "k", wide, whole)
 
 
 def _signature(a: str, b: str, wide: bool, whole: bool) -> Signature:
