@@ -46,8 +46,9 @@ def matmul(
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. The default is ``'ieee'``.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
-    executor : {'gpu', 'host'}, optional
-        Where host arrays are multiplied. The default chooses, and `plan` tells. Arrays on a GPU stay there.
+    executor : {'gpu', 'host', 'vgpu'}, optional
+        Where host arrays are multiplied; ``'vgpu'`` is the virtual GPU, which runs the GPU's kernels on the CPU. The
+        default chooses, and `plan` tells. Arrays on a GPU stay there.
 
     Returns
     -------
@@ -143,7 +144,15 @@ def gemm(
     ).execute()
 
 
-def transpose(x: Any, /, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
+def transpose(
+    x: Any,
+    /,
+    axes: Sequence[int] | None = None,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+) -> Any:
     """Return an array with its axes permuted, as a new C-contiguous array, not a view.
 
     Parameters
@@ -156,6 +165,8 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None, *, out: Any = None, 
         Where the result goes, any strides; it must not share memory with `x`.
     stream : int or stream, optional
         As of `matmul`.
+    executor : {'gpu', 'host', 'vgpu'}, optional
+        Where the array is transposed: by default where it is. ``'vgpu'`` takes host arrays to the virtual GPU.
 
     Returns
     -------
@@ -175,10 +186,10 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None, *, out: Any = None, 
            [1, 4],
            [2, 5]])
     """
-    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream).execute()
+    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream, executor=executor).execute()
 
 
-def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None) -> Any:
     """Exchange the last two dimensions of an array, as a new C-contiguous array.
 
     Parameters
@@ -187,8 +198,8 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
         Source, as of `transpose`.
     out : array, shape (..., n, m), optional
         Where the result goes.
-    stream : int or stream, optional
-        As of `matmul`.
+    stream, executor
+        As of `transpose`.
 
     Returns
     -------
@@ -208,7 +219,7 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None) -> Any:
            [2],
            [3]])
     """
-    return plan_transpose(x, last_two_exchanged, out=out, stream=stream).execute()
+    return plan_transpose(x, last_two_exchanged, out=out, stream=stream, executor=executor).execute()
 
 
 _FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}

@@ -8,7 +8,7 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
-_KNOWN = ("gpu", "host")
+_KNOWN = ("gpu", "host", "vgpu")
 
 #: Operations in one matrix product from which host arrays are worth the way to the GPU and back.
 HOST_TO_GPU_FLOP = 2**33
@@ -40,8 +40,10 @@ def check_device_arrays(executor: str | None) -> str:
     ArgumentError
         If the caller asks for another executor.
     """
-    if executor == "host":
-        raise ArgumentError("executor='host' takes host arrays, but these are on a GPU; copy them to the host first")
+    if executor in ("host", "vgpu"):
+        raise ArgumentError(
+            f"executor={executor!r} takes host arrays, but these are on a GPU; copy them to the host first"
+        )
     return "the arrays are on this GPU"
 
 
@@ -66,9 +68,9 @@ def host_arrays_executor(
     UnsupportedError
         If the caller asks for the GPU and there is none, or it cannot take the problem.
     """
-    if executor == "host":
+    if executor in ("host", "vgpu"):
         # The driver is not even asked: this is the way around one that does not work.
-        return "host", "asked for"
+        return executor, "asked for"
     if executor is None and flop_per_matrix is not None and flop_per_matrix < HOST_TO_GPU_FLOP:
         # The driver is not started for small things.
         return "host", f"host arrays and fewer than 2**{HOST_TO_GPU_FLOP.bit_length() - 1} operations a matrix"

@@ -18,9 +18,9 @@ class Plan:
     operation : str
         ``matmul``, ``gemm`` or ``transpose``.
     executor : str
-        ``gpu`` or ``host``.
+        ``gpu``, ``host`` or ``vgpu``.
     device : str
-        Name of the GPU or of the BLAS.
+        Name of the GPU, of the BLAS or of the virtual GPU.
     kernel : str
         Name of the kernel.
     config : mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from .plan import Plan
 from .promotion import check_output_kind, dtype_name, is_integer, promoted
 from .scalars import scalar
 from .shapes import ProductShape, batch_strides, product_shape, with_axis
+from .virtual import as_device_view, copy_back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,16 +150,11 @@ def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> Str
     return StridedMatrix(dtype, rows, cols, row_stride, col_stride, batch_strides(view, batch), min(alignment, 256))
 
 
-def _plan_device(product: Product, executor: str | None) -> Plan:
-    operands, shape = product.operands, product.shape
-    reason = check_device_arrays(executor)
-    assert operands.device is not None
-    ordinal = operands.device
-    device = get_device(ordinal)
-    matrices = {
-        role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in operands.views.items()
-    }
-    problem = GemmProblem(
+def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> GemmProblem:
+    """Return the product of matrices as they lie in a device's memory."""
+    shape = product.shape
+    matrices = {role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in views.items()}
+    return GemmProblem(
         m=shape.m,
         n=shape.n,
         k=shape.k,
@@ -171,6 +167,15 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         beta=product.beta,
         precision=product.precision,
     )
+
+
+def _plan_device(product: Product, executor: str | None) -> Plan:
+    operands = product.operands
+    reason = check_device_arrays(executor)
+    assert operands.device is not None
+    ordinal = operands.device
+    device = get_device(ordinal)
+    problem = _problem_in_place(product, operands.views)
     choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
 
     def run() -> Any:
@@ -195,6 +200,8 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
     c = product.view("c").host if "c" in views else None
     a, b = _host(product.view("a")), _host(product.view("b"))
 
+    if name == "vgpu":
+        return _plan_virtual(product, reason)
     if name == "host":
         from gemmule.host.gemm import gemm
         from gemmule.host.tiles import HostTileExecutor
@@ -237,6 +244,27 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
     )
 
 
+def _plan_virtual(product: Product, reason: str) -> Plan:
+    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    views = {role: as_device_view(view) for role, view in product.operands.views.items()}
+    problem = _problem_in_place(product, views)
+    choice = choose(problem, virtual_arch())
+
+    def run() -> Any:
+        from gemmule.vgpu.execute import run_kernel
+
+        given, finish = product.new_output()
+        out = views.get("out") or as_device_view(given)
+        run_kernel(
+            problem, choice, {role: _host(view) for role, view in views.items() if role != "out"} | {"d": _host(out)}
+        )
+        copy_back(out, given)
+        return finish()
+
+    return _plan(product, "vgpu", device_name(), choice, reason, problem, run)
+
+
 def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
     assert view.host is not None
     return view.host
@@ -260,8 +288,8 @@ def _plan(
         operation=product.operation,
         executor=executor,
         device=device,
-        kernel=choice.spec.name if executor == "gpu" and choice else "blas",
-        config=choice.config.as_dict() if executor == "gpu" and choice else {},
+        kernel=choice.spec.name if executor != "host" and choice else "blas",
+        config=choice.config.as_dict() if executor != "host" and choice else {},
         reason=reason,
         refused=choice.refused if choice else (),
         problem=problem,

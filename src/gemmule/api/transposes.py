@@ -7,22 +7,27 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
 
+from .executors import check_device_arrays, wanted_executor
 from .operands import gather, least_seconds
 from .plan import Plan
+from .virtual import as_device_view, copy_back
 
 #: Gives the axes of a transpose for a number of dimensions.
 Order = Callable[[int], tuple[int, ...]]
 
 
-def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = None) -> Plan:
+def plan_transpose(
+    x: Any, order_of: Order, *, out: Any = None, stream: Any = None, executor: str | None = None
+) -> Plan:
     """Check a transpose and say what would run; the other parameters are those of `transpose`."""
+    wanted = wanted_executor(executor)
     operands = gather({"x": x, "out": out}, stream)
     source = operands.views["x"]
     order = order_of(len(source.shape))
@@ -42,6 +47,12 @@ def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = No
         new = operands.library.empty(shape, source.dtype_name, operands.like, stream)
         return new.view, new.finish
 
+    if source.host is not None and wanted == "vgpu":
+        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min)
+    if source.host is not None and executor == "gpu":
+        raise UnsupportedError(
+            "executor='gpu' cannot take this: host arrays are transposed on the host; copy the array to a GPU first"
+        )
     if source.host is not None:
         host_source = source.host
 
@@ -68,6 +79,8 @@ def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = No
             run_on_host,
         )
 
+    if executor is not None or wanted == "vgpu":
+        check_device_arrays(wanted)
     assert operands.device is not None
     ordinal = operands.device
     device = get_device(ordinal)
@@ -98,6 +111,50 @@ def plan_transpose(x: Any, order_of: Order, *, out: Any = None, stream: Any = No
         flop=0,
         bytes_min=bytes_min,
         bound_s=least_seconds(problem, device.name, from_host=False),
+        run=run,
+    )
+
+
+def _plan_virtual(
+    source: ArrayView,
+    order: tuple[int, ...],
+    out: ArrayView | None,
+    new_output: Callable[[], tuple[ArrayView, Any]],
+    bytes_min: int,
+) -> Plan:
+    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    seen = as_device_view(source)
+    target = as_device_view(out) if out is not None else None
+    shape = tuple(source.shape[axis] for axis in order)
+    target_strides = target.strides if target is not None else compact_strides(shape)
+    source_strides = tuple(seen.strides[axis] for axis in order)
+    problem = transpose_problem(shape, source_strides, target_strides, source.itemsize)
+    choice = choose(problem, virtual_arch())
+
+    def run() -> Any:
+        from gemmule.vgpu.execute import run_kernel
+
+        given, finish = new_output()
+        result = target if target is not None else as_device_view(given)
+        assert seen.host is not None
+        assert result.host is not None
+        run_kernel(problem, choice, {"a": seen.host, "d": result.host})
+        copy_back(result, given)
+        return finish()
+
+    return Plan(
+        operation="transpose",
+        executor="vgpu",
+        device=device_name(),
+        kernel=choice.spec.name,
+        config=choice.config.as_dict(),
+        reason="asked for",
+        refused=choice.refused,
+        problem=problem,
+        flop=0,
+        bytes_min=bytes_min,
+        bound_s=None,
         run=run,
     )
 

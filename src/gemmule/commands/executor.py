@@ -20,7 +20,7 @@ def chosen_executor(
     Parameters
     ----------
     name : str or None
-        ``gpu``, ``host`` or None.
+        ``gpu``, ``host``, ``vgpu`` or None.
     precision : Precision
         What float32 products may be rounded to.
     dtypes : tuple of str
@@ -51,6 +51,11 @@ def chosen_executor(
 
         with GpuTileExecutor(choose, 0, precision) as gpu:
             yield gpu, min(memory, usable_memory(0))
+    elif chosen == "vgpu":
+        from ..dispatch.select import choose
+        from ..vgpu.tiles import VirtualTileExecutor
+
+        yield VirtualTileExecutor(choose, precision), memory
     else:
         from ..host.tiles import HostTileExecutor
 

@@ -59,7 +59,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option(
-    "--executor", type=click.Choice(["gpu", "host"]), help="Where to compute. Default: the GPU if there is one."
+    "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
 )
 def multiply_command(**options: Any) -> None:
     """Multiply two matrices in .npy files: C = alpha * A @ B + beta * C0.

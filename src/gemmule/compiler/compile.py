@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 from .artifact import Artifact
 from .resources import read_resources
@@ -31,35 +31,13 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
     CompileError
         If the kernel does not compile.
     """
-    try:
-        from cutlass import cute
-        from cutlass.base_dsl.common import DSLBaseError
-        from cutlass.base_dsl.compiler import DumpDir
-    except ImportError as error:
-        raise CompilerMissingError(
-            f"kernel {spec.name} for {arch} is not in the cache, and the kernel compiler is not installed; "
-            f"run: pip install nvidia-cutlass-dsl=={PINNED}"
-        ) from error
-
-    with _LOCK, tempfile.TemporaryDirectory() as folder:
+    what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
+    with _LOCK:
+        _check_installed(f"kernel {spec.name} for {arch} is not in the cache, and")
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
         kernel_class.kernel.set_name_prefix(spec.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        options = (
-            cute.KeepPTX(),
-            cute.KeepCUBIN(),
-            cute.GenerateLineInfo(),
-            cute.GPUArch(arch.name),
-            DumpDir(folder),
-        )
-        what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
-        try:
-            compiled = cute.compile[options](buildable.function, *buildable.arguments)
-        except DSLBaseError as error:
-            raise CompileError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
-        if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:
-            raise CompileError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
-        ptx, cubin = compiled.__ptx__, compiled.__cubin__
+        ptx, cubin = _code(buildable, arch, what)
     entry, params = read_entry(ptx)
     return Artifact(
         kernel=spec.name,
@@ -73,3 +51,51 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
         cubin=cubin,
         toolchain=toolchain(),
     )
+
+
+def compile_ptx(buildable: Buildable, arch: Arch) -> str:
+    """Compile a ``@cute.jit`` callable that launches one kernel, and return its PTX.
+
+    Raises
+    ------
+    CompilerMissingError
+        If nvidia-cutlass-dsl is not installed.
+    CompileError
+        If it does not compile.
+    """
+    with _LOCK:
+        _check_installed("a CuTe kernel is to be compiled, and")
+        ptx, _ = _code(buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}")
+    return ptx
+
+
+def _check_installed(why: str) -> None:
+    try:
+        import cutlass  # noqa: F401
+    except ImportError as error:
+        raise CompilerMissingError(
+            f"{why} the kernel compiler is not installed; run: pip install nvidia-cutlass-dsl=={PINNED}"
+        ) from error
+
+
+def _code(buildable: Buildable, arch: Arch, what: str) -> tuple[str, bytes]:
+    """Return PTX and cubin."""
+    from cutlass import cute
+    from cutlass.base_dsl.common import DSLBaseError
+    from cutlass.base_dsl.compiler import DumpDir
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = (
+            cute.KeepPTX(),
+            cute.KeepCUBIN(),
+            cute.GenerateLineInfo(),
+            cute.GPUArch(arch.name),
+            DumpDir(folder),
+        )
+        try:
+            compiled = cute.compile[options](buildable.function, *buildable.arguments)
+        except DSLBaseError as error:
+            raise CompileError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
+        if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:
+            raise CompileError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
+        return compiled.__ptx__, compiled.__cubin__

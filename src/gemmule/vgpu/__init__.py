@@ -1,0 +1,17 @@
+"""The virtual GPU: runs compiled kernels on the CPU, checks them for races, and counts what the hardware would do."""
+
+from .counts import Counter, Counts
+from .launcher import Options, launch
+from .report import CheckError, DeadlockError, FaultError, Finding, VirtualGpuError
+
+__all__ = [
+    "CheckError",
+    "Counter",
+    "Counts",
+    "DeadlockError",
+    "FaultError",
+    "Finding",
+    "Options",
+    "VirtualGpuError",
+    "launch",
+]

@@ -1,0 +1,145 @@
+"""NumPy arrays in the virtual GPU's memory: laid out there as they are here, and taken back afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from gemmule.core.errors import ArgumentError, DTypeError
+
+from .memory import GLOBAL_BASE, GlobalMemory
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """An array and where it is.
+
+    Attributes
+    ----------
+    array : ndarray
+        The caller's array.
+    address : int
+        Address of its first element.
+    """
+
+    array: Array
+    address: int
+
+
+def virtual_address(array: Array) -> int:
+    """Return an address with the alignment that the array has on the virtual GPU.
+
+    The memory that an array is a part of begins there at a multiple of 256, as a GPU's allocations do, wherever it is
+    in the host's memory: so the same program has the same alignments, and the same counts, in every run.
+    """
+    return _address(array) - _owner_start(array)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _owner_start(array: Array) -> int:
+    """Return where the memory begins that the array is a part of, as far as NumPy knows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return _bounds(array)[0]
+
+
+class DeviceArrays:
+    """Arrays of the caller, copied into one arena with their strides; those that share memory share it there too.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        Arrays by operand name.
+
+    Attributes
+    ----------
+    memory : GlobalMemory
+        The arena.
+    addresses : dict of str to int
+        Address of the first element of each array.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.memory = GlobalMemory()
+        self._placed: dict[str, Placed] = {}
+        for name, array in arrays.items():
+            if array.dtype.hasobject:
+                raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
+        for names, low, high in _groups(arrays):
+            first_of_all = arrays[names[0]]
+            allocation = self.memory.reserve("/".join(names), high - low, low - _owner_start(first_of_all))
+            for name in names:
+                first = _address(arrays[name]) - low
+                self._placed[name] = Placed(arrays[name], GLOBAL_BASE + allocation.start + first)
+        self.memory.seal()
+        for name in self._placed:
+            view = self._view(name)
+            if view.size:
+                view[...] = _bits(arrays[name])
+
+    @property
+    def addresses(self) -> dict[str, int]:
+        """Address of the first element of each array."""
+        return {name: placed.address for name, placed in self._placed.items()}
+
+    def take_back(self) -> None:
+        """Copy what a kernel wrote into the caller's arrays.
+
+        Raises
+        ------
+        ArgumentError
+            If it wrote into a read-only array.
+        """
+        for name, placed in self._placed.items():
+            view, bits = self._view(name), _bits(placed.array)
+            if not view.size or np.array_equal(view, bits):
+                continue
+            if not placed.array.flags.writeable:
+                raise ArgumentError(f"the kernel wrote into operand {name}, which is read-only")
+            bits[...] = view
+
+    def _view(self, name: str) -> Array:
+        """Return an array's elements in the arena, as unsigned integers."""
+        placed = self._placed[name]
+        bits = _bits(placed.array)
+        if not bits.size:
+            return bits
+        offset = placed.address - GLOBAL_BASE
+        return np.ndarray(bits.shape, bits.dtype, self.memory.data, offset, bits.strides)
+
+
+def _bits(array: Array) -> Array:
+    """Return the same memory as unsigned integers: two of 8 bytes for an element of 16."""
+    if array.itemsize > 8:
+        return array[..., None].view(np.uint64)
+    return array.view(f"u{array.itemsize}")
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """Return where an array's memory begins and ends."""
+    if not array.size:
+        return _address(array), _address(array)
+    return byte_bounds(array)
+
+
+def _groups(arrays: Mapping[str, Array]) -> list[tuple[list[str], int, int]]:
+    """Return names of arrays whose memory overlaps, with the bounds of the whole."""
+    spans = sorted((*_bounds(array), name) for name, array in arrays.items())
+    groups: list[tuple[list[str], int, int]] = []
+    for low, high, name in spans:
+        if groups and low < groups[-1][2]:
+            names, start, end = groups[-1]
+            groups[-1] = ([*names, name], start, max(end, high))
+        else:
+            groups.append(([name], low, high))
+    return groups

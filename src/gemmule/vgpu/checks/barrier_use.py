@@ -1,0 +1,81 @@
+"""Barriers used against their rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..observe import Observer
+from ..ptx.module import Instruction
+from .collected import Collected
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_WARP = 32
+
+
+class BarrierUse(Observer):
+    """Looks for warps that come to a barrier in parts, threads that leave it out, and arrivals that nobody awaits.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    """
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected
+
+    def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
+        modifiers = instruction.modifiers
+        if instruction.name == "barrier" and "aligned" not in modifiers:
+            return
+        if lanes.count == np.count_nonzero(batch.alive):
+            return
+        here = np.zeros(batch.lane_count, np.bool_)
+        here[lanes.index] = True
+        missing = np.asarray((batch.alive & ~here).reshape(-1, _WARP).any(axis=1))
+        parted = missing[lanes.pick(batch.warp_of_lane)]
+        if parted.any():
+            index = lanes.index[parted]
+            lacking = np.flatnonzero((batch.alive & ~here) & (batch.warp_of_lane == batch.warp_of_lane[index[0]]))
+            self._collected.add(
+                batch,
+                "barrier",
+                f"only some lanes of the warp arrive at barrier {int(barrier[parted][0])}; lanes "
+                f"{(lacking % _WARP).tolist()} are elsewhere, but the instruction is for whole warps",
+                instruction,
+                index,
+            )
+
+    def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
+        arrived = batch.barriers.arrived
+        if not arrived.any():
+            return
+        ctas = lanes.pick(batch.cta_of_lane)
+        left_out = arrived[ctas].any(axis=1) & batch.barriers.for_all(ctas)
+        if left_out.any():
+            self._collected.add(
+                batch,
+                "barrier",
+                "threads end while others of their CTA wait at a barrier for all threads",
+                instruction,
+                lanes.index[left_out],
+            )
+
+    def batch_ends(self, batch: Batch) -> None:
+        left = np.argwhere(batch.barriers.arrived > 0)
+        if len(left):
+            cta, barrier = (int(value) for value in left[0])
+            count = int(batch.barriers.arrived[cta, barrier])
+            self._collected.add(
+                batch,
+                "barrier",
+                f"{count} threads arrived at barrier {barrier}, which nobody completed",
+                batch.barriers.last_use(barrier),
+                np.array([cta * batch.cta_lanes]),
+            )

@@ -1,0 +1,54 @@
+"""What checks found, each place once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ptx.module import Instruction
+from ..report import CheckError, Finding
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Collected:
+    """Findings by kind and instruction: the first of each, with how often it came."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], Finding] = {}
+
+    def add(
+        self, batch: Batch, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any
+    ) -> None:
+        """Take in a finding about lanes of a batch; `where` is space and address."""
+        self.take(batch.finding(kind, message, instruction, index, **where))
+
+    def take(self, finding: Finding) -> None:
+        """Take in a finding."""
+        key = (finding.kind, -1 if finding.instruction is None else finding.instruction.index)
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = finding
+        else:
+            self._found[key] = dataclasses.replace(known, times=known.times + finding.times)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what was found, in the order of first sight."""
+        return tuple(self._found.values())
+
+    def check(self) -> None:
+        """Raise what was found.
+
+        Raises
+        ------
+        CheckError
+            If something was.
+        """
+        if self._found:
+            raise CheckError(self.findings)

@@ -1,0 +1,190 @@
+"""Races in global memory: between warps of a CTA, and between CTAs, which nothing orders.
+
+Only arrays that the kernel may write are looked at. Of readers the last one is kept for each piece, and whether there
+were several CTAs: a write after reads of the own CTA is held against the last of them only. Atomic operations do not
+race with each other; that they may order other accesses is not modelled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..memory import GLOBAL_BASE, Allocation
+from ..observe import Access, Observer
+from ..ptx.module import Kernel
+from .clocks import Clocks
+from .collected import Collected
+from .granule import global_granule
+from .pointers import written_params
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: In place of a reader's CTA: several CTAs.
+_SEVERAL = -1
+_ATOMIC = np.int32(1 << 30)
+
+
+class _Shadow:
+    """Who wrote and who read each piece of an array last."""
+
+    def __init__(self, pieces: int) -> None:
+        # CTAs are counted from 1; 0 is nobody.
+        self.writer_cta = np.zeros(pieces, np.int32)
+        self.write_mark = np.zeros(pieces, np.int32)
+        self.writer = np.zeros(pieces, np.int32)
+        self.reader_cta = np.zeros(pieces, np.int32)
+        self.read_mark = np.zeros(pieces, np.int32)
+
+
+class GlobalRaces(Observer):
+    """Looks for races in global memory.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    clocks : Clocks
+        What warps know of each other.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+        self._collected = collected
+        self._clocks = clocks
+        self._shadows: dict[int, _Shadow] = {}
+
+    def begin(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._granule = global_granule(kernel)
+        self._written = written_params(kernel)
+        self._shadows = {}
+
+    def batch_begins(self, batch: Batch) -> None:
+        self._watched = {allocation.start for allocation in self._written_arrays(batch)}
+        self._cta = np.array(batch.ctas, np.int32)[batch.cta_of_lane] + 1
+
+    def _written_arrays(self, batch: Batch) -> list[Allocation]:
+        allocations = batch.memory.allocations
+        if self._written is None:
+            return allocations
+        found = []
+        for name in self._written:
+            start = batch.program.binder.address_of_name(name)
+            pointer = int.from_bytes(batch.params[start : start + 8], "little")
+            allocation = batch.memory.allocation_at(pointer - GLOBAL_BASE)
+            if allocation is None:
+                # A pointer that leads nowhere: perhaps it is no pointer.
+                return allocations
+            found.append(allocation)
+        return found
+
+    def access(self, access: Access) -> None:
+        if access.space != "global":
+            return
+        memory = access.batch.memory
+        allocation = memory.allocation_at(int(access.address[0]))
+        inside = allocation is not None and bool(
+            (access.address.min() >= allocation.start) & (access.address.max() < allocation.end)
+        )
+        if inside:
+            assert allocation is not None
+            if allocation.start in self._watched:
+                self._look(access, allocation, np.ones(access.lanes.count, np.bool_))
+            return
+        for allocation in memory.allocations:
+            mask = (access.address >= allocation.start) & (access.address < allocation.end)
+            if allocation.start in self._watched and mask.any():
+                self._look(access, allocation, mask)
+
+    def _look(self, access: Access, allocation: Allocation, mask: Array) -> None:
+        granule = self._granule
+        shadow = self._shadows.get(allocation.start)
+        if shadow is None:
+            # An array may begin in the middle of a piece.
+            pieces = (allocation.end - allocation.start) // granule + 2
+            shadow = self._shadows[allocation.start] = _Shadow(pieces)
+        many = max(access.size // granule, 1)
+        first = access.address[mask] // granule - allocation.start // granule
+        piece = first[:, None] + np.arange(many)
+        warp = access.lanes.pick(access.batch.warp_of_lane)[mask]
+        cta = access.lanes.pick(self._cta)[mask]
+        self._hold_against_writes(access, shadow, piece, warp, cta, mask)
+        mark = (self._clocks.epoch(warp) << self._clocks.column_bits) | (warp % self._clocks.warps)
+        if access.write:
+            self._hold_against_reads(access, shadow, piece, warp, cta, mask)
+            mark = mark.astype(np.int32)
+            if access.atomic:
+                mark |= _ATOMIC
+            shadow.write_mark[piece] = mark[:, None]
+            shadow.writer_cta[piece] = cta[:, None]
+            shadow.writer[piece] = access.instruction.index
+            if not access.atomic:
+                lost = (shadow.writer_cta[piece[:, 0]] != cta) | (shadow.write_mark[piece[:, 0]] != mark)
+                if lost.any():
+                    self._report(access, mask, lost, "another warp writes it at the same time")
+        else:
+            known = shadow.reader_cta[piece]
+            several = (known != 0) & (known != cta[:, None])
+            shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
+            shadow.read_mark[piece] = mark[:, None]
+
+    def _unknown(self, marks: Array, warp: Array) -> Array:
+        """Return which accesses of the own CTA the warps do not know of."""
+        bits = self._clocks.column_bits
+        clean = marks & ~_ATOMIC
+        column = clean & ((1 << bits) - 1)
+        unknown: Array = self._clocks.known[warp[:, None], column] < (clean >> bits)
+        return unknown
+
+    def _hold_against_writes(
+        self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
+    ) -> None:
+        writer = shadow.writer_cta[piece]
+        if not writer.any():
+            return
+        marks = shadow.write_mark[piece]
+        other = (writer != 0) & (writer != cta[:, None])
+        race = other | ((writer == cta[:, None]) & self._unknown(marks, warp))
+        if access.atomic:
+            race &= (marks & _ATOMIC) == 0
+        if race.any():
+            row, column = (int(value) for value in np.argwhere(race)[0])
+            earlier = self._kernel.instructions[int(shadow.writer[piece[row, column]])]
+            where = f" at {earlier.source}" if earlier.source is not None else ""
+            batch = access.batch
+            who = (
+                "another warp"
+                if not other[row, column]
+                else (f"CTA {batch.geometry.coordinates(int(writer[row, column]) - 1)}")
+            )
+            self._report(access, mask, race.any(axis=1), f"{who} wrote it{where}, and nothing orders the two")
+
+    def _hold_against_reads(
+        self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
+    ) -> None:
+        reader = shadow.reader_cta[piece]
+        if not reader.any():
+            return
+        other = (reader != 0) & (reader != cta[:, None])
+        race = other | ((reader == cta[:, None]) & self._unknown(shadow.read_mark[piece], warp))
+        if race.any():
+            self._report(access, mask, race.any(axis=1), "another warp or CTA read it, and nothing orders the two")
+
+    def _report(self, access: Access, mask: Array, bad: Array, why: str) -> None:
+        chosen = np.flatnonzero(mask)[bad]
+        address = int(access.address[chosen[0]])
+        does = "writes" if access.write else "reads"
+        where = access.batch.memory.describe(address)
+        self._collected.add(
+            access.batch,
+            "race",
+            f"{does} {access.size} bytes at {where}; {why}",
+            access.instruction,
+            access.lanes.index[chosen],
+            space="global",
+            address=address,
+        )

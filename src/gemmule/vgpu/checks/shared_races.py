@@ -1,0 +1,158 @@
+"""Races in shared memory, and loads of what nobody wrote.
+
+A shadow keeps for every piece of shared memory who wrote it last and when, and when each warp read it last; two
+accesses of which one writes must be ordered by what the second's warp knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..observe import Access, Observer
+from ..ptx.module import Instruction, Kernel
+from .clocks import Clocks
+from .collected import Collected
+from .granule import shared_granule
+from .registers import UninitialisedRegisters
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Marks a piece that was written last by an atomic operation.
+_ATOMIC = np.int32(1 << 30)
+
+
+class SharedRaces(Observer):
+    """Looks for races in shared memory.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    clocks : Clocks
+        What warps know of each other.
+    registers : UninitialisedRegisters
+        Follows values that nobody wrote.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks, registers: UninitialisedRegisters) -> None:
+        self._collected = collected
+        self._clocks = clocks
+        self._registers = registers
+
+    def begin(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._granule = shared_granule(kernel)
+
+    def batch_begins(self, batch: Batch) -> None:
+        pieces = len(batch.shared) // self._granule
+        # Clock and column of the last write, 0 for none, and its instruction.
+        self._written = np.zeros(pieces, np.int32)
+        self._writer = np.zeros(pieces, np.int32)
+        self._read = np.zeros((pieces, self._clocks.warps), np.int32)
+
+    def access(self, access: Access) -> None:
+        if access.space != "shared":
+            return
+        batch, lanes = access.batch, access.lanes
+        many = max(access.size // self._granule, 1)
+        piece = (access.address + lanes.pick(batch.shared_base)) // self._granule
+        warp = lanes.pick(batch.warp_of_lane)
+        rows = piece // many
+        before = self._written.reshape(-1, many).take(rows, 0)
+        if access.read and not access.atomic and not before.all():
+            self._uninitialised(access, (before == 0).any(axis=1))
+        unordered = self._unordered(access, before, warp)
+        if unordered.any():
+            bad = np.asarray(unordered.any(axis=1))
+            self._race(access, bad, rows * many + unordered.argmax(axis=1))
+        if access.write:
+            self._check_reads(access, rows, many, warp)
+            self._note_write(access, rows, many, warp)
+        else:
+            local = warp % self._clocks.warps
+            epoch = self._clocks.epoch(warp)
+            self._read.reshape(-1, many, self._clocks.warps)[rows, :, local] = epoch[:, None]
+
+    def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
+        """Return which pieces were written by somebody of whose write the warps do not know."""
+        clocks = self._clocks
+        bits = clocks.column_bits
+        clean = before & ~_ATOMIC
+        column = clean & ((1 << bits) - 1)
+        known = clocks.known.reshape(-1).take((warp[:, None] << bits) + column)
+        unordered: Array = known < (clean >> bits)
+        if access.atomic:
+            unordered &= (before & _ATOMIC) == 0
+        return unordered
+
+    def _check_reads(self, access: Access, rows: Array, many: int, warp: Array) -> None:
+        """Look for reads of other warps that may not be over."""
+        clocks = self._clocks
+        reads = self._read.reshape(-1, many, clocks.warps).take(rows, 0)
+        late = reads > clocks.known[warp, : clocks.warps][:, None, :]
+        if late.any():
+            bad = np.asarray(late.any(axis=(1, 2)))
+            first = int(np.flatnonzero(bad)[0])
+            reader = int(late[first].any(axis=0).argmax())
+            self._report(access, bad, f"warp {reader} read it, and is not known to have done so yet")
+
+    def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
+        clocks = self._clocks
+        local = warp % clocks.warps
+        if access.asynchronous:
+            column, clock = clocks.warps + local, clocks.groups[warp] + 1
+        else:
+            column, clock = local, clocks.epoch(warp)
+        mark = ((clock << clocks.column_bits) | column).astype(np.int32)
+        if access.atomic:
+            mark |= _ATOMIC
+        self._written.reshape(-1, many)[rows] = mark[:, None]
+        self._writer.reshape(-1, many)[rows] = access.instruction.index
+        if not access.atomic:
+            # Of several warps that write the same piece in one step, one has the last word.
+            lost = self._written.reshape(-1, many)[rows, 0] != mark
+            if lost.any():
+                self._report(access, lost, "another warp writes it at the same time")
+
+    def _race(self, access: Access, bad: Array, pieces: Array) -> None:
+        first = int(np.flatnonzero(bad)[0])
+        mark = int(self._written[pieces[first]]) & ~int(_ATOMIC)
+        column = mark & ((1 << self._clocks.column_bits) - 1)
+        earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
+        who = f"warp {column}" if column < self._clocks.warps else f"a copy of warp {column - self._clocks.warps}"
+        self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
+
+    def _report(self, access: Access, bad: Array, why: str) -> None:
+        first = int(np.flatnonzero(bad)[0])
+        address = int(access.address[first])
+        does = "a copy writes" if access.asynchronous else "writes" if access.write else "reads"
+        self._collected.add(
+            access.batch,
+            "race",
+            f"{does} {access.size} bytes at {address:#x} of shared memory; {why}",
+            access.instruction,
+            access.lanes.index[bad],
+            space="shared",
+            address=address,
+        )
+
+    def _uninitialised(self, access: Access, bad: Array) -> None:
+        """Follow the values that nobody wrote: they may never be used."""
+        instruction, batch = access.instruction, access.batch
+        index = access.lanes.index[bad]
+        address = int(access.address[np.flatnonzero(bad)[0]])
+        what = f"loaded{_at(instruction)} from {access.size} bytes at {address:#x} of shared memory, which nobody wrote"
+        if instruction.name == "ldmatrix":
+            # Any lane of the warp may get the row that one of them names.
+            warps = np.unique(batch.warp_of_lane[index])
+            index = np.flatnonzero(np.isin(batch.warp_of_lane, warps) & batch.alive)
+        self._registers.loaded_unwritten(batch, instruction, index, what)
+
+
+def _at(instruction: Instruction) -> str:
+    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

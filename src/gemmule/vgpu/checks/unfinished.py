@@ -1,0 +1,60 @@
+"""Asynchronous copies that nobody waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..observe import Access, Observer
+from ..ptx.module import Instruction
+from .clocks import Clocks
+from .collected import Collected
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class UnfinishedCopies(Observer):
+    """Looks for warps that end while copies of theirs may be under way.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    clocks : Clocks
+        What warps know.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+        self._collected = collected
+        self._clocks = clocks
+
+    def batch_begins(self, batch: Batch) -> None:
+        self._last_group = np.zeros(len(batch.ctas) * batch.geometry.warps, np.int64)
+        self._issued: dict[int, Instruction] = {}
+
+    def access(self, access: Access) -> None:
+        if access.asynchronous and access.write:
+            warps = self._clocks.warps_in(access.batch, access.lanes)
+            self._last_group[warps] = self._clocks.groups[warps] + 1
+            self._issued.update(dict.fromkeys(warps.tolist(), access.instruction))
+
+    def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
+        del instruction
+        warps = self._clocks.warps_in(batch, lanes)
+        column = self._clocks.warps + warps % self._clocks.warps
+        open_warps = warps[self._clocks.known[warps, column] < self._last_group[warps]]
+        if len(open_warps):
+            warp = int(open_warps[0])
+            mine = lanes.index[lanes.pick(batch.warp_of_lane) == warp]
+            self._collected.add(
+                batch,
+                "unfinished",
+                "the warp ends without waiting for copies that it issued",
+                self._issued[warp],
+                mine,
+            )

@@ -1,0 +1,170 @@
+"""Named barriers of a CTA: threads arrive, some of them wait, and a full count lets all go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmule.vgpu.ptx.module import Instruction
+from gemmule.vgpu.report import Finding
+
+from .lanes import Lanes
+from .types import Array
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+#: Barriers of a CTA.
+COUNT = 16
+
+
+class Barriers:
+    """The barriers of every CTA of a batch.
+
+    Parameters
+    ----------
+    batch : Batch
+        The CTAs.
+
+    Attributes
+    ----------
+    arrived : array of int, (CTAs, 16)
+        Threads that arrived at each barrier since it last completed.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        ctas = len(batch.ctas)
+        self.arrived = np.zeros((ctas, COUNT), np.int64)
+        # Threads that complete each barrier, 0 for all of the CTA.
+        self._expected = np.zeros((ctas, COUNT), np.int64)
+        # For each lane the barrier that it waits at, -1 for none, and the block where it goes on.
+        self._waits_at = np.full(batch.lane_count, -1, np.int64)
+        self._goes_to = np.zeros(batch.lane_count, np.int64)
+        self._instructions: dict[int, Instruction] = {}
+        self._waiting = 0
+
+    def arrive(
+        self, instruction: Instruction, lanes: Lanes, barrier: Array, count: int | None, goes_to: int, *, wait: bool
+    ) -> None:
+        """Let lanes arrive at a barrier.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            The barrier instruction.
+        lanes : Lanes
+            Who arrives.
+        barrier : array of int
+            The barrier of each of them.
+        count : int or None
+            Threads that complete the barrier; None for all of the CTA.
+        goes_to : int
+            Block where they go on.
+        wait : bool
+            Whether they wait for the barrier to complete.
+        """
+        batch = self._batch
+        if not ((barrier >= 0) & (barrier < COUNT)).all():
+            bad = (barrier < 0) | (barrier >= COUNT)
+            raise batch.fault("barrier", f"barrier {int(barrier[bad][0])} is none of 0 to 15", instruction, lanes, bad)
+        for observer in batch.observers:
+            observer.barrier_arrived(batch, instruction, lanes, barrier)
+        if wait and count is None and self._all_at_once(lanes, barrier):
+            for observer in batch.observers:
+                observer.barrier_released(batch, lanes, barrier)
+            batch.scheduler.go(goes_to, lanes)
+            return
+        if wait:
+            self._waits_at[lanes.index] = barrier
+            self._goes_to[lanes.index] = goes_to
+            self._waiting += lanes.count
+        else:
+            batch.scheduler.go(goes_to, lanes)
+        cta = lanes.pick(batch.cta_of_lane)
+        self._expect(instruction, lanes, cta, barrier, count or 0)
+        np.add.at(self.arrived, (cta, barrier), 1)
+        self._release()
+
+    def _all_at_once(self, lanes: Lanes, barrier: Array) -> bool:
+        """Say whether all threads that there are meet here, so that nothing has to be kept."""
+        return (
+            self._waiting == 0
+            and lanes.count == np.count_nonzero(self._batch.alive)
+            and bool((barrier == barrier[0]).all())
+            and not self.arrived.any()
+        )
+
+    def _expect(self, instruction: Instruction, lanes: Lanes, cta: Array, barrier: Array, expected: int) -> None:
+        """Note how many threads complete a barrier: all that arrive must say the same."""
+        begun = self.arrived[cta, barrier] > 0
+        other = self._expected[cta, barrier]
+        wrong = begun & (other != expected)
+        if wrong.any():
+            raise self._batch.fault(
+                "barrier",
+                f"barrier {int(barrier[wrong][0])} is used for {_threads(expected)} here, while others arrived at it "
+                f"for {_threads(int(other[wrong][0]))}",
+                instruction,
+                lanes,
+                wrong,
+            )
+        self._expected[cta, barrier] = expected
+        for number in np.unique(barrier).tolist():
+            self._instructions[number] = instruction
+
+    def _release(self) -> None:
+        """Let the threads of complete barriers go on."""
+        batch = self._batch
+        running = np.count_nonzero(batch.alive.reshape(len(batch.ctas), -1), axis=1)
+        needed = np.where(self._expected > 0, self._expected, running[:, None])
+        complete = (self.arrived > 0) & (self.arrived >= needed)
+        if not complete.any():
+            return
+        self.arrived[complete] = 0
+        waiting = np.flatnonzero(self._waits_at >= 0)
+        waiting = waiting[complete[batch.cta_of_lane[waiting], self._waits_at[waiting]]]
+        barrier = self._waits_at[waiting]
+        self._waits_at[waiting] = -1
+        self._waiting -= len(waiting)
+        if not len(waiting):
+            return
+        released = Lanes(waiting)
+        for observer in batch.observers:
+            observer.barrier_released(batch, released, barrier)
+        blocks = self._goes_to[waiting]
+        for block in np.unique(blocks).tolist():
+            batch.scheduler.go(block, released.where(blocks == block))
+
+    def threads_ended(self) -> None:
+        """Let barriers for all threads go on without those that ended, as the hardware does."""
+        if self._waiting:
+            self._release()
+
+    def for_all(self, ctas: Array) -> Array:
+        """Say of each CTA whether threads wait at a barrier that is for all of its threads."""
+        waited: Array = ((self.arrived > 0) & (self._expected == 0)).any(axis=1)[ctas]
+        return waited
+
+    def last_use(self, barrier: int) -> Instruction:
+        """Return the instruction that last arrived at a barrier."""
+        return self._instructions[barrier]
+
+    def who_waits(self) -> Iterator[Finding]:
+        """Yield a finding for each warp that waits at a barrier."""
+        batch = self._batch
+        lanes = np.flatnonzero(self._waits_at >= 0)
+        for warp in np.unique(batch.warp_of_lane[lanes]).tolist():
+            index = lanes[batch.warp_of_lane[lanes] == warp]
+            barrier = int(self._waits_at[index[0]])
+            where = (int(batch.cta_of_lane[index[0]]), barrier)
+            own = slice(where[0] * batch.cta_lanes, (where[0] + 1) * batch.cta_lanes)
+            expected = int(self._expected[where]) or int(np.count_nonzero(batch.alive[own]))
+            message = f"waits at barrier {barrier}, where {int(self.arrived[where])} of {expected} threads arrived"
+            yield batch.finding("deadlock", message, self._instructions[barrier], index)
+
+
+def _threads(expected: int) -> str:
+    return f"{expected} threads" if expected else "all threads"

@@ -1,0 +1,201 @@
+"""A batch: the CTAs that run at once, their lanes, registers and shared memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gemmule.vgpu.asynchronous import Copies
+from gemmule.vgpu.memory import GlobalMemory
+from gemmule.vgpu.observe import Access, Observer
+from gemmule.vgpu.ptx.module import Instruction
+from gemmule.vgpu.report import FaultError, Finding
+
+from .barriers import Barriers
+from .lanes import Lanes
+from .registers import RegisterFile
+from .scheduler import Scheduler
+from .special import fill_specials
+from .types import Array
+
+if TYPE_CHECKING:
+    from .program import Program
+
+WARP = 32
+#: What shared memory holds before it is written.
+_POISON = 0xFF
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """Shape of a launch: CTAs, threads of a CTA, CTAs of a cluster, each along x, y and z."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        return -(-self.threads // WARP)
+
+    def coordinates(self, cta: int) -> tuple[int, int, int]:
+        """Return the coordinates of a CTA in the grid."""
+        x, y, _ = self.grid
+        return cta % x, cta // x % y, cta // (x * y)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all batches of a launch share.
+
+    Attributes
+    ----------
+    program : Program
+        The kernel, bound.
+    geometry : Geometry
+        Shape of the launch.
+    params : bytes
+        The kernel's parameters.
+    memory : GlobalMemory
+        The arrays.
+    shared_bytes : int
+        Dynamic shared memory of a CTA.
+    schedule : str
+        When asynchronous operations complete and in which order warps run: ``late``, ``eager`` or ``random``.
+    seed : int
+        Seed of the random schedule.
+    mma : str
+        How the tensor core adds: ``exact`` or ``hopper``.
+    observers : tuple of Observer
+        Who sees the run.
+    ptx : str
+        The kernel's text, for other processes.
+    """
+
+    program: Program
+    geometry: Geometry
+    params: bytes
+    memory: GlobalMemory
+    shared_bytes: int
+    schedule: str = "late"
+    seed: int = 0
+    mma: Literal["exact", "hopper"] = "exact"
+    observers: tuple[Observer, ...] = ()
+    ptx: str = ""
+
+
+class Batch:
+    """CTAs that run at once.
+
+    Lanes are numbered CTA by CTA and warp by warp; where a CTA's threads do not fill its last warp, that warp has lanes
+    that never run.
+
+    Parameters
+    ----------
+    setting : Setting
+        What all batches share.
+    ctas : sequence of int
+        Numbers of the CTAs in the grid.
+
+    Attributes
+    ----------
+    cta_of_lane, warp_of_lane : array of int
+        For each lane, its CTA within the batch and its warp within the batch.
+    shared : array of uint8
+        Shared memory, one CTA after the other, each `shared_stride` bytes from address 0 on.
+    """
+
+    def __init__(self, setting: Setting, ctas: Sequence[int]) -> None:
+        self.setting = setting
+        self.program = setting.program
+        self.geometry = setting.geometry
+        self.memory = setting.memory
+        self.params = setting.params
+        self.ctas = list(ctas)
+        self.clock = 0
+        geometry = self.geometry
+        self.cta_lanes = geometry.warps * WARP
+        self.lane_count = len(self.ctas) * self.cta_lanes
+        lane = np.arange(self.lane_count)
+        self.cta_of_lane = lane // self.cta_lanes
+        self.warp_of_lane = lane // WARP
+        self.thread_of_lane = lane % self.cta_lanes
+        self.alive = self.thread_of_lane < geometry.threads
+        binder = self.program.binder
+        self.shared_end = binder.static_shared_end + setting.shared_bytes
+        self.shared_stride = -(-self.shared_end // 128) * 128
+        self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
+        self.shared_words = {size: self.shared.view(f"u{size}") for size in (1, 2, 4, 8)}
+        self.shared_base = self.cta_of_lane * self.shared_stride
+        self.local_stride = binder.local_bytes
+        self.local = np.full(self.lane_count * self.local_stride, _POISON, np.uint8)
+        self.local_base = lane * self.local_stride
+        self.param_data = np.frombuffer(self.params.ljust(-(-len(self.params) // 16) * 16, b"\0"), np.uint8)
+        self.file = RegisterFile(binder.counts, binder.template, self)
+        self.random = np.random.default_rng((setting.seed, *self.ctas))
+        self.observers = setting.observers
+        self.scheduler = Scheduler(self)
+        self.barriers = Barriers(self)
+        self.copies = Copies(self)
+        fill_specials(self)
+
+    def run(self) -> None:
+        """Run all threads to their end."""
+        for observer in self.observers:
+            observer.batch_begins(self)
+        self.scheduler.run(Lanes(np.flatnonzero(self.alive)))
+        self.copies.finish()
+        for observer in self.observers:
+            observer.batch_ends(self)
+
+    def access(
+        self, instruction: Instruction, lanes: Lanes, space: str, address: Array, size: int, **what: bool
+    ) -> None:
+        """Tell the observers of a memory access."""
+        access = Access(instruction, self, lanes, space, address, size, **what)
+        for observer in self.observers:
+            observer.access(access)
+
+    def end(self, instruction: Instruction | None, lanes: Lanes) -> None:
+        """End threads."""
+        self.alive[lanes.index] = False
+        for observer in self.observers:
+            observer.exited(self, instruction, lanes)
+        self.barriers.threads_ended()
+        self.scheduler.wake()
+
+    def fault(
+        self, kind: str, message: str, instruction: Instruction, lanes: Lanes, bad: Array, **where: Any
+    ) -> FaultError:
+        """Return the error for those lanes, among `lanes`, for which `bad` is true."""
+        return FaultError([self.finding(kind, message, instruction, lanes.index[bad], **where)])
+
+    def finding(self, kind: str, message: str, instruction: Instruction | None, index: Array, **where: Any) -> Finding:
+        """Return a finding about lanes of the batch: that of the first of them, and its warp's others."""
+        first = int(index[0])
+        warp = first // WARP
+        same_warp = index[index // WARP == warp]
+        return Finding(
+            kind,
+            message,
+            self.program.kernel.name,
+            instruction,
+            self.geometry.coordinates(self.ctas[int(self.cta_of_lane[first])]),
+            int(self.thread_of_lane[first]) // WARP,
+            tuple(int(lane) % WARP for lane in same_warp),
+            **where,
+        )

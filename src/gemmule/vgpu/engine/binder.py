@@ -1,0 +1,144 @@
+"""Binding: which slot of a frame, and which row of the register file, each name of a kernel is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from gemmule.vgpu.ptx.module import TYPE_BYTES, Kernel, Register, Symbol
+
+from .registers import Uses, View
+
+#: Where shared memory begins: the hardware keeps the first kilobyte for itself.
+SHARED_START = 1024
+
+
+def _aligned(value: int, alignment: int) -> int:
+    return -(-value // alignment) * alignment
+
+
+class Binder:
+    """Slots, rows and addresses of one kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+
+    Attributes
+    ----------
+    template : list
+        The slots of a frame: constants, and None where a register belongs.
+    counts : dict of int to int
+        Registers by width in bytes.
+    specials : dict of str to Register
+        Special registers that the kernel reads.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.template: list[Any] = []
+        self.counts: dict[int, int] = {}
+        self.specials: dict[str, Register] = {}
+        self._rows: dict[Register, tuple[int, int]] = {}
+        self._views: dict[tuple[Register, str], View] = {}
+        self._by_register: dict[Register, list[View]] = {}
+        self._constants: dict[tuple[str, bytes], int] = {}
+        self._scratch: dict[int, Register] = {}
+        self._place_variables()
+
+    def _place_variables(self) -> None:
+        """Give every variable its address within its space."""
+        self._addresses: dict[str, tuple[str, int]] = {}
+        ends = {"param": 0, "shared": SHARED_START, "local": 0}
+        variables = [*self.kernel.params, *self.kernel.variables]
+        # Dynamic shared memory, of size 0, starts behind the static.
+        for variable in sorted(variables, key=lambda variable: variable.space == "shared" and variable.size == 0):
+            if variable.space in ends:
+                start = _aligned(ends[variable.space], variable.alignment)
+                self._addresses[variable.name] = (variable.space, start)
+                ends[variable.space] = start + variable.size
+        self.param_bytes = ends["param"]
+        self.static_shared_end = ends["shared"]
+        self.local_bytes = _aligned(ends["local"], 16)
+
+    def address_of(self, symbol: Symbol) -> int | None:
+        """Return the address of a variable within its space; None for spaces that are not there."""
+        found = self._addresses.get(symbol.name)
+        return None if found is None else found[1] + symbol.offset
+
+    def address_of_name(self, name: str) -> int:
+        """Return the address of a parameter within its space."""
+        return self._addresses[name][1]
+
+    def space_of(self, symbol: Symbol) -> str:
+        """Return the space of a variable, nothing where it is not known."""
+        return self._addresses.get(symbol.name, ("", 0))[0]
+
+    def register(self, register: Register, dtype: np.dtype[Any]) -> int:
+        """Return the slot of a register read or written as that type."""
+        key = (register, dtype.str)
+        view = self._views.get(key)
+        if view is None:
+            width, row = self.row(register)
+            view = self._views[key] = View(self._slot(None), width, row, dtype)
+            self._by_register.setdefault(register, []).append(view)
+        return view.slot
+
+    def row(self, register: Register) -> tuple[int, int]:
+        """Return a register's width and its row of the register file."""
+        found = self._rows.get(register)
+        if found is None:
+            width = TYPE_BYTES[register.type]
+            found = self._rows[register] = (width, self.counts.get(width, 0))
+            self.counts[width] = found[1] + 1
+        return found
+
+    def constant(self, value: Any) -> int:
+        """Return the slot of a constant."""
+        key = (value.dtype.str, value.tobytes())
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = self._slot(value)
+        return found
+
+    def special(self, name: str) -> Register:
+        """Return the register that holds a special register's value; batches fill it."""
+        if name not in self.specials:
+            kind = "u64" if name in ("%clock64", "%globaltimer") else "u32"
+            self.specials[name] = Register(name, kind, -1 - len(self.specials))
+        return self.specials[name]
+
+    def scratch(self, kind: str) -> Register:
+        """Return a register for results that nobody wants."""
+        width = TYPE_BYTES[kind]
+        if width not in self._scratch:
+            self._scratch[width] = Register(f"_{width}", kind, -1000 - width)
+        return self._scratch[width]
+
+    def carry(self) -> Register:
+        """Return the register that holds the carry between instructions."""
+        return Register("CC.CF", "pred", -500)
+
+    def uses(self, reads: Iterable[Register], writes: Iterable[Register]) -> Uses:
+        """Return what instructions with those registers need of the register file."""
+        written = set(writes)
+        touched = sorted({*reads, *written}, key=self.row)
+        rows: dict[int, list[int]] = {}
+        stored: dict[int, list[int]] = {}
+        for register in touched:
+            width, row = self.row(register)
+            rows.setdefault(width, []).append(row)
+            if register in written:
+                stored.setdefault(width, []).append(row)
+        return Uses(
+            tuple(view for register in touched for view in self._by_register.get(register, ())),
+            {width: np.array(found) for width, found in rows.items()},
+            {width: np.array(found) for width, found in stored.items()},
+        )
+
+    def _slot(self, value: Any) -> int:
+        self.template.append(value)
+        return len(self.template) - 1

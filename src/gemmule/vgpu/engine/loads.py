@@ -1,0 +1,148 @@
+"""Loads and stores: ld, ldu, st of one value or a vector, to and from every space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.vgpu.ptx.module import Address, Operand, Symbol
+
+from .define import Build, Step, defines
+from .registers import Frame
+from .spaces import locator, words
+from .types import NUMPY, Array, is_signed, size_of
+
+_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "param::entry")
+_CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+_EVICTION = tuple(
+    f"{level}::{what}"
+    for level in ("L1", "L2")
+    for what in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate", "evict_last_use")
+)
+_PREFETCH = ("L2::64B", "L2::128B", "L2::256B")
+_ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "mmio")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+
+
+def space_of(build: Build) -> str:
+    """Read the modifiers of a memory instruction that say where and how, and return the space."""
+    build.take(*_ORDER, default="")
+    build.take(*_SCOPES, default="")
+    space = build.take(*_SPACES, default="generic").split("::")[0]
+    for choices in (_CACHE, _CACHE, _EVICTION, _EVICTION, _PREFETCH):
+        build.take(*choices, default="")
+    build.flag("unified")
+    build.flag("L2::cache_hint")
+    return space
+
+
+def address_of(build: Build, operand: Operand) -> Address:
+    """Return an operand that must be an address."""
+    if not isinstance(operand, Address):
+        raise build.error("an address in brackets is expected")
+    return operand
+
+
+@defines("ld", "ldu")
+def _ld(build: Build) -> Step:
+    """Load one value or a vector of them; a register wider than the type is extended."""
+    space = space_of(build)
+    count = int(build.take("v2", "v4", "v8", default="v1")[1:])
+    kind = build.type()
+    build.done(2, 3)
+    address = address_of(build, build.operands[1])
+    items = build.items(build.operands[0], count)
+    if space == "param" and isinstance(address.base, Symbol):
+        return _load_param(build, address, kind, items)
+    size = size_of(kind)
+    total = size * count
+    locate = locator(build, space, address, total)
+    slots = [build.wide_dest(item, kind) for item in items]
+    shift = total.bit_length() - 1
+    signed = is_signed(kind)
+    plain = np.dtype(f"u{size}")
+    instruction = build.instruction
+
+    def load(frame: Frame) -> None:
+        space, position, address = locate(frame)
+        if frame.batch.observers:
+            frame.batch.access(instruction, frame.lanes, space, address, total, read=True)
+        memory = words(frame, space, size)
+        index = position >> shift
+        if count > 1:
+            values = memory.reshape(-1, count).take(index, 0)
+            for number, slot in enumerate(slots):
+                _extend(values[:, number], frame[slot], signed, plain)
+            return
+        out = frame[slots[0]]
+        if out.itemsize == size:
+            memory.take(index, out=out.view(plain), mode="clip")
+        else:
+            _extend(memory[index], out, signed, plain)
+
+    return load
+
+
+def _extend(values: Array, out: Array, signed: bool, plain: np.dtype[Any]) -> None:
+    """Write loaded bits into registers of the same size or wider."""
+    if out.itemsize == plain.itemsize:
+        out.view(plain)[...] = values
+    else:
+        out[...] = values.view(f"i{plain.itemsize}") if signed else values
+
+
+def _load_param(build: Build, address: Address, kind: str, items: tuple[Operand, ...]) -> Step:
+    """Load parameters, which are the same for all lanes."""
+    assert isinstance(address.base, Symbol)
+    start = build.binder.address_of(address.base)
+    size = size_of(kind)
+    end = (start or 0) + size * len(items)
+    if build.binder.space_of(address.base) != "param" or start is None or end > build.binder.param_bytes:
+        raise build.error("this lies outside of the kernel's parameters")
+    if start % size:
+        raise build.error(f"a parameter of {size} bytes lies at a multiple of {size}")
+    slots = [build.wide_dest(item, kind) for item in items]
+    dtype = NUMPY[kind]
+
+    def load(frame: Frame) -> None:
+        values = np.frombuffer(frame.batch.params, dtype, len(slots), start)
+        for slot, value in zip(slots, values, strict=True):
+            frame[slot][...] = value
+
+    return load
+
+
+@defines("st")
+def _st(build: Build) -> Step:
+    """Store one value or a vector of them; of a register wider than the type, the low bits."""
+    space = space_of(build)
+    count = int(build.take("v2", "v4", "v8", default="v1")[1:])
+    kind = build.type()
+    build.done(2, 3)
+    size = size_of(kind)
+    total = size * count
+    locate = locator(build, space, address_of(build, build.operands[0]), total)
+    slots = [build.wide_source(item, kind) for item in build.items(build.operands[1], count)]
+    shift = total.bit_length() - 1
+    plain = np.dtype(f"u{size}")
+    instruction = build.instruction
+
+    def bits(value: Any) -> Any:
+        return value.view(plain) if value.dtype.itemsize == size else value.astype(plain)
+
+    def store(frame: Frame) -> None:
+        space, position, address = locate(frame)
+        if frame.batch.observers:
+            frame.batch.access(instruction, frame.lanes, space, address, total, write=True)
+        memory = words(frame, space, size)
+        index = position >> shift
+        if count == 1:
+            memory[index] = bits(frame[slots[0]])
+            return
+        values = np.empty((len(index), count), plain)
+        for number, slot in enumerate(slots):
+            values[:, number] = bits(frame[slot])
+        memory.reshape(-1, count)[index] = values
+
+    return store

@@ -1,0 +1,144 @@
+"""Which lanes run next.
+
+Lanes stand at the beginning of blocks. Those at the lowest block run, all of them at once, whatever warp they belong
+to: threads that parted meet again where their ways join, since that point comes later in the code. In the random
+schedule that holds for each warp, and which warps run is left to chance. Lanes that are kept from running for long by
+others in a loop get their turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmule.vgpu.report import DeadlockError, Finding
+
+from .lanes import Lanes, merged
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+#: Blocks that others may run while lanes wait for their turn.
+_PATIENCE = 4096
+
+
+class Scheduler:
+    """Lanes that can run, and lanes parked before an instruction that cannot begin yet.
+
+    Parameters
+    ----------
+    batch : Batch
+        The lanes' CTAs.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._ready: dict[int, list[Lanes]] = {}
+        self._since: dict[int, int] = {}
+        self._parked: dict[int, Lanes] = {}
+        self._turn = 0
+        self._random = batch.setting.schedule == "random"
+
+    def go(self, block: int, lanes: Lanes) -> None:
+        """Let lanes go on at a block."""
+        waiting = self._ready.get(block)
+        if waiting is None:
+            self._ready[block] = [lanes]
+            self._since[block] = self._turn
+        else:
+            waiting.append(lanes)
+
+    def park(self, block: int, lanes: Lanes) -> None:
+        """Keep lanes before a block until others arrive there, or `wake` is called."""
+        if block in self._parked:
+            lanes = merged([self._parked[block], lanes])
+        self._parked[block] = lanes
+
+    def wake(self) -> None:
+        """Let all parked lanes look again whether they can go on."""
+        parked, self._parked = self._parked, {}
+        for block, lanes in parked.items():
+            self.go(block, lanes)
+
+    def run(self, lanes: Lanes) -> None:
+        """Run lanes from the first block on, until every one has ended.
+
+        Raises
+        ------
+        DeadlockError
+            If lanes are left that wait for what cannot come.
+        """
+        batch = self._batch
+        blocks = batch.program.blocks
+        observers = batch.observers
+        self.go(0, lanes)
+        while True:
+            while self._ready:
+                block, now = self._some_warps() if self._random else self._lowest()
+                if block in self._parked:
+                    now = merged([now, self._parked.pop(block)])
+                bound = blocks[block]
+                self._turn += 1
+                batch.clock += len(bound.block.instructions)
+                admitted = bound.admit(batch, now)
+                if admitted is None:
+                    continue
+                for observer in observers:
+                    observer.executed(batch, bound.block, admitted)
+                bound.run(batch, admitted)
+            if not batch.copies.fire():
+                break
+        if batch.alive.any():
+            raise self._deadlock()
+
+    def _lowest(self) -> tuple[int, Lanes]:
+        """Take the lanes at the lowest block; or those that have waited for very long."""
+        block = min(self._ready)
+        if len(self._ready) > 1:
+            oldest = min(self._since, key=self._since.__getitem__)
+            if self._turn - self._since[oldest] > _PATIENCE:
+                block = oldest
+        return block, self._take(block)
+
+    def _some_warps(self) -> tuple[int, Lanes]:
+        """Take the lanes of some warps, at random, at the lowest block that any of these warps stands at."""
+        batch = self._batch
+        random = batch.random
+        lowest = np.full(batch.lane_count // 32, np.iinfo(np.int64).max)
+        standing = {block: merged(parts) for block, parts in self._ready.items()}
+        for block, lanes in standing.items():
+            np.minimum.at(lowest, lanes.pick(batch.warp_of_lane), block)
+        present = np.unique(lowest[lowest < np.iinfo(np.int64).max])
+        oldest = min(self._since, key=self._since.__getitem__)
+        late = self._turn - self._since[oldest] > _PATIENCE
+        block = oldest if late else int(random.choice(present))
+        taken = (late | (lowest == block)) & (random.random(len(lowest)) < random.choice([0.25, 1.0]))
+        lanes = self._take(block)
+        mask = taken[lanes.pick(batch.warp_of_lane)]
+        if not mask.any():
+            mask = lowest[lanes.pick(batch.warp_of_lane)] == block if not late else ~mask
+        if not mask.all():
+            self.go(block, lanes.where(~mask))
+        return block, lanes.where(mask)
+
+    def _take(self, block: int) -> Lanes:
+        del self._since[block]
+        return merged(self._ready.pop(block))
+
+    def _deadlock(self) -> DeadlockError:
+        """Say who waits for what."""
+        batch = self._batch
+        findings: list[Finding] = list(batch.barriers.who_waits())
+        for block, lanes in self._parked.items():
+            instruction = batch.program.blocks[block].block.instructions[0]
+            for warp in np.unique(batch.warp_of_lane[lanes.index]):
+                index = lanes.index[batch.warp_of_lane[lanes.index] == warp]
+                missing = np.flatnonzero(batch.alive & (batch.warp_of_lane == warp))
+                missing = np.setdiff1d(missing, index) % 32
+                message = "waits for "
+                message += (
+                    f"lanes {missing.tolist()} of its warp" if len(missing) else "lanes of its warp that have ended"
+                )
+                findings.append(batch.finding("deadlock", message, instruction, index))
+        return DeadlockError(findings)

@@ -1,0 +1,195 @@
+"""Address spaces: where an address leads, whether it may be used, and whether it is aligned.
+
+A locator turns the address operand of an instruction into byte positions within the array that holds the space: the
+arena, the shared memory of all CTAs of the batch, the local memory of all its lanes. Every access is held against the
+bounds of the array, and against its alignment: nothing outside is ever touched.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from gemmule.vgpu.memory import GLOBAL_BASE
+from gemmule.vgpu.ptx.module import TYPE_BYTES, Address, Immediate, Register, Symbol
+
+from .binder import SHARED_START
+from .define import Build
+from .registers import Frame
+from .types import Array
+
+#: Where each space begins among generic addresses; global addresses are generic ones unchanged.
+WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}
+_WINDOW_SIZE = 1 << 32
+
+
+class Locator(Protocol):
+    """Gives the space, the byte positions within the array that holds it, and the addresses that observers see."""
+
+    def __call__(self, frame: Frame, size: int = ...) -> tuple[str, Array, Array]: ...
+
+
+def words(frame: Frame, space: str, size: int) -> Array:
+    """Return the array that holds a space, as unsigned integers of `size` bytes."""
+    batch = frame.batch
+    if space == "global":
+        return batch.memory.words(size)
+    if space == "shared":
+        return batch.shared_words[size]
+    data = batch.local if space == "local" else batch.param_data
+    return data.view(f"u{size}")
+
+
+def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
+    """Return what finds the bytes that an address operand names, for accesses of `size` bytes, aligned to that.
+
+    It can be told of fewer bytes, of which the bounds are then checked.
+    """
+    base, offset = operand.base, operand.offset
+    if operand.extra:
+        raise build.error("an address has one part here")
+    if isinstance(base, Symbol):
+        symbol_space = build.binder.space_of(base)
+        if space == "generic":
+            space = symbol_space
+        if symbol_space != space:
+            raise build.error(f"{base.name} lies in {symbol_space or 'no'} memory that the virtual GPU has")
+    kind = "u32" if isinstance(base, Register) and TYPE_BYTES[base.type] == 4 else "u64"
+    if isinstance(base, Immediate | Symbol):
+        kind = "s64"
+    if space in ("generic", "global") and kind == "u32":
+        raise build.error("an address of global memory has 64 bits")
+    slot = build.source(base, kind)
+    if space == "generic":
+        return _generic(build, slot, offset, size)
+    find, alignment = _IN_SPACE[space], size
+
+    def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
+        address = frame[slot]
+        if address.ndim == 0:
+            address = np.full(frame.lanes.count, address)
+        if address.dtype == np.uint32 and offset:
+            # Addresses of 32 bits wrap.
+            address = address + np.uint32(offset % 2**32)
+            return space, *find(build, frame, address.astype(np.int64), size, alignment)
+        position = address.astype(np.int64) if address.dtype == np.uint32 else address.view(np.int64)
+        return space, *find(build, frame, position + offset if offset else position, size, alignment)
+
+    return locate
+
+
+def _generic(build: Build, slot: int, offset: int, size: int) -> Locator:
+    """Return the locator for addresses that say themselves which space they mean."""
+    instruction, alignment = build.instruction, size
+
+    def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
+        address = np.broadcast_to(np.asarray(frame[slot]).view(np.int64), (frame.lanes.count,)) + offset
+        for space, start in WINDOWS.items():
+            inside = (address >= start) & (address < start + _WINDOW_SIZE)
+            if inside.all():
+                return space, *_IN_SPACE[space](build, frame, address - start, size, alignment)
+            if inside.any():
+                raise frame.batch.fault(
+                    "out of bounds",
+                    f"some lanes' generic addresses are in {space} memory and others' are not; the virtual GPU takes "
+                    "one space for an instruction",
+                    instruction,
+                    frame.lanes,
+                    inside,
+                )
+        return "global", *_in_global(build, frame, address, size, alignment)
+
+    return locate
+
+
+def _in_global(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+    memory = frame.batch.memory
+    position = address - GLOBAL_BASE
+    low, high = int(position.min()), int(position.max())
+    allocation = memory.allocation_at(low)
+    if allocation is None or high + size > allocation.end:
+        bad = memory.outside(position, size)
+        if bad.any():
+            where = int(position[np.flatnonzero(bad)[0]])
+            raise frame.batch.fault(
+                "out of bounds",
+                f"{size} bytes at {memory.describe(where)}",
+                build.instruction,
+                frame.lanes,
+                bad,
+                space="global",
+                address=where,
+            )
+    _check_alignment(build, frame, "global", position, alignment)
+    return position, position
+
+
+def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+    batch = frame.batch
+    if int(address.max()) + size > batch.shared_end or int(address.min()) < SHARED_START:
+        bad = (address < SHARED_START) | (address + size > batch.shared_end)
+        where = int(address[np.flatnonzero(bad)[0]])
+        raise batch.fault(
+            "out of bounds",
+            f"{size} bytes at {where:#x} of shared memory, which a CTA has from {SHARED_START:#x} to "
+            f"{batch.shared_end:#x}",
+            build.instruction,
+            frame.lanes,
+            bad,
+            space="shared",
+            address=where,
+        )
+    _check_alignment(build, frame, "shared", address, alignment)
+    return address + frame.lanes.pick(batch.shared_base), address
+
+
+def _in_local(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+    batch = frame.batch
+    bad = (address < 0) | (address + size > build.binder.local_bytes)
+    if bad.any():
+        where = int(address[np.flatnonzero(bad)[0]])
+        raise batch.fault(
+            "out of bounds",
+            f"{size} bytes at {where} of local memory, of which a thread has {build.binder.local_bytes}",
+            build.instruction,
+            frame.lanes,
+            bad,
+            space="local",
+            address=where,
+        )
+    _check_alignment(build, frame, "local", address, alignment)
+    return address + frame.lanes.pick(batch.local_base), address
+
+
+def _in_param(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+    bad = (address < 0) | (address + size > build.binder.param_bytes)
+    if bad.any():
+        where = int(address[np.flatnonzero(bad)[0]])
+        raise frame.batch.fault(
+            "out of bounds",
+            f"{size} bytes at {where} of the parameters, which have {build.binder.param_bytes}",
+            build.instruction,
+            frame.lanes,
+            bad,
+        )
+    _check_alignment(build, frame, "param", address, alignment)
+    return address, address
+
+
+def _check_alignment(build: Build, frame: Frame, space: str, address: Array, size: int) -> None:
+    if size > 1 and int(np.bitwise_or.reduce(address)) & (size - 1):
+        bad = (address & (size - 1)) != 0
+        where = int(address[np.flatnonzero(bad)[0]])
+        raise frame.batch.fault(
+            "misaligned",
+            f"{size} bytes at {space} address {where:#x}, which must be a multiple of {size}",
+            build.instruction,
+            frame.lanes,
+            bad,
+            space=space,
+            address=where,
+        )
+
+
+_IN_SPACE = {"global": _in_global, "shared": _in_shared, "local": _in_local, "param": _in_param}

@@ -1,0 +1,228 @@
+"""Launching a compiled kernel on the virtual GPU, from its PTX and its launch recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from gemmule.compiler.artifact import Artifact
+from gemmule.compiler.compile import compile_ptx
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import Launch
+from gemmule.core.spec import Buildable
+
+from .arch import virtual_arch
+from .arrays import DeviceArrays
+from .checks import Collected, all_checks
+from .engine.batch import Batch, Geometry, Setting
+from .engine.program import Program, program_of
+from .memory import GlobalMemory
+from .observe import Observer
+from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
+
+#: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
+BATCH_LANES = 16384
+#: Fewer are not worth a batch of their own.
+_LEAST_LANES = 4096
+_MAX_THREADS = 1024
+#: Dynamic and static shared memory that a CTA of any GPU can have.
+_MAX_SHARED = 227 * 1024
+SCHEDULES = ("late", "eager", "random")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the virtual GPU runs.
+
+    Attributes
+    ----------
+    schedule : str
+        When asynchronous operations complete: ``late``, ``eager``, or ``random``, which also runs warps in any order.
+    seed : int
+        Seed of the random schedule.
+    mma : str
+        How the tensor core adds: ``exact`` rounds once, ``hopper`` cuts as an H100 does.
+    checks : bool
+        Whether to look for races, uninitialised values, misused barriers and copies that nobody awaits.
+    workers : int
+        Processes that long launches are spread over; 1 keeps them in this one. Observers see one process only.
+    batch_lanes : int
+        Threads that run at once, in whole CTAs.
+    """
+
+    schedule: str = "late"
+    seed: int = 0
+    mma: Literal["exact", "hopper"] = "exact"
+    checks: bool = False
+    workers: int = 1
+    batch_lanes: int = BATCH_LANES
+
+    @classmethod
+    def from_environment(cls) -> Options:
+        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` ask for.
+
+        Without the last, there may be as many processes as CPUs.
+
+        Raises
+        ------
+        ArgumentError
+            If one of them has a value that is not known.
+        """
+        checks = _from_environment("CHECKS", "0")
+        if checks not in ("0", "1"):
+            raise ArgumentError(f"GEMMULE_VGPU_CHECKS={checks!r} is not known; it is 1 or 0")
+        seed, workers = _from_environment("SEED", "0"), _from_environment("WORKERS", str(default_workers()))
+        for name, value in (("SEED", seed), ("WORKERS", workers)):
+            if not value.isdecimal():
+                raise ArgumentError(f"GEMMULE_VGPU_{name}={value!r} must be a whole number, 0 or larger")
+        return cls(
+            schedule=_from_environment("SCHEDULE", "late"),
+            seed=int(seed),
+            mma=cast(Literal["exact", "hopper"], _from_environment("MMA", "exact")),
+            checks=checks == "1",
+            workers=max(int(workers), 1),
+        )
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ArgumentError(f"schedule={self.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}")
+        if self.mma not in ("exact", "hopper"):
+            raise ArgumentError(f"mma={self.mma!r} is not known; choose exact or hopper")
+
+
+def _from_environment(name: str, default: str) -> str:
+    return os.environ.get(f"GEMMULE_VGPU_{name}") or default
+
+
+def launch(
+    kernel: Artifact | Buildable | str,
+    recipe: Launch,
+    arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]],
+    *,
+    options: Options | None = None,
+    observers: tuple[Observer, ...] = (),
+) -> None:
+    """Run a kernel on NumPy arrays; what it writes is in them afterwards.
+
+    Parameters
+    ----------
+    kernel : Artifact, Buildable or str
+        A compiled kernel; a ``@cute.jit`` callable with stand-ins for its arguments, compiled now; or PTX text.
+    recipe : Launch
+        Grid, block, shared memory and parameters.
+    arrays : mapping of str to ndarray
+        The operands that the recipe names, any strides.
+    options : Options, optional
+        How to run; by default as the environment says.
+    observers : tuple of Observer
+        Who sees the run.
+
+    Raises
+    ------
+    PtxError
+        If the kernel has an instruction that is not known.
+    FaultError
+        If it accesses memory that it does not have, or stops itself.
+    DeadlockError
+        If its threads wait for what cannot come.
+    CheckError
+        If a check found fault with it; the arrays hold what it wrote.
+    ArgumentError
+        If the recipe does not fit the kernel or the arrays.
+    """
+    missing = {param.operand for param in recipe.params if hasattr(param, "operand")} - set(arrays)
+    if missing:
+        raise ArgumentError(f"the recipe names operands that were not given: {', '.join(sorted(missing))}")
+    if isinstance(kernel, Artifact):
+        kernel.check_launch(recipe)
+    device = DeviceArrays(arrays)
+    options = options or Options.from_environment()
+    collected = Collected()
+    if options.checks:
+        observers = (*all_checks(collected), *observers)
+    if isinstance(kernel, Buildable):
+        kernel = compile_ptx(kernel, virtual_arch())
+    program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel)
+    run(program, recipe, device.memory, device.addresses, options, observers)
+    device.take_back()
+    collected.check()
+
+
+def run(
+    program: Program,
+    recipe: Launch,
+    memory: GlobalMemory,
+    addresses: Mapping[str, int],
+    options: Options,
+    observers: tuple[Observer, ...] = (),
+) -> None:
+    """Run one launch on arrays that are in the virtual GPU's memory already."""
+    geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
+    if not 0 < geometry.threads <= _MAX_THREADS:
+        raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
+    params = _packed(program, recipe, addresses)
+    setting = Setting(
+        program=program,
+        geometry=geometry,
+        params=params,
+        memory=memory,
+        shared_bytes=recipe.shared_bytes,
+        schedule=options.schedule,
+        seed=options.seed,
+        mma=options.mma,
+        observers=observers,
+        ptx=program.ptx,
+    )
+    shared = program.binder.static_shared_end + recipe.shared_bytes
+    if shared > _MAX_SHARED + 1024:
+        raise ArgumentError(f"{program.kernel.name} asks for {shared} bytes of shared memory; a CTA has {_MAX_SHARED}")
+    for observer in observers:
+        observer.begin(program.kernel)
+    workers = 1 if observers or not can_be_spread(program.kernel) else options.workers
+    _run_batches(setting, _batches(geometry, options.batch_lanes, workers), workers)
+    for observer in observers:
+        observer.end()
+
+
+def _batches(geometry: Geometry, lanes: int, workers: int) -> list[tuple[int, int]]:
+    """Return ranges of CTAs that run at once: of so many lanes, or of fewer, so that several processes have work."""
+    cta_lanes = geometry.warps * 32
+    if workers > 1:
+        lanes = min(lanes, max(geometry.ctas * cta_lanes // (4 * workers), _LEAST_LANES))
+    at_once = max(1, lanes // cta_lanes)
+    return [(start, min(start + at_once, geometry.ctas)) for start in range(0, geometry.ctas, at_once)]
+
+
+def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int) -> None:
+    """Run batches in order, or, where the first shows that it pays, the others in several processes."""
+    with np.errstate(all="ignore"):
+        for number, batch in enumerate(batches):
+            begun = time.perf_counter()
+            Batch(setting, range(*batch)).run()
+            rest = batches[number + 1 :]
+            left = (time.perf_counter() - begun) * len(rest)
+            # Where one failed, this process goes on alone and meets the error in its order.
+            worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
+            if worth and pool.run(setting, rest, min(workers, len(rest))):
+                return
+
+
+def _packed(program: Program, recipe: Launch, addresses: Mapping[str, int]) -> bytes:
+    """Return the parameters' bytes at the offsets that the kernel expects."""
+    kernel = program.kernel
+    values = [param.pack(addresses) for param in recipe.params]
+    if [len(value) for value in values] != [param.size for param in kernel.params]:
+        raise ArgumentError(
+            f"the recipe gives parameters of {[len(value) for value in values]} bytes, {kernel.name} takes "
+            f"{[param.size for param in kernel.params]}"
+        )
+    packed = bytearray(program.binder.param_bytes)
+    for param, value in zip(kernel.params, values, strict=True):
+        start = program.binder.address_of_name(param.name)
+        packed[start : start + len(value)] = value
+    return bytes(packed)

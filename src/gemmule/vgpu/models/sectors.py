@@ -1,0 +1,87 @@
+"""Global memory: the 32-byte sectors that a warp's request touches.
+
+A request of a warp reaches the L1 cache as the set of the sectors that its active lanes touch; ncu counts them as
+l1tex__t_sectors and the requests as l1tex__t_requests (Nsight Compute's Kernel Profiling Guide, "Memory chart").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+
+SECTOR = 32
+
+_NONE = np.iinfo(np.int64).min
+
+
+def _sectors_in_order(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+    """Return the sectors of each request in ascending order, with repetitions; absent ones come first."""
+    first = addresses // SECTOR
+    last = (addresses + (size - 1)) // SECTOR
+    sectors = np.where(active, first, _NONE)
+    # A lane's access is aligned, as the hardware demands, unless a caller counts something wider.
+    if (straddles := active & (last != first)).any():
+        sectors = np.concatenate([sectors, np.where(straddles, last, _NONE)], axis=1)
+    if not (sectors[:, 1:] >= sectors[:, :-1]).all():
+        sectors.sort(axis=1)
+    return sectors
+
+
+def _firsts(ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    new = np.empty(ordered.shape, bool)
+    new[:, 0] = ordered[:, 0] != _NONE
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
+    return new
+
+
+def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+    """Return how many distinct sectors each request touches.
+
+    Parameters
+    ----------
+    addresses : numpy.ndarray of int64
+        Byte address of each lane, (requests, 32).
+    active : numpy.ndarray of bool
+        Lanes that take part, (requests, 32).
+    size : int
+        Bytes that a lane accesses, 1 to 16.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        (requests,); 0 if no lane takes part.
+    """
+    counts: Counts = _firsts(_sectors_in_order(addresses, active, size)).sum(axis=1, dtype=np.int64)
+    return counts
+
+
+def ideal_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+    """Return how many sectors would hold the distinct elements of each request, were they side by side and aligned.
+
+    Never more than `request_sectors`, since lanes that share an element count once: 1 for a broadcast. Elements are
+    aligned to their size.
+    """
+    elements = np.sort(np.where(active, addresses, _NONE), axis=1)
+    count: Counts = _firsts(elements).sum(axis=1, dtype=np.int64)
+    return -(-count * size // SECTOR)
+
+
+def touched_sectors(
+    addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int
+) -> tuple[NDArray[np.intp], Counts]:
+    """Return the sectors that requests touch, as the stream that a cache sees.
+
+    Returns
+    -------
+    requests : numpy.ndarray of intp
+        Which request each access belongs to, ascending.
+    sectors : numpy.ndarray of int64
+        Sector of each access, its byte address div 32, ascending within a request.
+    """
+    ordered = _sectors_in_order(addresses, active, size)
+    new = _firsts(ordered)
+    return np.nonzero(new)[0], ordered[new]

@@ -1,0 +1,1 @@
+"""Arithmetic that rounds once and rounds right."""

@@ -1,0 +1,44 @@
+"""Which registers an instruction reads and writes, from its form alone."""
+
+from __future__ import annotations
+
+from .module import Address, Instruction, Negated, Operand, Pair, Register, Vector
+
+#: Instructions without a destination: all their operands are read.
+_NO_DESTINATION = frozenset(
+    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch",
+     "prefetchu", "stmatrix", "nanosleep", "discard", "applypriority", "pmevent", "setmaxnreg", "griddepcontrol"}
+)  # fmt: skip
+
+
+def registers_in(operand: Operand) -> tuple[Register, ...]:
+    """Return the registers that an operand names."""
+    if isinstance(operand, Register):
+        return (operand,)
+    if isinstance(operand, Negated):
+        return (operand.register,)
+    parts: tuple[Operand, ...] = ()
+    if isinstance(operand, Vector):
+        parts = operand.items
+    elif isinstance(operand, Pair):
+        parts = (operand.first, operand.second)
+    elif isinstance(operand, Address):
+        parts = (operand.base, *operand.extra)
+    return tuple(register for part in parts for register in registers_in(part))
+
+
+def written(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the registers that an instruction writes."""
+    if instruction.name in _NO_DESTINATION or not instruction.operands:
+        return ()
+    return registers_in(instruction.operands[0])
+
+
+def read(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the registers that an instruction reads, its guard's included."""
+    operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
+    found = [register for operand in operands for register in registers_in(operand)]
+    guard = instruction.guard
+    if guard is not None:
+        found.append(guard.register if isinstance(guard, Negated) else guard)
+    return tuple(found)

@@ -1,0 +1,229 @@
+"""What a PTX text is once it is parsed: a kernel's instructions, registers, variables and source lines."""
+
+from __future__ import annotations
+
+import dataclasses
+
+#: Bytes of a value of each type; predicates are one byte here.
+TYPE_BYTES = {
+    "pred": 1,
+    **{f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)},
+    "b128": 16,
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+    "bf16": 2,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "tf32": 4,
+    "e4m3x2": 2,
+    "e5m2x2": 2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceLine:
+    """A place in the kernel's own source, from ``.loc``.
+
+    Attributes
+    ----------
+    file : str
+        Path as the compiler wrote it.
+    line, column : int
+        Position; line 0 is code that belongs to no line.
+    """
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Register:
+    """A register: its name, unique within the kernel, its type and its number."""
+
+    name: str
+    type: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Special:
+    """A special register such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Immediate:
+    """A constant.
+
+    Attributes
+    ----------
+    value : int
+        The integer, or the bits of the float.
+    float_bits : int
+        0 for an integer; 32 or 64 for a float of that width.
+    """
+
+    value: int
+    float_bits: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbol:
+    """The address of a variable or parameter, plus an offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """A memory operand ``[base + offset]``; `extra` holds what follows a comma, as in tensor coordinates."""
+
+    base: Register | Symbol | Immediate
+    offset: int = 0
+    extra: tuple[Operand, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Vector:
+    """``{a, b, ...}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """``a|b``: two destinations."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclasses.dataclass(frozen=True)
+class Negated:
+    """``!p``."""
+
+    register: Register
+
+
+@dataclasses.dataclass(frozen=True)
+class Sink:
+    """``_``: a result that nobody wants."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A label, as the number of the instruction that it stands before."""
+
+    name: str
+    index: int
+
+
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink | Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    index : int
+        Its number in the kernel.
+    name : str
+        First part of the opcode, e.g. ``ld``.
+    modifiers : tuple of str
+        The other parts, in order, without dots: ``("shared", "v4", "b32")``.
+    operands : tuple of Operand
+        Operands in order.
+    guard : Register or Negated or None
+        The predicate before it.
+    line : int
+        Line in the PTX text.
+    text : str
+        The statement.
+    source : SourceLine or None
+        Where in the kernel's source it comes from.
+    """
+
+    index: int
+    name: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Register | Negated | None
+    line: int
+    text: str
+    source: SourceLine | None
+
+    @property
+    def opcode(self) -> str:
+        """The whole opcode with its dots."""
+        return ".".join((self.name, *self.modifiers))
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """A variable or parameter in memory.
+
+    Attributes
+    ----------
+    name : str
+        Name, unique within the kernel.
+    space : str
+        ``param``, ``shared``, ``local``, ``global`` or ``const``.
+    size : int
+        Bytes; 0 for dynamic shared memory.
+    alignment : int
+        Alignment in bytes.
+    data : bytes
+        Initial content, where there is one.
+    """
+
+    name: str
+    space: str
+    size: int
+    alignment: int
+    data: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A kernel.
+
+    Attributes
+    ----------
+    name : str
+        Entry point.
+    target : str
+        Architecture that the text is for.
+    params : tuple of Variable
+        Parameters in order.
+    variables : tuple of Variable
+        Everything else that lies in memory.
+    registers : tuple of Register
+        All registers that instructions name.
+    instructions : tuple of Instruction
+        The code in order.
+    directives : dict of str to str
+        Performance directives such as ``reqntid``.
+    """
+
+    name: str
+    target: str
+    params: tuple[Variable, ...]
+    variables: tuple[Variable, ...]
+    registers: tuple[Register, ...]
+    instructions: tuple[Instruction, ...]
+    directives: dict[str, str]

@@ -1,0 +1,170 @@
+"""PTX text to a kernel: every statement is understood or refused with its line, none is lost."""
+
+from __future__ import annotations
+
+import re
+
+from gemmule.core.errors import UnsupportedError
+
+from .errors import PtxError
+from .module import Instruction, Kernel, Negated, Operand, Register, SourceLine, Variable
+from .operands import OperandReader, split
+from .scopes import Scope
+from .statements import LINE_DIRECTIVES, Statement, count_semicolons, statements
+
+_OPCODE = re.compile(r"(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<opcode>[A-Za-z_][\w.:]*)\s*(?P<operands>.*)$", re.DOTALL)
+_ENTRY = re.compile(
+    r"(?:\.\w+\s+)*\.entry\s+(?P<name>[\w$]+)\s*(?:\((?P<params>.*)\))?\s*(?P<directives>.*)$", re.DOTALL
+)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?")
+_FILE = re.compile(r'\.file\s+(\d+)\s+"((?:\\.|[^"\\])*)"')
+_TUNING = re.compile(r"\.(\w+)[ \t]*([\d, \t]*)")
+_IGNORED = (".version", ".address_size", ".pragma", ".branchtargets", ".callprototype")
+
+
+def parse(text: str) -> Kernel:
+    """Parse a PTX text that holds one kernel.
+
+    Raises
+    ------
+    PtxError
+        If a statement is not understood; with its line and text.
+    UnsupportedError
+        If there is not exactly one kernel.
+    """
+    return _Parser(text).kernel()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._items = list(statements(text))
+        ended = sum(item.kind == "instruction" or _takes_semicolon(item) for item in self._items)
+        empty = count_semicolons(text) - ended
+        if empty:
+            # An empty statement is legal, but the compiler writes none: rather stop than lose code.
+            raise UnsupportedError(
+                f"the PTX text has {empty} semicolons more than statements that end with one; its grammar has changed"
+            )
+        self._target = ""
+        self._files: dict[int, str] = {}
+        self._registers: dict[str, Register] = {}
+        self._params: list[Variable] = []
+        self._variables: list[Variable] = []
+        self._directives: dict[str, str] = {}
+        self._code: list[tuple[Statement, Scope, tuple[int, int, int] | None]] = []
+        self._scopes = 0
+
+    def kernel(self) -> Kernel:
+        name = self._collect()
+        instructions = tuple(self._instruction(index, *code) for index, code in enumerate(self._code))
+        return Kernel(
+            name=name,
+            target=self._target,
+            params=tuple(self._params),
+            variables=tuple(self._variables),
+            registers=tuple(self._registers.values()),
+            instructions=instructions,
+            directives=self._directives,
+        )
+
+    def _new_scope(self, parent: Scope | None) -> Scope:
+        scope = Scope(parent, self._scopes)
+        self._scopes += 1
+        return scope
+
+    def _collect(self) -> str:
+        """Take in declarations and labels; keep the instructions with their scopes for a second pass."""
+        scope = outermost = self._new_scope(None)
+        names: list[str] = []
+        place: tuple[int, int, int] | None = None
+        for item in self._items:
+            if item.kind == "header":
+                names.append(self._header(item, outermost))
+            elif item.kind == "open":
+                # The body of the kernel shares the numbering of the outermost scope: its names stay as they are.
+                scope = self._new_scope(scope)
+                if scope.parent is outermost:
+                    scope.number = 0
+            elif item.kind == "close":
+                if scope.parent is None:
+                    raise PtxError(item.line, item.text, "this brace closes nothing")
+                scope = scope.parent
+            elif item.kind == "label":
+                if item.text in scope.labels:
+                    raise PtxError(item.line, item.text, "this label stands twice in one scope")
+                scope.labels[item.text] = len(self._code)
+            elif item.kind == "instruction":
+                self._code.append((item, scope, place))
+            else:
+                loc = _LOC.match(item.text)
+                if loc is not None:
+                    place = (int(loc[1]), int(loc[2]), int(loc[3] or 0))
+                else:
+                    self._directive(item, scope)
+        if scope is not outermost:
+            raise UnsupportedError("the PTX text ends inside a function; it is cut off")
+        if len(names) != 1:
+            raise UnsupportedError(f"the PTX text must hold one kernel, but holds {', '.join(names) or 'none'}")
+        return names[0]
+
+    def _header(self, item: Statement, scope: Scope) -> str:
+        match = _ENTRY.match(item.text)
+        if match is None:
+            raise PtxError(item.line, item.text, "only kernels are run, and functions that they call are not known")
+        for param in split(match["params"] or ""):
+            self._params.append(scope.declare_variable(param, item.line))
+        self._directives.update(_TUNING.findall(match["directives"]))
+        return match["name"]
+
+    def _directive(self, item: Statement, scope: Scope) -> None:
+        word, _, rest = item.text.partition(" ")
+        word, _, tail = word.partition("\t")
+        rest = f"{tail} {rest}".strip()
+        if word == ".reg":
+            scope.declare_registers(item.text, item.line)
+        elif word in (".shared", ".local", ".global", ".const", ".extern", ".visible", ".weak", ".common"):
+            self._variables.append(scope.declare_variable(item.text, item.line))
+        elif word == ".target":
+            self._target = rest.split(",")[0].strip()
+        elif word == ".file":
+            match = _FILE.match(item.text)
+            if match is None:
+                raise PtxError(item.line, item.text, "this .file is not understood")
+            self._files[int(match[1])] = match[2]
+        elif word in (".reqntid", ".maxntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster",
+                      ".explicitcluster", ".maxclusterrank", ".blocksareclusters", ".noreturn"):  # fmt: skip
+            self._directives[word[1:]] = rest
+        elif word not in _IGNORED:
+            raise PtxError(item.line, item.text, "this directive is not known")
+
+    def _instruction(
+        self, index: int, item: Statement, scope: Scope, place: tuple[int, int, int] | None
+    ) -> Instruction:
+        match = _OPCODE.match(item.text)
+        if match is None:
+            raise PtxError(item.line, item.text, "this is no instruction")
+        reader = OperandReader(scope, self._register, item.line, item.text)
+        guard: Register | Negated | None = None
+        if match["guard"]:
+            name = match["guard"].replace(" ", "")
+            guard = Negated(reader.register(name[1:])) if name.startswith("!") else reader.register(name)
+        operands: tuple[Operand, ...] = tuple(map(reader.read, split(match["operands"])))
+        name, *modifiers = re.split(r"\.", match["opcode"])
+        source = None
+        if place is not None and place[1] > 0:
+            source = SourceLine(self._files.get(place[0], f"file {place[0]}"), place[1], place[2])
+        text = " ".join(item.text.split())
+        return Instruction(index, name, tuple(modifiers), operands, guard, item.line, text, source)
+
+    def _register(self, name: str, kind: str) -> Register:
+        found = self._registers.get(name)
+        if found is None:
+            found = self._registers[name] = Register(name, kind, len(self._registers))
+        return found
+
+
+def _takes_semicolon(item: Statement) -> bool:
+    """Say whether a statement that is no instruction ended with a semicolon."""
+    if item.kind != "directive":
+        return False
+    return item.text.split()[0] not in LINE_DIRECTIVES

@@ -1,0 +1,126 @@
+"""The virtual GPU as an executor of the public functions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from oracle import assert_product
+
+import gemmule as gm
+from gemmule.core.dtype import numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError
+from gemmule.dispatch.registry import REGISTRY
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _checked(monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+
+
+def test_matmul(rng):
+    a, b = rng.standard_normal((3, 40, 33), np.float32), rng.standard_normal((33, 50), np.float32)
+    plan = gm.plan(a, b, executor="vgpu")
+    assert (plan.executor, plan.device, plan.reason) == ("vgpu", "virtual GPU (sm_90a)", "asked for")
+    assert plan.kernel in {spec.name for spec in REGISTRY}
+    got = gm.matmul(a, b, executor="vgpu")
+    assert_product(got, a, b)
+    np.testing.assert_array_equal(got, plan.execute())
+
+
+def test_gemm_writes_where_it_is_told(rng):
+    a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((40, 33), (33, 50), (40, 50)))
+    out = np.full((40, 100), np.nan, np.float32)[:, ::2]
+    assert gm.gemm(a, b, c, alpha=2.0, beta=-1.0, out=out, executor="vgpu") is out
+    assert_product(out, a, b, c, 2.0, -1.0)
+    in_place = c.copy()
+    gm.gemm(a, b, in_place, alpha=2.0, beta=-1.0, out=in_place, executor="vgpu")
+    np.testing.assert_array_equal(in_place, out)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn", "int8", "int32"])
+def test_types(rng, dtype):
+    kind = numpy_dtype(dtype)
+    a, b = (rng.integers(-4, 5, (20, 20)).astype(kind) for _ in range(2))
+    assert_product(gm.matmul(a, b, executor="vgpu"), a, b)
+
+
+def test_small_shapes():
+    one = np.ones(4, np.int8)
+    np.testing.assert_array_equal(gm.matmul(one, np.ones((4, 3), np.int8), executor="vgpu"), [4, 4, 4])
+    assert gm.matmul(np.zeros((0, 5)), np.zeros((5, 3)), executor="vgpu").shape == (0, 3)
+    np.testing.assert_array_equal(gm.matmul(np.zeros((4, 0)), np.zeros((0, 3)), executor="vgpu"), np.zeros((4, 3)))
+
+
+def test_arrays_that_kernels_cannot_read_in_place(rng):
+    a = rng.standard_normal((20, 30)).astype(">f4")
+    np.testing.assert_allclose(gm.matmul(a[::-1], a.T, executor="vgpu"), a[::-1] @ a.T, rtol=1e-4, atol=1e-4)
+    out = np.zeros((30, 20), ">f4")
+    assert gm.matrix_transpose(a, out=out, executor="vgpu") is out
+    np.testing.assert_array_equal(out, a.T)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.complex128])
+def test_transposes(rng, dtype):
+    x = rng.integers(-100, 100, (5, 34, 9)).astype(dtype)
+    np.testing.assert_array_equal(gm.transpose(x, executor="vgpu"), x.T)
+    np.testing.assert_array_equal(gm.transpose(x, (1, 0, 2), executor="vgpu"), x.transpose(1, 0, 2))
+    np.testing.assert_array_equal(gm.matrix_transpose(x[::-1], executor="vgpu"), x[::-1].swapaxes(1, 2))
+    assert gm.plan(x, executor="vgpu").executor == "vgpu"
+
+
+def test_the_environment_chooses_for_a_whole_program(rng, monkeypatch):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "vgpu")
+    a = rng.standard_normal((30, 30), np.float32)
+    assert gm.plan(a, a).executor == "vgpu"
+    assert gm.plan(a).executor == "vgpu"
+    assert gm.plan(a, a, executor="host").executor == "host"
+    assert_product(gm.matmul(a, a), a, a)
+    np.testing.assert_array_equal(gm.transpose(a), a.T)
+
+
+def test_the_architecture_can_be_chosen(rng, monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_ARCH", "sm_80")
+    a = rng.standard_normal((30, 30), np.float32)
+    assert gm.plan(a, a, executor="vgpu").device == "virtual GPU (sm_80)"
+    assert_product(gm.matmul(a, a, executor="vgpu"), a, a)
+    monkeypatch.setenv("GEMMULE_VGPU_ARCH", "sm_12")
+    with pytest.raises(ArgumentError, match="GEMMULE_VGPU_ARCH='sm_12'"):
+        gm.matmul(a, a, executor="vgpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CHECKS", "yes"), ("SCHEDULE", "never"), ("SEED", "-1"), ("MMA", "fast"), ("WORKERS", "many")]
+)
+def test_settings_that_are_not_known(monkeypatch, name, value):
+    monkeypatch.setenv(f"GEMMULE_VGPU_{name}", value)
+    with pytest.raises(ArgumentError, match=repr(value)):
+        gm.matmul(np.eye(3), np.eye(3), executor="vgpu")
+
+
+def test_what_has_no_kernel_is_an_error():
+    with pytest.raises(DTypeError, match="complex64"):
+        gm.matmul(np.eye(3, dtype=np.complex64), np.eye(3, dtype=np.complex64), executor="vgpu")
+    with pytest.raises(UnsupportedError, match="executor='gpu'"):
+        gm.transpose(np.eye(3), executor="gpu")
+
+
+def test_large_products_in_tiles(tmp_path, rng):
+    from click.testing import CliRunner
+
+    from gemmule.cli import gemmule
+
+    a, b = rng.standard_normal((60, 50), np.float32), rng.standard_normal((50, 40), np.float32)
+    for name, array in (("a", a), ("b", b)):
+        np.save(tmp_path / f"{name}.npy", array)
+    paths = [str(tmp_path / f"{name}.npy") for name in "abc"]
+    options = ["--executor", "vgpu", "--memory", "25kB", "--json"]
+    result = CliRunner().invoke(gemmule, ["multiply", *paths[:2], "-o", paths[2], *options])
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["executor"] == "vgpu"
+    assert record["tiles"] > 1
+    assert_product(np.load(paths[2]), a, b)

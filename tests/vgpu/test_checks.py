@@ -1,0 +1,179 @@
+"""Kernels with a fault of each kind, written for the purpose: the check that is for it finds it, and says where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from snippets import at, run
+from test_control_flow import exchange
+
+from gemmule.vgpu import CheckError, Options
+
+BUFFER = ".shared .align 4 .b8 buffer[1024];"
+STORE = at("out", 4) + "st.global.b32 [%address], %r2;"
+
+
+def findings(body, threads=64, ctas=1, shared=BUFFER, arrays=None, schedule="late"):
+    arrays = arrays or {"out": np.zeros(threads * ctas, np.uint32)}
+    try:
+        run(body, arrays, threads, ctas, shared, Options(checks=True, schedule=schedule))
+    except CheckError as error:
+        return error.findings
+    return ()
+
+
+@pytest.mark.parametrize("schedule", ["late", "random"])
+def test_a_read_without_a_barrier(schedule):
+    (finding,) = findings(".loc 1 4 0\n" + exchange(barrier=".loc 1 5 0\n") + STORE, schedule=schedule)
+    assert finding.kind == "race"
+    assert finding.space == "shared"
+    assert finding.cta == (0, 0, 0)
+    assert finding.source in ("snippet.py:4", "snippet.py:5")
+
+
+def test_who_wrote_is_said():
+    (finding,) = findings(".loc 1 4 0\n" + exchange(barrier=".loc 1 5 0\n") + STORE, ctas=2)
+    assert finding.source == "snippet.py:5"
+    assert "warp 1 wrote it at snippet.py:4" in str(finding)
+    assert finding.lanes == tuple(range(32))
+    assert finding.address == 1024 + 128
+    assert finding.times == 1
+
+
+def test_lanes_of_a_warp_are_one_agent():
+    assert findings(exchange(barrier="", shift=1) + STORE) == ()
+
+
+def test_a_barrier_of_some_warps_orders_only_them():
+    body = """setp.lt.u32 %p1, %tid, 64;
+    @%p1 bar.sync 1, 64;
+"""
+    assert findings(exchange(body) + STORE, threads=64) == ()
+    assert {x.kind for x in findings(exchange(body, shift=64) + STORE, threads=128)} == {"race"}
+
+
+def test_overwriting_before_others_have_read():
+    loop = exchange() + ".loc 1 12 0\nmad.lo.u32 %r3, %tid, 4, %r1;\nst.shared.b32 [%r3], 5;\n"
+    (finding,) = findings(loop + STORE)
+    assert (finding.kind, finding.source) == ("race", "snippet.py:12")
+    assert "read it" in str(finding)
+    assert findings(loop.replace(".loc 1 12", "bar.sync 0;\n.loc 1 12") + STORE) == ()
+
+
+def test_two_warps_write_one_place():
+    body = "mov.u32 %r1, buffer;\nst.shared.b32 [%r1], %tid;\nmov.u32 %r2, 0;"
+    (finding,) = findings(body + STORE)
+    assert "at the same time" in str(finding)
+    assert (
+        findings(
+            "setp.lt.u32 %p1, %tid, 32;\nmov.u32 %r1, buffer;\n@%p1 st.shared.b32 [%r1], %tid;mov.u32 %r2, 0;" + STORE
+        )
+        == ()
+    )
+
+
+def test_neighbouring_bytes_do_not_race():
+    body = "mov.u32 %r1, buffer;\nadd.u32 %r1, %r1, %tid;\nst.shared.b8 [%r1], %tid;\nmov.u32 %r2, 0;"
+    assert findings(body + STORE) == ()
+
+
+def test_atomics_do_not_race_with_each_other_but_with_others():
+    body = "mov.u32 %r1, buffer;\nred.shared.add.u32 [%r1], 1;\nmov.u32 %r2, 0;"
+    zero = "mov.u32 %r1, buffer;\nsetp.eq.u32 %p1, %tid, 0;\n@%p1 st.shared.b32 [%r1], 0;bar.sync 0;"
+    assert findings(zero + body + STORE) == ()
+    assert {x.kind for x in findings(zero + body + "ld.shared.b32 %r2, [%r1];" + STORE)} == {"race"}
+
+
+def test_ctas_write_one_place_in_global_memory():
+    body = at("out", 4, "%tid") + ".loc 1 3 0\nst.global.b32 [%address], %cta;"
+    (finding,) = findings(body, 32, 2)
+    assert (finding.kind, finding.space, finding.source) == ("race", "global", "snippet.py:3")
+    assert "operand out" in str(finding)
+    assert findings(body, 32, 1) == ()
+
+
+def test_a_cta_reads_what_another_wrote():
+    body = at("out", 4) + "st.global.b32 [%address], %tid;ld.global.b32 %r1, [%p_out];"
+    found = findings(body, 32, 3)
+    assert {finding.kind for finding in found} == {"race"}
+    assert any("CTA (0, 0, 0) wrote it" in str(finding) or "read it" in str(finding) for finding in found)
+
+
+def test_warps_exchange_through_global_memory():
+    body = at("out", 4) + "st.global.b32 [%address], %tid;{}xor.b32 %r1, %tid, 32;" + at("out", 4, "%r1")
+    body += "ld.global.b32 %r2, [%address];"
+    assert findings(body.format("bar.sync 0;"), 64) == ()
+    assert {x.kind for x in findings(body.format(""), 64)} == {"race"}
+
+
+def test_shared_memory_that_nobody_wrote():
+    body = "mov.u32 %r1, buffer;\nmad.lo.u32 %r1, %tid, 4, %r1;\n.loc 1 6 0\nld.shared.b32 %r2, [%r1];.loc 1 7 0\n"
+    (finding,) = findings(body + STORE)
+    assert (finding.kind, finding.source) == ("uninitialised", "snippet.py:7")
+    assert "loaded at snippet.py:6 from 4 bytes at 0x400 of shared memory, which nobody wrote" in str(finding)
+
+
+def test_loading_without_use_is_allowed():
+    body = "mov.u32 %r1, buffer;\nmad.lo.u32 %r1, %tid, 4, %r1;\nld.shared.b32 %r3, [%r1];\n"
+    body += "mov.u32 %r4, %r3;\nmov.u32 %r2, 0;"
+    assert findings(body + STORE) == ()
+
+
+def test_copies_of_what_nobody_wrote_are_followed():
+    body = """mov.u32 %r1, buffer;
+    ld.shared.b32 %r3, [%r1];
+    setp.eq.u32 %p1, %tid, 5;
+    @!%p1 bra OTHERS;
+    mov.u32 %r4, %r3;
+    bra JOIN;
+OTHERS:
+    mov.u32 %r4, 1;
+JOIN:
+    mov.u32 %r2, %r4;
+"""
+    (finding,) = findings(body + STORE, threads=32)
+    assert finding.lanes == (5,)
+
+
+def test_registers_that_were_not_written():
+    body = """setp.eq.u32 %p1, %tid, 7;
+    @%p1 bra SKIP;
+    mov.u32 %r5, 1;
+SKIP:
+    .loc 1 9 0
+    add.u32 %r2, %r5, 1;
+"""
+    (finding,) = findings(body + STORE, threads=32)
+    assert (finding.kind, finding.lanes, finding.source) == ("uninitialised", (7,), "snippet.py:9")
+    assert "%r5" in str(finding)
+
+
+def test_half_a_warp_at_a_barrier_for_whole_warps():
+    body = """setp.lt.u32 %p1, %lane, 16;
+    @%p1 bra A;
+    bar.sync 0;
+    bra JOIN;
+A:
+    bar.sync 0;
+JOIN:
+    mov.u32 %r2, 0;
+"""
+    assert {finding.kind for finding in findings(body + STORE)} == {"barrier"}
+    assert findings(body.replace("bar.sync", "barrier.sync") + STORE) == ()
+
+
+def test_threads_that_leave_a_barrier_out():
+    found = findings("setp.ge.u32 %p1, %tid, 32;\n@%p1 bra END;\nbar.sync 0;\nEND:\nmov.u32 %r2, 0;" + STORE)
+    assert [finding.kind for finding in found] == ["barrier"]
+    assert "end while others" in str(found[0])
+
+
+def test_arrivals_that_nobody_awaits():
+    found = findings("setp.lt.u32 %p1, %tid, 32;\n@%p1 bar.arrive 2, 64;\nmov.u32 %r2, 0;" + STORE)
+    assert [finding.kind for finding in found] == ["barrier"]
+    assert "nobody completed" in str(found[0])
+
+
+def test_the_same_place_is_reported_once():
+    found = findings(exchange(barrier="") + STORE, threads=128, ctas=64)
+    assert len(found) == 1

@@ -1,0 +1,30 @@
+"""The two ways to compute a fused multiply-add agree bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from snippets import bits_of, floats
+
+from gemmule.vgpu.numeric.compiled import loops
+from gemmule.vgpu.numeric.fma import fma32_numpy, fma64_numpy
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(("dtype", "which", "function"), [(np.float32, 0, fma32_numpy), (np.float64, 1, fma64_numpy)])
+def test_numpy_and_numba_agree(rng, dtype, which, function, near):
+    compiled = loops()
+    if compiled is None:
+        pytest.skip("Numba is not installed")
+    a, b, c = (floats(rng, dtype, 8192) for _ in range(3))
+    if near:
+        c = (-(a.astype(np.float64) * b).astype(dtype) * (1 + np.finfo(dtype).eps * rng.integers(-2, 3, 8192))).astype(
+            dtype
+        )
+    first, second = np.empty_like(a), np.empty_like(a)
+    function(a, b, c, first)
+    compiled[which](a, b, c, second)
+    both_nan = np.isnan(first) & np.isnan(second)
+    np.testing.assert_array_equal(bits_of(first)[~both_nan], bits_of(second)[~both_nan])
+    if dtype is np.float32:
+        np.testing.assert_array_equal(bits_of(first)[both_nan], bits_of(second)[both_nan])

@@ -1,0 +1,281 @@
+"""Floating-point instructions: bit for bit what IEEE 754 says, for numbers of all kinds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from snippets import assert_same_bits, bits_of, each, floats
+
+DTYPES = {"f32": np.float32, "f64": np.float64}
+BITS = {"f32": "b32", "f64": "b64", "f16": "b16", "bf16": "b16"}
+NARROW = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def rounded(exact, dtype, mode="rn"):
+    """Round a fraction into a type, by comparing it with the neighbours of a guess."""
+    info = ml_dtypes.finfo(dtype)
+    if exact == 0:
+        return dtype.type(0)
+    largest = Fraction(float(info.max))
+    sign = 1 if exact > 0 else -1
+    size = abs(exact)
+    # The exponent, and from it the unit in the last place.
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    if Fraction(2) ** exponent > size:
+        exponent -= 1
+    unit = Fraction(2) ** (max(exponent, int(info.minexp)) - int(info.nmant))
+    count = size / unit
+    down = count.numerator // count.denominator
+    rest = count - down
+    up = {
+        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down % 2 == 1),
+        "rna": rest >= Fraction(1, 2),
+        "rz": False,
+        "rm": rest > 0 and sign < 0,
+        "rp": rest > 0 and sign > 0,
+    }[mode]
+    value = (down + up) * unit
+    if value > largest:
+        to_infinity = mode in ("rn", "rna") or (mode == "rp" and sign > 0) or (mode == "rm" and sign < 0)
+        return dtype.type(sign * (np.inf if to_infinity else float(largest)))
+    return dtype.type(sign * float(value))
+
+
+def finite_cases(rng, dtype, number):
+    sources = [floats(rng, dtype, 512) for _ in range(number)]
+    return [np.where(np.isfinite(x), x, dtype(1.25)) for x in sources]
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize(("name", "operation"), [("add", np.add), ("sub", np.subtract), ("mul", np.multiply)])
+def test_rounding_to_nearest(rng, name, operation, kind):
+    a, b = floats(rng, DTYPES[kind]), floats(rng, DTYPES[kind])
+    out = np.zeros_like(a)
+    each(f"{name}.rn.{kind} $out, $a, $b;", (BITS[kind], out), (BITS[kind], a), (BITS[kind], b))
+    with np.errstate(all="ignore"):
+        assert_same_bits(out, operation(a, b))
+    if kind == "f32":
+        assert (bits_of(out)[np.isnan(out)] == 0x7FFFFFFF).all()
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in DTYPES for name in ("add", "sub", "mul")] + [("f32", "fma")]
+)
+def test_other_roundings(rng, name, kind, mode):
+    dtype = DTYPES[kind]
+    a, b, c = finite_cases(rng, dtype, 3)
+    if kind == "f64":
+        # Dekker's product is exact while nothing underflows.
+        a, b = (np.where((np.abs(x) < 1e-100) | (np.abs(x) > 1e100), dtype(0.3), x) for x in (a, b))
+    out = np.zeros_like(a)
+    sources = [(BITS[kind], x) for x in ((a, b, c) if name == "fma" else (a, b))]
+    operands = "$a, $b, $c" if name == "fma" else "$a, $b"
+    each(f"{name}.{mode}.{kind} $out, {operands};", (BITS[kind], out), *sources)
+    exact = {
+        "add": lambda x, y, z: x + y,
+        "sub": lambda x, y, z: x - y,
+        "mul": lambda x, y, z: x * y,
+        "fma": lambda x, y, z: x * y + z,
+    }[name]
+    values = [exact(*map(Fraction, map(float, lane))) for lane in zip(a, b, c, strict=True)]
+    expected = np.array([rounded(value, np.dtype(dtype), mode) for value in values])
+    # The sign of an exact zero is tested elsewhere.
+    zero = np.array([value == 0 for value in values])
+    assert_same_bits(out[~zero], expected[~zero])
+    assert (out[zero] == 0).all()
+
+
+def test_zeros_of_opposite_numbers():
+    a = np.array([1.0, -1.0, 0.0, -0.0] * 8, np.float32)
+    b = -a
+    for mode, negative in (("rn", False), ("rz", False), ("rp", False), ("rm", True)):
+        out = np.full_like(a, 7)
+        each(f"add.{mode}.f32 $out, $a, $b;", ("b32", out), ("b32", a), ("b32", b))
+        assert (out == 0).all()
+        assert (np.signbit(out[a != 0]) == negative).all()
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_fma_rounds_once(rng, kind):
+    dtype = DTYPES[kind]
+    a, b, c = finite_cases(rng, dtype, 3)
+    with np.errstate(all="ignore"):
+        # Near cancellation, and near the middle between two numbers.
+        near = (-(a.astype(np.float64) * b)).astype(dtype)
+    half = rng.random(512) < 0.5
+    c = np.where(half & np.isfinite(near), near, c).astype(dtype)
+    out = np.zeros_like(a)
+    each(f"fma.rn.{kind} $out, $a, $b, $c;", *((BITS[kind], x) for x in (out, a, b, c)))
+    exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
+    zero = np.array([value == 0 for value in exact])
+    expected = np.array([rounded(value, np.dtype(dtype)) for value in exact])
+    assert_same_bits(out[~zero], expected[~zero])
+    assert (out[zero] == 0).all()
+
+
+def test_fma_of_special_numbers():
+    inf, nan = np.inf, np.nan
+    rows = [
+        (inf, 0.0, 1.0, nan), (inf, 1.0, -inf, nan), (inf, 1.0, 1.0, inf), (1e38, 1e38, -inf, -inf),
+        (nan, 1.0, 1.0, nan), (1.0, 1.0, nan, nan), (0.0, -1.0, -0.0, -0.0), (0.0, -1.0, 0.0, 0.0),
+    ] * 4  # fmt: skip
+    for kind, dtype in DTYPES.items():
+        a, b, c, expected = (np.array(column, dtype) for column in zip(*rows, strict=True))
+        out = np.zeros_like(a)
+        each(f"fma.rn.{kind} $out, $a, $b, $c;", *((BITS[kind], x) for x in (out, a, b, c)))
+        assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+@pytest.mark.parametrize("kind", NARROW)
+def test_narrow_arithmetic(rng, kind, name):
+    dtype = NARROW[kind]
+    sources = [
+        rng.integers(0, 2**16, 512, np.uint16).view(dtype)
+        if rng.random() < 0.5
+        else rng.standard_normal(512).astype(dtype)
+        for _ in range(3)
+    ][: 3 if name == "fma" else 2]
+    sources = [np.where(np.isfinite(x.astype(np.float32)), x, dtype.type(1.5)).astype(dtype) for x in sources]
+    out = np.zeros(512, np.uint16)
+    operands = ", ".join(f"${letter}" for letter in "abc"[: len(sources)])
+    each(f"{name}.rn.{kind} $out, {operands};", ("b16", out), *(("b16", x.view(np.uint16)) for x in sources))
+    exact = {
+        "add": lambda x, y: x + y,
+        "sub": lambda x, y: x - y,
+        "mul": lambda x, y: x * y,
+        "fma": lambda x, y, z: x * y + z,
+    }[name]
+    values = [exact(*(Fraction(float(x)) for x in lane)) for lane in zip(*sources, strict=True)]
+    expected = np.array([rounded(value, dtype) for value in values], dtype)
+    zero = np.array([value == 0 for value in values])
+    np.testing.assert_array_equal(out[~zero], expected.view(np.uint16)[~zero])
+    assert (out[zero] & 0x7FFF == 0).all()
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_pairs_are_two_numbers(rng, kind):
+    dtype = NARROW[kind]
+    a, b, c = (rng.standard_normal(512).astype(dtype) for _ in range(3))
+    alone = np.zeros(512, np.uint16)
+    each(f"fma.rn.{kind} $out, $a, $b, $c;", ("b16", alone), *(("b16", x.view(np.uint16)) for x in (a, b, c)))
+    together = np.zeros(256, np.uint32)
+    each(f"fma.rn.{kind}x2 $out, $a, $b, $c;", ("b32", together), *(("b32", x.view(np.uint32)) for x in (a, b, c)))
+    np.testing.assert_array_equal(together.view(np.uint16), alone)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_division_and_roots(rng, kind):
+    dtype = DTYPES[kind]
+    a, b = floats(rng, dtype), floats(rng, dtype)
+    out = np.zeros_like(a)
+    with np.errstate(all="ignore"):
+        each(f"div.rn.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
+        assert_same_bits(out, a / b)
+        each(f"sqrt.rn.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
+        assert_same_bits(out, np.sqrt(a))
+        each(f"rcp.rn.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
+        assert_same_bits(out, dtype(1) / a)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "error"),
+    [
+        ("ex2", np.exp2, 2**-22), ("lg2", np.log2, 2**-20), ("rsqrt", lambda x: 1 / np.sqrt(x), 2**-22),
+        ("sin", np.sin, 2**-20), ("cos", np.cos, 2**-20), ("tanh", np.tanh, 2**-10), ("rcp", lambda x: 1 / x, 2**-22),
+    ],
+)  # fmt: skip
+def test_approximate_functions(rng, name, function, error):
+    a = rng.uniform(0.01, 3, 1024).astype(np.float32)
+    out = np.zeros_like(a)
+    each(f"{name}.approx.f32 $out, $a;", ("b32", out), ("b32", a))
+    np.testing.assert_allclose(out, function(a.astype(np.float64)), rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_smaller_and_larger(rng, kind):
+    a, b = floats(rng, DTYPES[kind]), floats(rng, DTYPES[kind])
+    for name, larger in (("min", False), ("max", True)):
+        out = np.zeros_like(a)
+        each(f"{name}.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
+        expected = np.array([_extreme(x, y, larger) for x, y in zip(a, b, strict=True)], a.dtype)
+        assert_same_bits(out, expected)
+    out = np.zeros_like(a)
+    each(f"max.NaN.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
+    assert (np.isnan(out) == (np.isnan(a) | np.isnan(b))).all()
+
+
+def _extreme(x, y, larger):
+    if np.isnan(x) or np.isnan(y):
+        return y if np.isnan(x) else x
+    if x == y:
+        return x if np.signbit(x) != larger else y
+    return max(x, y) if larger else min(x, y)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+def test_signs(rng, kind):
+    size = {"f32": 4, "f64": 8}.get(kind, 2)
+    a = rng.integers(0, 2 ** (8 * size) - 1, 512, f"u{size}")
+    out = np.zeros_like(a)
+    top = np.array(1 << (8 * size - 1), a.dtype)
+    each(f"neg.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
+    np.testing.assert_array_equal(out, a ^ top)
+    each(f"abs.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
+    np.testing.assert_array_equal(out, a & ~top)
+    if size > 2:
+        b = rng.permutation(a)
+        each(f"copysign.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
+        np.testing.assert_array_equal(out, (b & ~top) | (a & top))
+
+
+def test_flushing_subnormals(rng):
+    a, b = floats(rng, np.float32), floats(rng, np.float32)
+    out = np.zeros_like(a)
+    each("mul.ftz.f32 $out, $a, $b;", *(("b32", x) for x in (out, a, b)))
+    tiny = np.finfo(np.float32).tiny
+
+    def flush(x):
+        return np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
+
+    with np.errstate(all="ignore"):
+        assert_same_bits(out, flush(flush(a) * flush(b)))
+
+
+def test_saturation(rng):
+    a, b = floats(rng, np.float32), floats(rng, np.float32)
+    out = np.zeros_like(a)
+    each("add.sat.f32 $out, $a, $b;", *(("b32", x) for x in (out, a, b)))
+    with np.errstate(all="ignore"):
+        total = a + b
+    np.testing.assert_array_equal(out, np.where(np.isnan(total), 0, np.clip(total, 0, 1)))
+
+
+def test_relu():
+    a = np.array([1.0, -1.0, 2.0, -0.5] * 8, np.float16)
+    one, zero = np.ones(32, np.float16), np.zeros(32, np.float16)
+    out = np.zeros(32, np.uint16)
+    each("fma.rn.relu.f16 $out, $a, $b, $c;", ("b16", out), *(("b16", x.view(np.uint16)) for x in (a, one, zero)))
+    np.testing.assert_array_equal(out.view(np.float16), np.maximum(a, 0))
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("what", ["finite", "infinite", "number", "notanumber", "normal", "subnormal"])
+def test_testp(rng, what, kind):
+    a = floats(rng, DTYPES[kind])
+    out = np.zeros(1024, np.uint32)
+    each(f"testp.{what}.{kind} %p1, $a;\nselp.b32 $out, 1, 0, %p1;", ("b32", out), (BITS[kind], a))
+    small = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
+    expected = {
+        "finite": np.isfinite(a),
+        "infinite": np.isinf(a),
+        "number": ~np.isnan(a),
+        "notanumber": np.isnan(a),
+        "normal": np.isfinite(a) & ~small & (a != 0),
+        "subnormal": small,
+    }[what]
+    np.testing.assert_array_equal(out != 0, expected)

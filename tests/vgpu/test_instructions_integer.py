@@ -1,0 +1,133 @@
+"""Integer instructions against Python's integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from snippets import assert_same_bits, each, integers
+
+TYPES = {"u16": np.uint16, "s16": np.int16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64}
+WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+
+def bits(kind):
+    return f"b{kind[1:]}"
+
+
+def wrapped(values, dtype):
+    """Python integers modulo 2**bits."""
+    info = np.iinfo(dtype)
+    span = 1 << info.bits
+    return np.array([(int(v) - info.min) % span + info.min for v in values], dtype)
+
+
+def check(rng, instruction, function, kind, *kinds, out_kind=None):
+    """Compare an instruction with a function of Python integers."""
+    kinds = kinds or (kind, kind)
+    sources = [integers(rng, TYPES[k]) for k in kinds]
+    out = np.zeros(1024, TYPES[out_kind or kind])
+    each(instruction, (bits(out_kind or kind), out), *((bits(k), s) for k, s in zip(kinds, sources, strict=True)))
+    expected = [function(*(int(v) for v in values)) for values in zip(*sources, strict=True)]
+    assert_same_bits(out, wrapped(expected, out.dtype))
+
+
+def divide(a, b, kind):
+    if b == 0:
+        return -1
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("add", lambda a, b: a + b),
+        ("sub", lambda a, b: a - b),
+        ("mul.lo", lambda a, b: a * b),
+        ("min", min),
+        ("max", max),
+    ],
+)
+def test_two_operands(rng, name, function, kind):
+    check(rng, f"{name}.{kind} $out, $a, $b;", function, kind)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_division(rng, kind):
+    check(rng, f"div.{kind} $out, $a, $b;", lambda a, b: divide(a, b, kind), kind)
+    check(rng, f"rem.{kind} $out, $a, $b;", lambda a, b: a if b == 0 else a - divide(a, b, kind) * b, kind)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_multiplication(rng, kind):
+    width = int(kind[1:])
+    check(rng, f"mul.hi.{kind} $out, $a, $b;", lambda a, b: (a * b) >> width, kind)
+    check(rng, f"mad.lo.{kind} $out, $a, $b, $c;", lambda a, b, c: a * b + c, kind, kind, kind, kind)
+    check(rng, f"mad.hi.{kind} $out, $a, $b, $c;", lambda a, b, c: ((a * b) >> width) + c, kind, kind, kind, kind)
+    check(rng, f"sad.{kind} $out, $a, $b, $c;", lambda a, b, c: abs(a - b) + c, kind, kind, kind, kind)
+    if kind in WIDE:
+        wide = WIDE[kind]
+        check(rng, f"mul.wide.{kind} $out, $a, $b;", lambda a, b: a * b, kind, kind, kind, out_kind=wide)
+        check(
+            rng, f"mad.wide.{kind} $out, $a, $b, $c;", lambda a, b, c: a * b + c, kind, kind, kind, wide, out_kind=wide
+        )
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_24_bits(rng, kind):
+    def low(a):
+        a &= 0xFFFFFF
+        return a - (1 << 24) if kind == "s32" and a >> 23 else a
+
+    check(rng, f"mul24.lo.{kind} $out, $a, $b;", lambda a, b: low(a) * low(b), kind)
+    check(rng, f"mad24.lo.{kind} $out, $a, $b, $c;", lambda a, b, c: low(a) * low(b) + c, kind, kind, kind, kind)
+
+
+@pytest.mark.parametrize("kind", ["s16", "s32", "s64"])
+def test_signs(rng, kind):
+    check(rng, f"neg.{kind} $out, $a;", lambda a: -a, kind, kind)
+    check(rng, f"abs.{kind} $out, $a;", abs, kind, kind)
+
+
+def test_saturation(rng):
+    def clip(value):
+        return min(max(value, -(2**31)), 2**31 - 1)
+
+    check(rng, "add.sat.s32 $out, $a, $b;", lambda a, b: clip(a + b), "s32")
+    check(rng, "sub.sat.s32 $out, $a, $b;", lambda a, b: clip(a - b), "s32")
+
+
+@pytest.mark.parametrize(("name", "sign"), [("add", 1), ("sub", -1)])
+def test_carries_make_wide_sums(rng, name, sign):
+    a, b = integers(rng, np.uint64), integers(rng, np.uint64)
+    out = np.zeros(1024, np.uint64)
+    text = f"""mov.b64 {{%r1, %r2}}, $a;
+    mov.b64 {{%r3, %r4}}, $b;
+    {name}.cc.u32 %r5, %r1, %r3;
+    {name}c.u32 %r6, %r2, %r4;
+    mov.b64 $out, {{%r5, %r6}};"""
+    each(text, ("b64", out), ("b64", a), ("b64", b))
+    assert_same_bits(out, a + b if sign > 0 else a - b)
+
+
+def bytes_of(word, signed):
+    fields = [(word >> (8 * i)) & 255 for i in range(4)]
+    return [f - 256 if signed and f > 127 else f for f in fields]
+
+
+@pytest.mark.parametrize("second", ["u32", "s32"])
+@pytest.mark.parametrize("first", ["u32", "s32"])
+def test_dot_products_of_bytes(rng, first, second):
+    total = "s32" if "s32" in (first, second) else "u32"
+
+    def dot(a, b, c):
+        return sum(x * y for x, y in zip(bytes_of(a, first == "s32"), bytes_of(b, second == "s32"), strict=True)) + c
+
+    check(rng, f"dp4a.{first}.{second} $out, $a, $b, $c;", dot, total, first, second, total)
+
+
+@pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32", "u64", "s64"])
+def test_immediates(rng, kind):
+    check(rng, f"add.{kind} $out, $a, -3;", lambda a: a - 3, kind, kind)
+    check(rng, f"mul.lo.{kind} $out, $a, 0x11;", lambda a: a * 17, kind, kind)

@@ -1,0 +1,169 @@
+"""Every kernel of the registry on the virtual GPU, all checks on: ragged shapes, layouts, strides, poisoned outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from oracle import assert_product, elements_spanned, poisoned, random_matrix
+
+from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named, opaque_dtype
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.arrays import virtual_address
+from gemmule.vgpu.execute import run_kernel
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+GEMMS = [spec for spec in REGISTRY if spec.operation == "gemm"]
+TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose"]
+SHAPES = [(1, 1, 1), (1, 1, 77), (63, 65, 17), (65, 63, 16), (130, 129, 35)]
+LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
+
+
+def strides_of(kind, batch, rows, cols):
+    row, col = {"row": (cols, 1), "col": (1, rows), "padded": (cols + 3, 1), "reversed": (-cols, -1)}[kind]
+    size = max(rows * abs(row), cols * abs(col), 1) + 5
+    outer = []
+    for extent in reversed(batch):
+        outer.append(size)
+        size *= extent
+    return (*reversed(outer), row, col)
+
+
+def laid_out(values, kind, offset=0):
+    """The same values with other strides, in memory of exactly the size that they need, `offset` elements into it."""
+    *batch, rows, cols = values.shape
+    strides = strides_of(kind, batch, rows, cols)
+    low, high = elements_spanned(values.shape, strides)
+    storage = np.zeros(offset + high - low, f"u{values.itemsize}")
+    item = values.itemsize
+    view = np.ndarray(
+        values.shape, storage.dtype, storage, (offset - low) * item, [stride * item for stride in strides]
+    ).view(values.dtype)
+    view[...] = values
+    return view
+
+
+def matrix(array):
+    item = array.itemsize
+    strides = [stride // item for stride in array.strides]
+    address = virtual_address(array)
+    alignment = min((address & -address) or 256, 256)
+    rows, cols = array.shape[-2:]
+    return StridedMatrix(dtype_named(array.dtype.name), rows, cols, *strides[-2:], tuple(strides[:-2]), alignment)
+
+
+def problem_of(a, b, out, c=None, alpha=1, beta=0):
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    c_matrix = matrix(c) if c is not None and beta else None
+    return GemmProblem(m, n, k, out.shape[:-2], matrix(a), matrix(b), c_matrix, matrix(out), alpha, beta)
+
+
+def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
+    problem = problem_of(a, b, out, c, alpha, beta)
+    config = config or spec.default
+    if reason := spec.why_not(problem, virtual_arch(), config):
+        pytest.skip(reason)
+    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
+    run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
+    return out
+
+
+def types_of(spec):
+    """Input and output types that the kernel takes."""
+    found = []
+    for dtype in DTYPES:
+        for out in dict.fromkeys((dtype, accumulator(dtype, dtype))):
+            a, b = (np.zeros((64, 64), dtype.numpy()) for _ in range(2))
+            problem = problem_of(a, b, np.zeros((64, 64), out.numpy()))
+            if spec.why_not(problem, virtual_arch(), spec.default) is None:
+                found.append((dtype, out))
+    return found
+
+
+CASES = [(spec, *types) for spec in GEMMS for types in types_of(spec)]
+
+
+def case_id(value):
+    return getattr(value, "name", str(value))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("spec", "dtype", "out"), CASES, ids=case_id)
+def test_ragged_shapes(spec, dtype, out, shape, rng):
+    m, n, k = shape
+    a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
+    assert_product(multiply(spec, a, b, poisoned(out, (m, n))), a, b)
+    alpha, beta = (3, -2) if out.kind is Kind.INTEGER else (0.75, -1.5)
+    assert_product(multiply(spec, a, b, poisoned(out, (m, n)), c, alpha, beta), a, b, c, alpha, beta)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize(("spec", "dtype", "out"), CASES, ids=case_id)
+def test_layouts_and_misaligned_pointers(spec, dtype, out, layout, offset, rng):
+    a, b = random_matrix(rng, dtype, (67, 36)), random_matrix(rng, dtype, (36, 44))
+    moved = [laid_out(x, kind, offset) for x, kind in zip((a, b), layout, strict=True)]
+    assert_product(multiply(spec, *moved, laid_out(poisoned(out, (67, 44)), "row", offset)), a, b)
+
+
+@pytest.mark.parametrize("kind", ["padded", "reversed"])
+@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
+def test_strides_and_batches(spec, kind, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (2, 3, 37, 21)), random_matrix(rng, dtype, (2, 3, 21, 70))
+    got = multiply(spec, *(laid_out(x, kind) for x in (a, b)), laid_out(poisoned(out, (2, 3, 37, 70)), kind))
+    assert_product(got, a, b)
+
+
+@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
+def test_every_config_computes_whole_tiles(spec, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (256, 32)), random_matrix(rng, dtype, (32, 256))
+    for config in spec.configs:
+        assert_product(multiply(spec, a, b, poisoned(out, (256, 256)), config=config), a, b)
+
+
+@pytest.mark.parametrize("schedule", ["eager", "random"])
+@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
+def test_the_schedule_changes_no_bit(spec, schedule, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (70, 41)), random_matrix(rng, dtype, (41, 130))
+    late = multiply(spec, a, b, poisoned(out, (70, 130)))
+    other = multiply(spec, a, b, poisoned(out, (70, 130)), schedule=schedule, seed=int(rng.integers(2**31)))
+    np.testing.assert_array_equal(late, other)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in GEMMS if "reference" in spec.name], ids=case_id)
+def test_a_grid_smaller_than_the_tiles_goes_round(spec, rng):
+    looping = dataclasses.replace(
+        spec, launch=lambda problem, config: dataclasses.replace(spec.launch(problem, config), grid=(3, 1, 1))
+    )
+    dtype = dtype_named("float32")
+    a, b = random_matrix(rng, dtype, (2, 130, 33)), random_matrix(rng, dtype, (2, 33, 190))
+    assert_product(multiply(looping, a, b, poisoned(dtype, (2, 130, 190))), a, b)
+
+
+@pytest.mark.parametrize("kinds", [("row", "row"), ("col", "row"), ("padded", "reversed")], ids="-".join)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 100), (31, 33), (97, 130)], ids=str)
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
+def test_transposes(spec, itemsize, shape, kinds, rng):
+    dtype = opaque_dtype(itemsize).numpy()
+    values = rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    source = laid_out(values, kinds[0])
+    target = laid_out(np.full(shape[::-1], 77, dtype), kinds[1])
+    strides = [[stride // itemsize for stride in x.strides] for x in (source, target)]
+    problem = transpose_problem(shape[::-1], tuple(strides[0][::-1]), tuple(strides[1]), itemsize)
+    if reason := spec.why_not(problem, virtual_arch(), spec.default):
+        pytest.skip(reason)
+    run_kernel(problem, Choice(spec, spec.default), {"a": source, "d": target}, Options(checks=True))
+    np.testing.assert_array_equal(target, values.T)

@@ -1,0 +1,73 @@
+"""Every synchronisation instruction of every kernel, removed in turn: a check must find that it is missing.
+
+What no check finds is listed here with the reason that it does no harm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import poisoned, random_matrix
+from test_kernels import GEMMS, problem_of, types_of
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.vgpu import Options, VirtualGpuError, launch
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.ptx.parser import parse
+
+#: Kernel and instruction, and why nothing goes wrong without it.
+HARMLESS = {
+    (
+        "g07_cp_async",
+        "cp.async.wait_group 0",
+    ): "the groups that it waits for are those behind the last slice, and empty",
+}
+SHAPE = (130, 129, 70)
+
+
+def synchronisation(kernel):
+    """Barriers, and the groups and waits of asynchronous copies."""
+    for instruction in kernel.instructions:
+        group = {"commit_group", "wait_group", "wait_all"} & set(instruction.modifiers)
+        if instruction.name in ("bar", "barrier") or (instruction.name == "cp" and group):
+            yield instruction
+
+
+def findings_without(spec, instruction, rng):
+    """Run the kernel with one instruction made a fence, which does nothing here."""
+    dtype, out_type = types_of(spec)[0]
+    m, n, k = SHAPE
+    a, b, out = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), poisoned(out_type, (m, n))
+    problem = problem_of(a, b, out)
+    artifact = artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
+    lines = artifact.ptx.split("\n")
+    if instruction is not None:
+        lines[instruction.line - 1] = "membar.cta;"
+    recipe = spec.launch(problem, spec.default)
+    try:
+        launch("\n".join(lines), recipe, {"a": a, "b": b, "d": out}, options=Options(checks=True))
+    except VirtualGpuError as error:
+        return error.findings
+    return ()
+
+
+def artifact_of(spec):
+    dtype, out_type = types_of(spec)[0]
+    m, n, k = SHAPE
+    problem = problem_of(
+        *(np.zeros(shape, dtype.numpy()) for shape in ((m, k), (k, n))), np.zeros((m, n), out_type.numpy())
+    )
+    return artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
+
+
+@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+def test_every_synchronisation_instruction_is_missed(spec, rng):
+    kernel = parse(artifact_of(spec).ptx)
+    assert findings_without(spec, None, rng) == ()
+    removed = list(synchronisation(kernel))
+    if not removed:
+        pytest.skip("the kernel has nothing to synchronise")
+    unseen = [x for x in removed if not findings_without(spec, x, rng) and (spec.name, x.text) not in HARMLESS]
+    assert not unseen, "\n".join(map(str, unseen))
+    found = sum((spec.name, x.text) not in HARMLESS for x in removed)
+    assert found >= 0.8 * len(removed)
