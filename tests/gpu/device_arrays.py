@@ -58,7 +58,10 @@ class DeviceMatrix:
 
 
 def strides_of(kind: str, batch: tuple[int, ...], rows: int, cols: int) -> tuple[int, ...]:
-    """Strides of a batch of (rows, cols) matrices: row, col, padded, gapped, reversed, or broadcast in the batch."""
+    """Strides of (rows, cols) matrices: row, col, padded, gapped, reversed, broadcast in the batch, or apart.
+
+    Those apart are contiguous row-major matrices with an element between two of them.
+    """
     row, col = {
         "row": (cols, 1),
         "col": (1, rows),
@@ -66,8 +69,9 @@ def strides_of(kind: str, batch: tuple[int, ...], rows: int, cols: int) -> tuple
         "gapped": (2 * cols * 3, 3),
         "reversed": (-cols, -1),
         "broadcast": (cols, 1),
+        "apart": (cols, 1),
     }[kind]
-    size = max(rows * abs(row), cols * abs(col), 1) + 5
+    size = max(rows * abs(row), cols * abs(col), 1) + (1 if kind == "apart" else 5)
     outer = []
     for extent in reversed(batch):
         outer.append(0 if kind == "broadcast" else size)

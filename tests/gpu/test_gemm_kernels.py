@@ -133,14 +133,24 @@ def test_strides_of_any_kind(spec, dtype, kind, rng):
     assert_product(got, np.broadcast_to(a, (*batch, 37, 21)), b)
 
 
-@pytest.mark.parametrize("batch", [(1,), (5,), (70000,), (2, 3, 4, 2)], ids=str)
+@pytest.mark.parametrize("batch", [(1,), (5,), (70000,), (2, 3, 4, 2), (2, 40000)], ids=str)
 @pytest.mark.parametrize(("spec", "dtype"), TYPED)
 def test_batches(spec, dtype, batch, rng):
-    if batch == (70000,) and spec.batch_dims == 0:
+    many = np.prod(batch) > 10000
+    if many and spec.batch_dims == 0:
         pytest.skip("one launch for each matrix")
-    m, n, k = (3, 2, 4) if batch == (70000,) else (33, 17, 9)
+    m, n, k = (3, 2, 4) if many else (33, 17, 9)
     a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
     assert_product(multiply(spec, a, b, poisoned(dtype, (*batch, m, n)), batch=batch), a, b)
+
+
+@pytest.mark.parametrize(("spec", "dtype"), TYPED)
+def test_a_batch_whose_later_matrices_are_not_aligned(spec, dtype, rng):
+    """Whole tiles, aligned rows, and an odd number of elements from one matrix to the next."""
+    m, n, k, batch = 256, 256, 32, (2, 2)
+    a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
+    kinds = ("apart", "apart", "apart")
+    assert_product(multiply(spec, a, b, poisoned(dtype, (*batch, m, n)), kinds=kinds, batch=batch), a, b)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0)], ids=str)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -13,7 +15,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 
@@ -53,6 +56,59 @@ def test_the_largest_tiles_that_keep_every_multiprocessor_busy(extent, tile):
     assert (choice.config.tile_m, choice.config.tile_n) == tile
 
 
+@pytest.mark.parametrize(("m", "n"), [(2**24, 64), (10**6, 1), (20000, 8)])
+def test_narrow_results_get_small_tiles(m, n):
+    a, b, d = contiguous(FLOAT32, m, 64), contiguous(FLOAT32, 64, n), contiguous(FLOAT32, m, n)
+    choice = choose(GemmProblem(m, n, 64, (), a, b, None, d), HOPPER, multiprocessors=132)
+    assert (choice.config.tile_m, choice.config.tile_n) == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "name"),
+    [
+        (FLOAT32, (70000,), "g07_cp_async"),
+        (FLOAT32, (300, 300), "g07_cp_async"),
+        (FLOAT64, (16,), "d02_b_in_registers"),
+        (FLOAT64, (70000,), "gemm_reference"),
+    ],
+)
+def test_a_long_batch_takes_few_launches(dtype, batch, name):
+    a = contiguous(dtype, 16, 16, batch)
+    problem = GemmProblem(16, 16, 16, batch, a, a, None, a)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert choice.spec.name == name
+    inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+    assert math.prod(outer) <= 16
+    assert all(ctas <= most for ctas, most in zip(choice.spec.launch(inner, choice.config).grid, MAX_GRID, strict=True))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.name in LADDER], ids=lambda spec: spec.name)
+def test_matrices_of_a_batch_that_begin_anywhere_are_not_taken_for_aligned(spec):
+    dtype = FLOAT64 if spec.name[0] == "d" else FLOAT32
+    inner = contiguous(dtype, 768, 768, (3,))
+    for batch in ((3,), (2, 3)):
+        odd = dataclasses.replace(inner, batch_strides=(768 * 768 * 3 + 1, 768 * 768)[-len(batch) :])
+        if len(batch) == 1:
+            odd = dataclasses.replace(odd, batch_strides=(768 * 768 + 1,))
+        d = contiguous(dtype, 768, 768, batch)
+        problem, _, _ = split_batch(GemmProblem(768, 768, 768, batch, odd, odd, None, d), spec.batch_dims)
+        signature = dict(spec.signature(problem, spec.default))
+        assert signature["tiles"] == "ragged"
+        assert signature.get("copies", "4") == "4"
+
+
+def test_a_spec_survives_the_way_to_another_process():
+    for spec in REGISTRY:
+        assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+@pytest.mark.parametrize("values", [{"tile_k": 4}, {"tile_m": 100}, {"stages": 1}, {"tile_m": 64, "warps_m": 4}])
+def test_impossible_configs_are_refused(values):
+    spec = next(spec for spec in REGISTRY if spec.name == "g07_cp_async")
+    with pytest.raises(ArgumentError, match="config tile_m="):
+        dataclasses.replace(spec.default, **values)
+
+
 def test_what_a_kernel_for_row_major_matrices_refuses():
     spec = next(spec for spec in REGISTRY if spec.name == "g04_register_tile")
 
@@ -77,6 +133,7 @@ def test_what_a_kernel_for_row_major_matrices_refuses():
         (contiguous(FLOAT32, 64, 1), "4"),
         (StridedMatrix(FLOAT32, 64, 64, 66, 1), "4"),
         (StridedMatrix(FLOAT32, 64, 64, 1, 66), "4"),
+        (StridedMatrix(FLOAT32, 64, 64, 1, 1), "4"),
         (StridedMatrix(FLOAT32, 64, 64, 1, 68), "16"),
         (dataclasses.replace(contiguous(FLOAT32, 64, 64), alignment=8), "4"),
     ],

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 from .dtype import DType, Precision, accumulator
 from .layout import StridedMatrix, layout_name
@@ -114,6 +115,7 @@ class TransposeProblem:
 
 
 Problem = GemmProblem | TransposeProblem
+P = TypeVar("P", bound=Problem)
 
 
 def collapse_batch(
@@ -157,7 +159,7 @@ def outer_offsets(batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Ite
         yield tuple(sum(i * s for i, s in zip(index, operand, strict=True)) for operand in strides)
 
 
-def split_batch(problem: Problem, keep: int) -> tuple[Problem, tuple[int, ...], dict[str, tuple[int, ...]]]:
+def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tuple[int, ...]]]:
     """Split a problem into one with few batch dimensions and what is left to repeat it over.
 
     Parameters
@@ -184,10 +186,15 @@ def split_batch(problem: Problem, keep: int) -> tuple[Problem, tuple[int, ...], 
     def pick(values: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
         return tuple(values[axis] for axis in axes)
 
+    # The later matrices begin where the outer strides lead, which may be less aligned than the first.
     moved = {
-        name: dataclasses.replace(matrix, batch_strides=pick(strides, inner_axes))
+        name: dataclasses.replace(
+            matrix,
+            batch_strides=pick(strides, inner_axes),
+            alignment=math.gcd(matrix.alignment, *(s * matrix.dtype.itemsize for s in pick(strides, outer_axes))),
+        )
         for (name, matrix), strides in zip(operands.items(), merged, strict=True)
     }
-    inner = problem.with_operands(pick(batch, inner_axes), moved)
+    inner = cast("P", problem.with_operands(pick(batch, inner_axes), moved))
     left = {name: pick(strides, outer_axes) for name, strides in zip(operands, merged, strict=True)}
     return inner, pick(batch, outer_axes), left

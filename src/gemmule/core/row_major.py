@@ -35,6 +35,10 @@ class RowMajorConfig(Config):
         """Threads of a CTA."""
 
     @property
+    def outputs(self) -> int:
+        return self.tile[0] * self.tile[1]
+
+    @property
     def divides(self) -> tuple[int, int, int]:
         """What must divide M, N and K for the kernel without predicates: the tile."""
         return self.tile

@@ -18,6 +18,11 @@ Signature = tuple[tuple[str, str], ...]
 class Config:
     """Base of the kernels' configs: frozen dataclasses with numbers only."""
 
+    @property
+    def outputs(self) -> int:
+        """Elements of the result that a CTA computes; 1 where configs do not differ in it."""
+        return 1
+
     def as_dict(self) -> dict[str, int]:
         """Return the config's fields."""
         return dataclasses.asdict(self)
@@ -74,11 +79,11 @@ class KernelSpec:
     package: str
     archs: tuple[Arch, ...]
     configs: tuple[Config, ...]
-    signatures: Callable[[Arch], tuple[Signature, ...]]
-    why_not: Callable[[Any, Arch, Any], str | None]
-    signature: Callable[[Any, Any], Signature]
-    launch: Callable[[Any, Any], Launch]
-    build: Callable[[Any, Signature], Buildable]
+    signatures: Callable[[Arch], tuple[Signature, ...]] = dataclasses.field(compare=False)
+    why_not: Callable[[Any, Arch, Any], str | None] = dataclasses.field(compare=False)
+    signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
+    launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
+    build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
     batch_dims: int = 1
 
     @property

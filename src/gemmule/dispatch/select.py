@@ -14,6 +14,9 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .registry import REGISTRY
 
+#: Launches of one product beyond which a kernel that covers more of the batch at once is better.
+MAX_LAUNCHES = 16
+
 
 def choose(
     problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGISTRY, *, multiprocessors: int | None = None
@@ -29,7 +32,8 @@ def choose(
     registry : sequence of KernelSpec
         The kernels to choose from, best first.
     multiprocessors : int, optional
-        The GPU's: the config is the one with the largest tiles that give each of them a CTA. None takes the default.
+        The GPU's: the config is the one that computes least beyond the edges and gives each of them a CTA, of equals
+        the one with the largest tiles. None takes the first that can.
 
     Raises
     ------
@@ -41,26 +45,32 @@ def choose(
     for spec in registry:
         if spec.operation != operation:
             continue
-        reason = spec.why_not(problem, arch, spec.default)
-        if reason is None:
-            config = spec.default if multiprocessors is None else _config(spec, problem, arch, multiprocessors)
+        inner, outer, _ = split_batch(problem, spec.batch_dims)
+        reasons = {config: spec.why_not(inner, arch, config) for config in spec.configs}
+        able = [config for config, reason in reasons.items() if reason is None]
+        launches = math.prod(outer)
+        if not able:
+            refused.append((spec.name, reasons[spec.default] or ""))
+        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
+            refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
+        else:
+            config = able[0] if multiprocessors is None else _suitable(spec, inner, able, multiprocessors)
             return Choice(spec, config, tuple(refused))
-        refused.append((spec.name, reason))
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
 
 
-def _config(spec: KernelSpec, problem: Problem, arch: Arch, multiprocessors: int) -> Config:
-    inner, _, _ = split_batch(problem, spec.batch_dims)
-    ctas = {
-        config: math.prod(spec.launch(inner, config).grid)
-        for config in spec.configs
-        if spec.why_not(problem, arch, config) is None
-    }
-    enough = [config for config, count in ctas.items() if count >= multiprocessors]
+def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
+    return max(spec.batch_dims for spec in registry if spec.operation == operation)
+
+
+def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:
+    """Return the config that computes least beyond the edges with a CTA for every multiprocessor, else the most CTAs."""
+    ctas = {config: math.prod(spec.launch(problem, config).grid) for config in configs}
+    enough = [config for config in configs if ctas[config] >= multiprocessors]
     if enough:
-        return min(enough, key=lambda config: ctas[config])
-    # Reversed: of equals the last, whose tiles are smaller.
-    return max(reversed(ctas), key=lambda config: ctas[config])
+        return min(enough, key=lambda config: (ctas[config] * config.outputs, ctas[config]))
+    # Of equals the last, whose tiles are smaller.
+    return max(reversed(configs), key=lambda config: ctas[config])
 
 
 def contiguous_gemm(

@@ -14,7 +14,7 @@ def copy_run_async(sRun: cute.Pointer, gRun: cute.Pointer, length: cutlass.Const
     ----------
     sRun, gRun : Pointer
         Where the run begins in shared and in device memory; both multiples of its size, which is 4, 8 or 16 bytes.
-        Nothing is read where `valid` is 0, so `gRun` may then point anywhere.
+        Nothing is read where `valid` is 0: `gRun` may then lie outside the matrix, still aligned.
     length : int
         Elements of the run.
     valid : int or None

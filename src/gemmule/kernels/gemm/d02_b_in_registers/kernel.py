@@ -2,8 +2,8 @@
 
 Idea
     A thread owns whole columns of its tile of C, so nobody else in its part of the CTA needs its columns of B: they
-    need no shared memory, and go from device memory straight into registers. All threads of a warp need the same rows
-    of A: a read of shared memory that is the same for the whole warp, two values at a time.
+    need no shared memory, and go from device memory straight into registers. The threads that share
+    rows of A, a whole warp or half of it, read the same values of shared memory, two at a time.
 Change from the rung before
     B skips shared memory; its row for a later k replaces that of this one as soon as it is used. A comes by
     asynchronous copies, into two buffers, with one barrier a slice. CTAs that run together form a block of tiles.

@@ -68,6 +68,6 @@ SPEC = row_major_spec(
     package="gemmule.kernels.gemm.d02_b_in_registers",
     dtype=FLOAT64,
     summary="float64, row-major: a thread owns columns of C and keeps its part of B in registers",
-    configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 8, 8, 8, 16, 2, 16)),
+    configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 16, 8, 8, 16, 2, 16)),
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
 )

@@ -6,8 +6,9 @@ Idea
 Change from the rung before
     Which element a thread owns: two lines, and the order of the CTAs.
 Data movement
-    Each multiply-add still asks for two elements. A warp reads one element of A, 32 neighbours of B and writes 32
-    neighbours of C: 5 sectors for 32 multiply-adds, 0.4 FLOP a byte of the sectors.
+    Each multiply-add still asks for two elements. A warp of the 32 x 32 block reads one element of A, 32
+    neighbours of B and writes 32 neighbours of C: 5 sectors for 32 multiply-adds, 0.4 FLOP a byte of the sectors. In a
+    block of 16 x 16 a warp is 2 rows of 16: 4 sectors.
 Limits
     The load units: two load instructions for one multiply-add.
 Sources

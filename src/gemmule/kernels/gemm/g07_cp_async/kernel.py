@@ -6,12 +6,13 @@ Idea
 Change from the rung before
     Asynchronous copies into `stages` buffers instead of two, spread over the steps of a slice; fragments of A and B are
     read one step ahead of their products; a warp computes a square of 64 x 64, its lanes 4 x 8. An operand that lies
-    along K still passes through registers: it must be transposed on its way, and copies of 4 bytes were slower.
+    along K still passes through registers: it must be transposed on its way, which the asynchronous copies could do
+    only 4 bytes at a time.
 Data movement
     The tile of 128 x 256: 42.7 FLOP a byte. Per step of k a thread reads 6 runs of 16 bytes for 128 multiply-adds.
 Limits
-    The share of multiply-adds among the instructions, 91 to 95 %, and power. The addresses of copies still cost
-    instructions of every thread.
+    About nine of ten instructions of the main loop are multiply-adds: the others read shared memory and find the
+    addresses of copies, in every thread. With 8 warps a multiprocessor, whatever the two of a scheduler wait for shows.
 Sources
     NVIDIA CUTLASS, "Efficient GEMM in CUDA": the hierarchy of CTA, warp and thread tiles.
 """
@@ -51,14 +52,15 @@ class CpAsync:
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         self.kernel(mA, mB, mC, mD, alpha, beta).launch(
-            grid=(tiles_m * tiles_n, 1, mD.shape[2]), block=(self.threads, 1, 1), min_blocks_per_mp=1
+            grid=(tiles_m * tiles_n * mD.shape[2], 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
-        cta, _, batch = cute.arch.block_idx()
+        cta, _, _ = cute.arch.block_idx()
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
-        tile_m, tile_n = grouped_tile(cta, tiles_m, tiles_n, self.group)
+        tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
+        batch = cta // (tiles_m * tiles_n)
         m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         smem = SmemAllocator()

@@ -7,9 +7,10 @@ import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
+from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -42,6 +43,21 @@ class CpAsyncConfig(Config):
     warps_n: int = 4
     stages: int = 4
     group: int = 8
+
+    def __post_init__(self) -> None:
+        warp_m, warp_n = LANES_M * RUN * self.warps_m, LANES_N * RUN * self.warps_n
+        copied = RUN * self.threads
+        if self.tile_m % warp_m or self.tile_n % warp_n or self.tile_k % SECTOR or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: tile_m must be a multiple of {warp_m}, tile_n of {warp_n}, tile_k of {SECTOR}, and "
+                "stages 2 or more"
+            )
+        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
+            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, {RUN} a thread")
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
 
     @property
     def threads(self) -> int:
@@ -76,7 +92,8 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    oriented, _, _ = row_result(problem)
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
     for name, matrix in problem.operands().items():
         if matrix.dtype != FLOAT32:
             return f"{name.upper()} is {matrix.dtype}; this kernel takes {FLOAT32} only"
@@ -91,7 +108,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | No
 
 
 def _grid(problem: GemmProblem, config: CpAsyncConfig) -> tuple[int, int, int]:
-    return (-(-problem.n // config.tile_n) * -(-problem.m // config.tile_m), 1, (problem.batch or (1,))[0])
+    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
+    return (tiles * (problem.batch or (1,))[0], 1, 1)
 
 
 def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
