@@ -64,7 +64,7 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:
-    """Return the config that computes least beyond the edges with a CTA for every multiprocessor, else the most CTAs."""
+    """Return the config that computes least beyond the edges with a CTA for each multiprocessor, else the most CTAs."""
     ctas = {config: math.prod(spec.launch(problem, config).grid) for config in configs}
     enough = [config for config in configs if ctas[config] >= multiprocessors]
     if enough:

@@ -7,8 +7,8 @@ Idea
 Change from the rung before
     The walk over K goes in slices: fetch, barrier, multiply, barrier.
 Data movement
-    Per slice of side 32, 2 * 32 * 32 elements for 2 * 32**3 operations: 8 FLOP a byte of device memory or L2. Shared memory: a
-    warp reads 32 neighbours of B for each multiply-add, and one element of A, four at a time.
+    Per slice of side 32, 2 * 32 * 32 elements for 2 * 32**3 operations: 8 FLOP a byte of device memory or L2. Shared
+    memory: a warp reads 32 neighbours of B for each multiply-add, and one element of A, four at a time.
 Limits
     Shared memory: 1.25 load instructions for one multiply-add, and a barrier before and after 32 of them.
 Sources
