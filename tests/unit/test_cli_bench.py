@@ -11,7 +11,9 @@ from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
+from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.dispatch import registry
+from gemmule.lab import plots, protocol
 from gemmule.lab.records import read_records
 from gemmule.runtime import device as runtime_device
 
@@ -35,6 +37,7 @@ def refused(*arguments, code=1):
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
+    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
     monkeypatch.setattr(registry, "REGISTRY", (*SPECS, REFERENCE))
     monkeypatch.setattr(registry, "LADDER", tuple(spec.name for spec in SPECS))
 
@@ -49,7 +52,7 @@ def device(monkeypatch):
     fake = FakeDevice(dict(SECONDS))
 
     @contextlib.contextmanager
-    def opened(*, yardstick):
+    def opened(*, yardstick, required=True):
         yield fake, FakeYardstick(fake) if yardstick else None
 
     monkeypatch.setattr(gpu, "open_gpu", opened)
@@ -93,7 +96,8 @@ def test_json_is_one_object(device):
     assert [record["record"] for record in found["records"]] == ["yardstick", "gemm"] * 2
 
 
-def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_path):
+def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "check_matplotlib", lambda: None)
     result = run("gemm", *QUICK, "--record", tmp_path / "results", f"--plot={tmp_path / 'plots'}", "--kernels", "all")
     (path,) = (tmp_path / "results").iterdir()
     assert f"record: {path}" in result.stdout
@@ -144,7 +148,7 @@ def test_a_wrong_kernel_makes_the_command_fail_and_claims_nothing(device, tmp_pa
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert "g01_naive[tile_m=64 stages=2] 32 x 24 x 16 float32 nn is wrong and was not timed" in result.stderr
-    assert "; 1 more are wrong" in result.stderr
+    assert "; 1 more is wrong" in result.stderr
     assert "WRONG: (" in result.stdout
     (path,) = tmp_path.iterdir()
     assert [record["record"] for record in read_records(path)] == ["experiment", *["yardstick", "check"] * 2]
@@ -164,6 +168,79 @@ def test_a_run_that_is_interrupted_says_where_its_figures_are(device, tmp_path):
     (left,) = tmp_path.iterdir()
     assert result.stderr == f"gemmule: interrupted; what was done so far is in {left}\n"
     assert [one["record"] for one in read_records(left)] == ["experiment", "yardstick", "gemm", "yardstick"]
+
+
+def test_a_kernel_that_does_not_compile_makes_the_command_fail_and_is_not_called_wrong(device):
+    device.spoil["g01_naive"] = CompileError("does not compile")
+    result = run("gemm", *QUICK)
+    assert result.exit_code == 1
+    assert "failed: does not compile" in result.stdout
+    assert "32 x 24 x 16 float32 nn failed and was not timed: does not compile; 1 more failed" in result.stderr
+    assert "wrong" not in (result.stdout + result.stderr).lower()
+
+
+def test_a_missing_compiler_says_so_and_what_to_do(device, tmp_path):
+    device.spoil["g01_naive"] = CompilerMissingError("the compiler is not installed; run: pip install it")
+    result = run("gemm", *QUICK, "--record", tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("gemmule: the compiler is not installed; run: pip install it")
+    (left,) = tmp_path.iterdir()
+    assert left.suffix == ".partial"
+
+
+def test_a_kernel_that_breaks_the_gpu_is_named_and_the_record_is_kept(device, tmp_path, monkeypatch):
+    def breaks(problem, choice, operands):
+        def memory_free():
+            raise DriverError("cuMemGetInfo", "CUDA_ERROR_ILLEGAL_ADDRESS", "no")
+
+        monkeypatch.setattr(device, "memory_free", memory_free)
+        raise DriverError("cuStreamSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal address")
+
+    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 1 << 20)  # does not fit
+    monkeypatch.setattr(device, "kernel", breaks)
+    result = run("gemm", *QUICK, "--record", tmp_path)
+    assert result.exit_code == 1
+    (left,) = tmp_path.iterdir()
+    assert "cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS" in result.stderr
+    assert "g01_naive[tile_m=64 stages=2] 32 x 24 x 16 float32 nn broke the GPU" in result.stderr
+    assert f"what was done so far is in {left}" in result.stderr
+    assert [one["record"] for one in read_records(left)] == ["experiment", "yardstick", "check"]
+
+
+def test_a_plot_that_cannot_be_drawn_is_told_before_anything_is_measured(device, tmp_path, monkeypatch):
+    def missing():
+        raise UnsupportedError("plots need matplotlib")
+
+    monkeypatch.setattr(plots, "check_matplotlib", missing)
+    assert "plots need matplotlib" in refused("gemm", *QUICK, "--plot", tmp_path)
+    assert device.log == []
+
+
+def test_a_wrong_kernel_fails_the_command_even_where_drawing_fails(device, tmp_path, monkeypatch):
+    def wrong(target, value, calls):
+        target[...] = value * 1.5
+
+    def fails(*arguments):
+        raise OSError("no space")
+
+    monkeypatch.setattr(plots, "check_matplotlib", lambda: None)
+    monkeypatch.setattr(plots, "plots", fails)
+    device.spoil["g01_naive"] = wrong
+    result = run("gemm", *QUICK, "--plot", tmp_path)
+    assert result.exit_code == 1
+    assert "no plot: no space\n" in result.stderr
+    assert "is wrong and was not timed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY"]
+)
+def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch):
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(UnsupportedError, match=f"{name} may change how cuBLAS computes"), gpu.open_gpu(yardstick=True):
+        pass
 
 
 def test_no_yardstick_no_ratio(device):
@@ -199,7 +276,17 @@ def test_a_ladder_without_rungs_for_the_type(device):
     assert "no rung of the ladder takes int8" in refused("gemm", *QUICK, "--dtype", "int8")
 
 
-@pytest.mark.parametrize("arguments", [["--layout", "nx"], ["--seconds", "0"], ["--seed", "-1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--layout", "nx"],
+        ["--seconds", "0"],
+        ["--seconds", "-1"],
+        ["--seconds", "nan"],
+        ["--seconds", "inf"],
+        ["--seed", "-1"],
+    ],
+)
 def test_options_out_of_range_are_refused(arguments, no_gpu):
     assert run("gemm", *arguments).exit_code == 2
 
@@ -210,6 +297,16 @@ def test_show_refuses_what_is_no_record_of_products(tmp_path):
     assert "No such file" in refused("show", tmp_path / "y.jsonl")
     (tmp_path / "z.jsonl").write_text('{"record": "experiment"}\n')
     assert "the file has no products" in refused("show", tmp_path / "z.jsonl")
+    head = '{"record": "experiment", "python": "3", "packages": {}, "system": "x", "cpus": 1, "date": "d"}'
+    for experiment, product in (
+        ('{"record": "experiment"}', '{"record": "gemm", "m": 1}'),
+        (head, '{"record": "gemm", "m": 1}'),
+        (head, '{"record": "gemm", "kernel": "x", "m": 1, "n": 1, "k": 1, "dtype": "x", "out_dtype": "x", '
+               '"layout": "nn", "median_us": "fast"}'),
+        (head, '{"record": "gemm", "kernel": "x", "config": 7, "m": 1}'),
+    ):  # fmt: skip
+        (tmp_path / "z.jsonl").write_text(f"{experiment}\n{product}\n")
+        assert "not a whole record of products" in refused("show", tmp_path / "z.jsonl")
 
 
 def test_help_explains_sizes_and_has_an_example():

@@ -12,14 +12,22 @@ from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
 from gemmule.core.chips import chip_named
+from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.dispatch import registry
+from gemmule.lab import protocol
 from gemmule.lab.compare import on_the_host, theory
 from gemmule.lab.products import gemm_problem
+from gemmule.runtime import bench as runtime_bench
 from gemmule.runtime import device as runtime_device
 
 
 def run(*arguments):
     return CliRunner().invoke(gemmule, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def _small_warm_up(monkeypatch):
+    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
 
 
 @pytest.fixture
@@ -32,7 +40,7 @@ def device(monkeypatch):
     fake = FakeDevice({"g01_naive": 2e-3, "gemm_reference": 1e-3, "y0": 1e-3, "y1": 0.9e-3})
 
     @contextlib.contextmanager
-    def opened(*, yardstick):
+    def opened(*, yardstick, required=True):
         yield fake, FakeYardstick(fake) if yardstick else None
 
     monkeypatch.setattr(gpu, "open_gpu", opened)
@@ -119,7 +127,53 @@ def test_kernels_that_cannot_say_why_and_wrong_ones_fail(device):
     assert "g01_naive[tile_m=64 stages=2] 64 x 48 x 32 float32 nn is wrong" in result.stderr
 
 
+def test_without_the_yardsticks_library_it_goes_on(monkeypatch):
+    class Gpu:
+        def cublaslt(self):
+            raise UnsupportedError("nvmath-python is not installed")
+
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 1)
+    monkeypatch.setattr(runtime_bench, "bench_gpu", lambda: contextlib.nullcontext(Gpu()))
+    with gpu.open_gpu(yardstick=True, required=False) as (_, library):
+        assert library is None
+    with pytest.raises(UnsupportedError, match="nvmath"), gpu.open_gpu(yardstick=True):
+        pass
+
+
+def test_a_link_that_cannot_be_measured_loses_nothing(device, monkeypatch):
+    def link_rates():
+        raise DriverError("cuMemAllocHost", "CUDA_ERROR_OUT_OF_MEMORY", "no")
+
+    monkeypatch.setattr(device, "link_rates", link_rates)
+    result = run(96, 80, 64)
+    assert result.exit_code == 0, result.output
+    assert "0.450" in result.stdout
+    assert "the host link was not measured: cuMemAllocHost" in result.stderr
+    assert "pinned, measured" not in result.stdout
+
+
+def test_theory_that_there_is_not_is_told_before_anything_is_measured(device):
+    result = run(64, 48, 32, "--dtype", "float8_e4m3fn", "--chip", "a100")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert device.log == []
+
+
+def test_small_times_keep_their_digits(no_gpu):
+    lines = run(8, 8, 8).stdout.splitlines()
+    (memory,) = [line for line in lines if line.lstrip().startswith("device memory")]
+    assert float(memory.split()[-1]) == pytest.approx(3 * 8 * 8 * 4 / 3350e9 * 1e3, rel=0.01)
+
+
+def test_chips_are_found_without_case_and_spaces(no_gpu):
+    for name in ("RTX4090", "rtx-4090", "h100sxm"):
+        assert run(8, 8, 8, "--chip", name).exit_code == 0
+
+
 def test_bad_arguments(no_gpu):
+    huge = run(99999999999, 99999999999, 99999999999)
+    assert huge.exit_code == 1
+    assert "GB of the host's memory" in huge.stderr
     assert run(0, 1, 1).exit_code == 2
     assert run(1, 1).exit_code == 2
     assert "near are gemm_reference" in run(8, 8, 8, "--kernels", "gemm_refrence").stderr

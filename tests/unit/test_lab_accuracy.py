@@ -78,3 +78,48 @@ def test_the_reference_of_float64_is_far_more_exact_than_float64(k):
             exact = sum(Fraction(a) * Fraction(b) for a, b in terms)
             got = Fraction(found.high[i, j].item()) + Fraction(found.low[i, j].item())
             assert abs(float(got - exact)) <= 2.0**-57 * found.size[i, j]
+
+
+def rounded_to(values, bits):
+    """Round float32 values to that many bits of significand."""
+    fraction, exponent = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits).astype(np.float32)
+
+
+@pytest.mark.parametrize("bits", [11, 8], ids=["tf32", "bf16"])
+@pytest.mark.parametrize("k", [1024, 8192, 16384])
+def test_inputs_that_were_rounded_to_fewer_bits_are_found_at_any_k(k, bits):
+    problem = gemm_problem(24, 20, k, "float32", "float32", "nn")
+    inputs = random_inputs(problem, 0)
+    expected = reference(problem, inputs, sampled_rows(problem.m, 0))
+    sequential = np.zeros((24, 20), np.float32)
+    for i in range(k):
+        sequential += inputs["a"][:, i : i + 1] * inputs["b"][i]
+    right = accuracy(expected, sequential)
+    assert right.failure is None
+    assert right.rms_over_bound < 0.4
+    few = accuracy(expected, rounded_to(inputs["a"], bits) @ rounded_to(inputs["b"], bits))
+    assert few.failure is not None
+    assert few.rms_over_bound > 10
+    one_less = accuracy(expected, inputs["a"][:, 1:] @ inputs["b"][1:])
+    assert one_less.failure is not None
+
+
+def test_the_bound_of_the_root_mean_square_allows_inputs_of_one_sign():
+    problem = gemm_problem(24, 20, 8192, "float32", "float32", "nn")
+    inputs = {name: np.abs(array) for name, array in random_inputs(problem, 0).items()}
+    sequential = np.zeros((24, 20), np.float32)
+    for i in range(8192):
+        sequential += inputs["a"][:, i : i + 1] * inputs["b"][i]
+    assert accuracy(reference(problem, inputs, np.arange(24)), sequential).failure is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out"), [("float64", "float64"), ("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "int32")]
+)
+def test_a_wrong_element_is_found_in_rows_that_are_not_sampled(dtype, out):
+    expected, output = case(dtype, out, (300, 200, 64))
+    assert accuracy(expected, output).failure is None
+    row = next(row for row in range(300) if row not in expected.rows)
+    output[row, 77] = output[row, 77] + (1 if out == "int32" else 8)
+    assert f"row {row} with random signs" in accuracy(expected, output).failure

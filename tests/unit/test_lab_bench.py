@@ -9,8 +9,9 @@ import pytest
 from fake_bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.core.chips import chip_named
-from gemmule.core.errors import CompilerMissingError, DriverError, UnsupportedError
+from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
+from gemmule.lab import protocol
 from gemmule.lab.bench import Bench, BenchPlan
 from gemmule.lab.products import gemm_problem
 
@@ -23,6 +24,11 @@ PROMISED = {
     "min_us", "mean_us", "median_us", "max_us", "samples_us", "tflops", "peak_share", "yardstick_first_us",
     "yardstick_best_us", "ratio", "error_u",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _small_warm_up(monkeypatch):
+    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 64)
 
 
 def run(
@@ -122,9 +128,59 @@ def test_a_yardstick_that_fails_while_it_runs_is_absent_and_says_why():
     def fails():
         raise UnsupportedError("cuBLASLt does not run its own algorithm")
 
-    records = run(device=FakeDevice(SECONDS | {"y2": fails}))
+    records = run(device=FakeDevice(SECONDS | dict.fromkeys(("y0", "y1", "y2"), fails)))
     assert kinds(records) == [("skipped", "cublaslt"), ("gemm", "fast"), ("gemm", "slow")]
+    assert records[0]["reason"] == "cuBLASLt does not run its own algorithm"
     assert not any("ratio" in one for one in records)
+
+
+@pytest.mark.parametrize("broken", ["y0", "y1", "y2"])
+def test_an_algorithm_that_does_not_run_leaves_the_others(broken):
+    def fails():
+        raise UnsupportedError("cuBLASLt does not run its own algorithm")
+
+    yardstick, fast, _ = run(device=FakeDevice(SECONDS | {broken: fails}))
+    refused = [one.get("refused") for one in yardstick["algorithms"]]
+    assert [reason is not None for reason in refused] == [f"y{number}" == broken for number in range(3)]
+    assert yardstick["best_is"] == (0 if broken == "y1" else 1)
+    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (broken != "y0")
+    assert fast["yardstick_best_us"] == (1100 if broken == "y1" else 900)
+
+
+@pytest.mark.parametrize("spoiled", ["y0", "y1"])
+def test_an_algorithm_that_is_wrong_is_no_yardstick(spoiled):
+    yardstick, fast, _ = run(device=FakeDevice(SECONDS, {spoiled: wrong}))
+    assert "times the error bound" in yardstick["algorithms"][int(spoiled[1])]["failure"]
+    assert "failure" not in yardstick
+    assert yardstick["best_is"] == fast["yardstick_best_is"] == (1 if spoiled == "y0" else 0)
+    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (spoiled != "y0")
+    records = run(device=FakeDevice(SECONDS, dict.fromkeys(("y0", "y1", "y2"), wrong)))
+    assert kinds(records) == [("skipped", "cublaslt"), ("gemm", "fast"), ("gemm", "slow")]
+    assert "no algorithm of the yardstick is right" in records[0]["reason"]
+
+
+def test_the_best_beside_a_kernel_is_the_faster_one_there():
+    slower = iter([0.9e-3] * 12 + [1.3e-3] * 10**5)
+    fast = run(specs=[FAST], device=FakeDevice(SECONDS | {"y1": lambda: next(slower)}))[1]
+    assert fast["yardstick_best_us"] == fast["yardstick_first_us"] == 1100
+    assert fast["yardstick_best_is"] == 0
+    assert fast["yardstick_best_samples_us"] == fast["yardstick_first_samples_us"] == [1100] * 50
+    assert fast["ratio"] == fast["paired_ratio"] == 1.1
+
+
+def test_algorithms_are_surveyed_in_three_rounds_at_least():
+    device = FakeDevice(dict.fromkeys(("fast", "y0", "y1", "y2"), 2.0))
+    run(specs=[FAST], device=device)
+    names = [name for name, _, _ in device.log]
+    assert ["y0", "y1", "y2", "y2", "y1", "y0"] * 3 in [names[i : i + 18] for i in range(len(names))]
+
+
+def test_raw_samples_and_kernels_of_the_yardstick_are_recorded():
+    yardstick, fast, _ = run()
+    assert yardstick["samples_us"] == yardstick["control_samples_us"] == [900] * 50
+    assert (yardstick["kernels"], yardstick["first_kernels"]) == (["device_y1"], ["device_y0"])
+    assert fast["yardstick_best_samples_us"] == [900] * 50
+    assert fast["yardstick_first_samples_us"] == [1100] * 50
 
 
 def wrong(target, value, calls):
@@ -146,18 +202,29 @@ def never_the_same(target, value, calls):
     target[3, 3] *= np.float32(1 + calls % 2 * 2**-20)
 
 
+def wrong_once_it_is_timed(target, value, calls):
+    target[...] = value
+    if calls > 200:
+        target[0, 7] += 1
+
+
+def nothing_once_it_is_timed(target, value, calls):
+    if calls < 200:
+        target[...] = value
+
+
 @pytest.mark.parametrize(
     ("spoil", "dtype", "reason"),
     [
         (wrong, "float32", "times the error bound away"),
         (wrong, "int8", "and should be"),
         (not_everywhere, "float32", "were not written, as (95, 0), (95, 1), (95, 2)"),
-        (not_everywhere, "int8", "(95, 0) is"),
+        (not_everywhere, "int8", "elements were not written"),
         (not_every_set, "float32", "two runs on the same inputs give different bits"),
         (never_the_same, "float32", "two runs on the same inputs give different bits"),
-        (CompilerMissingError("the compiler is not installed"), "float32", "the compiler is not installed"),
-        (DriverError("cuLaunchKernelEx", "CUDA_ERROR_INVALID_VALUE", "no"), "float32", "cuLaunchKernelEx failed"),
-        (UnsupportedError("asks for 300000 bytes of shared memory a CTA"), "float32", "300000 bytes of shared memory"),
+        (wrong_once_it_is_timed, "float32", "the calls that were timed give other bits"),
+        (nothing_once_it_is_timed, "float32", "the calls that were timed give other bits"),
+        (nothing_once_it_is_timed, "int8", "the calls that were timed give other bits"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -169,7 +236,61 @@ def test_a_wrong_kernel_is_not_timed_and_claims_nothing(spoil, dtype, reason):
     assert reason in failed["reason"]
     assert (failed["passed"], failed["failed"]) == (0, 1)
     assert not {"ratio", "median_us", "samples_us"} & failed.keys()
-    assert "fast" not in [name for name, _, _ in device.log]
+    if "timed" not in reason:
+        assert "fast" not in [name for name, _, _ in device.log]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (DriverError("cuLaunchKernelEx", "CUDA_ERROR_INVALID_VALUE", "no"), "failed"),
+        (DriverError("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY", "no"), "skipped"),
+        (CompileError("does not compile"), "failed"),
+        (UnsupportedError("asks for 300000 bytes of shared memory a CTA"), "skipped"),
+    ],
+    ids=str,
+)
+def test_a_kernel_that_gives_no_result_is_not_called_wrong(error, kind):
+    records = run(device=FakeDevice(SECONDS, {"fast": error}))
+    assert kinds(records) == [("yardstick", "cublaslt"), (kind, "fast"), ("gemm", "slow")]
+    assert records[1]["reason"] == str(error)
+
+
+def test_a_missing_compiler_ends_the_run_before_the_first_record():
+    problem = gemm_problem(96, 80, 64, "float32", "float32", "nn")
+    plan = BenchPlan((problem,), (Choice(SLOW, SLOW.default), Choice(FAST, FAST.default)), warm_up_seconds=0.01)
+    device = FakeDevice(SECONDS, {"fast": CompilerMissingError("the compiler is not installed")})
+    records = Bench(plan, device, H100, None).records()
+    with pytest.raises(CompilerMissingError, match="the compiler is not installed"):
+        next(records)
+    assert device.log == []
+
+
+def test_operands_that_the_driver_has_no_memory_for_are_skipped():
+    class Full(FakeDevice):
+        def operands(self, problem, inputs, sets):
+            if problem.m == 96:
+                raise DriverError("cuMemAllocAsync", "CUDA_ERROR_OUT_OF_MEMORY", "no")
+            return super().operands(problem, inputs, sets)
+
+    records = run(device=Full(SECONDS))
+    assert kinds(records) == [("skipped", "fast"), ("skipped", "slow")]
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in records[0]["reason"]
+
+
+@pytest.mark.parametrize("shape", [(96, 80, 64), (1024, 1024, 16)])
+def test_every_kernel_runs_twice_before_it_is_believed(shape):
+    seen = []
+
+    def counts(target, value, calls):
+        seen.append(calls)
+        target[...] = value
+
+    device = FakeDevice(SECONDS, {"fast": counts})
+    run(specs=[FAST], shape=shape, device=device, yardstick=False)
+    assert device.sets[-1] == (1 if shape[0] == 1024 else 42)
+    device = FakeDevice(SECONDS, {"fast": never_the_same})
+    assert "different bits" in run(specs=[FAST], shape=shape, device=device)[1]["reason"]
 
 
 def test_a_device_that_broke_ends_the_run():
@@ -183,8 +304,14 @@ def test_a_device_that_broke_ends_the_run():
                 raise DriverError("cuMemGetInfo", "CUDA_ERROR_LAUNCH_FAILED", "no")
             return self.free
 
-    with pytest.raises(DriverError, match="cuMemGetInfo"):
-        run(device=Broken(SECONDS))
+    device = Broken(SECONDS)
+    problem = gemm_problem(96, 80, 64, "float32", "float32", "nn")
+    plan = BenchPlan((problem,), (Choice(FAST, FAST.default),), warm_up_seconds=0.01)
+    found = []
+    with pytest.raises(DriverError, match=r"cuLaunchKernelEx failed .*fast\[.*\] 64 x 64 x 64 .* broke the GPU"):
+        found.extend(Bench(plan, device, H100, None).records())
+    assert kinds(found) == [("check", "fast")]
+    assert "CUDA_ERROR_LAUNCH_FAILED" in found[0]["reason"]
 
 
 def test_names_that_the_driver_does_not_tell_are_no_reason_to_end_a_run():
@@ -219,6 +346,33 @@ def test_the_device_is_loaded_for_seconds_before_the_first_figure_only():
         assert record["record"] == "gemm"
     assert marks[0] > 3 + 0.1
     assert marks[1] < 1
+
+
+def test_the_load_before_the_first_figure_is_a_large_product(monkeypatch):
+    seen = []
+
+    class Watched(FakeDevice):
+        def operands(self, problem, inputs, sets):
+            seen.append((problem.m, problem.n, problem.k, problem.layout, sum(c for _, c, _ in self.log)))
+            return super().operands(problem, inputs, sets)
+
+    monkeypatch.setattr(protocol, "WARM_UP_EDGE", 128)
+    device = Watched(SECONDS)
+    run(shape=(16, 16, 16), device=device)
+    assert [one[:4] for one in seen] == [(128, 128, 128, "nn"), (16, 16, 16, "nn")]
+    assert seen[1][4] > 0
+    assert device.log[0][0] == "y0"
+
+
+def test_the_device_is_loaded_again_after_a_pause():
+    def spent(pause):
+        device, now = FakeDevice(SECONDS), iter(range(10**6))
+        problem = gemm_problem(64, 64, 64, "float32", "float32", "nn")
+        plan = BenchPlan((problem,), (Choice(SLOW, SLOW.default),), warm_up_seconds=0.01)
+        list(Bench(plan, device, H100, None, clock=lambda: pause * next(now)).records())
+        return sum(calls * SECONDS[name] for name, calls, _ in device.log)
+
+    assert spent(0.6) - spent(0.1) == pytest.approx(0.2, abs=0.02)
 
 
 def test_samples_that_scatter_are_summed_up():

@@ -42,7 +42,7 @@ def test_all_is_every_product_kernel_and_no_transpose():
     [
         (["g07_cp_async"], [0]),
         (["g07_cp_async[2]"], [2]),
-        (["g07_cp_async[tile_m=128]"], [1]),
+        (["g07_cp_async[tile_m=128]"], [1, 2]),
         (["g07_cp_async[tile_m=128,stages=3]"], [2]),
         (["g07_cp_async[ stages = 3 ]"], [2]),
         (["g07_cp_async[*]"], [0, 1, 2]),
@@ -75,6 +75,10 @@ def test_words_mix_and_nothing_comes_twice():
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
         ("", "is not a list"),
+        ("g7", "kernel 'g7' is not known; near are g07_cp_async"),
+        ("G1_naive_x", "near are g01_naive"),
+        ("ladder[1]", "'ladder' takes no config"),
+        ("all[*]", "'all' takes no config"),
     ],
 )
 def test_unknown_kernels_and_configs_are_told_the_near_ones(word, message):
@@ -97,9 +101,15 @@ def test_sizes_mix_and_none_comes_twice():
     assert parse_sizes(["square", "odd"]) == SIZE_SETS["square"][1] + SIZE_SETS["odd"][1]
 
 
+def test_sets_of_sizes_take_commas():
+    assert parse_sizes(["source,square"]) == parse_sizes(["source", "square"])
+    assert parse_sizes(["odd, llm,64,32,16"]) == parse_sizes(["odd", "llm", "64,32,16"])
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ("source,sqare", "size 'sqare' is not known; near are square"),
         ("sauce", "size 'sauce' is not known; near are source, square, or any M,N,K"),
         ("big", "known are source, square, llm, odd, or any M,N,K"),
         ("1,2", "is not M,N,K in whole numbers from 1"),

@@ -11,7 +11,7 @@ from fake_bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
-from gemmule.lab import gemm_tables
+from gemmule.lab import gemm_tables, protocol
 from gemmule.lab.bench import Bench, BenchPlan
 from gemmule.lab.pages import bench_block, generated, main, plots_block, plots_link
 from gemmule.lab.plots import draw, plots
@@ -31,7 +31,9 @@ def measured(sizes, choices, dtype="float32", device=None):
     device = device or FakeDevice(SECONDS)
     problems = tuple(gemm_problem(*size, dtype, dtype, "nn") for size in sizes)
     plan = BenchPlan(problems, tuple(choices), seconds=0.05, warm_up_seconds=0.01)
-    return [EXPERIMENT, *Bench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "WARM_UP_EDGE", 64)
+        return [EXPERIMENT, *Bench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +85,29 @@ def test_ratios_are_sizes_by_kernels(records):
 
 def test_a_control_outside_its_limits_is_told():
     record = {"record": "yardstick", "m": 8, "n": 8, "k": 8, "control": 1.02, "control_low": 0.98, "control_high": 1.1}
+    record |= {"control_high": 1.04}
     assert gemm_tables.controls([record, record | {"control": 1.009}]) == [
-        "control at 8 x 8 x 8: the yardstick is 1.020 times itself (0.980 to 1.100); ratios there say no more than that"
+        "control at 8 x 8 x 8: the yardstick is 1.020 times itself (0.980 to 1.040); ratios there say no more than that"
     ]
+    for spread in ({"control_low": 0.94}, {"control_high": 1.06}):
+        assert len(gemm_tables.controls([record | {"control": 1.0} | spread])) == 1
+
+
+def test_configs_that_were_skipped_are_told_apart():
+    choices = [Choice(G01, config) for config in CONFIGS]
+    records = measured([(32, 32, 32)], choices, "float64")
+    names = {"g01[tile_m=64,stages=2]", "g01[tile_m=128,stages=2]", "g01[tile_m=128,stages=3]"}
+    assert {row[0] for row in gemm_tables.figures(records)[1]} == names
+    assert {line.partition(" ")[0] for line in gemm_tables.skipped(records)} == names
+
+
+def test_other_outputs_and_precisions_are_other_plots(records):
+    others = [one | {"out_dtype": "float64"} for one in records[1:]] + [
+        one | {"precision": "tf32"} for one in records[1:]
+    ]
+    assert [plot.name for plot in plots([*records, *others])] == [
+        "float32-nn-k16", "float32-float64-nn-k16", "float32-tf32-nn-k16"
+    ]  # fmt: skip
 
 
 def test_what_there_is_to_plot(records, doubles):
@@ -190,7 +212,17 @@ def test_a_run_that_is_cut_short_leaves_what_it_measured(tmp_path):
     assert len(read_records(file.partial)) == 2
 
 
-@pytest.mark.parametrize("text", ["", "not json\n", '{"record": "gemm"}\n', "[1]\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not json\n",
+        '{"record": "gemm"}\n',
+        "[1]\n",
+        '{"record": "experiment"}\n7\n',
+        '{"record": "experiment"}\n{}\n',
+    ],
+)
 def test_what_is_no_record_file_is_refused(text, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text(text)

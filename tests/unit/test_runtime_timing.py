@@ -15,7 +15,7 @@ from gemmule.lab.products import gemm_problem, random_inputs
 from gemmule.runtime import rotation, sensors, stopwatch
 from gemmule.runtime.rotation import ALIGNMENT, OperandSets, Rotation
 from gemmule.runtime.sensors import Sensors
-from gemmule.runtime.stopwatch import Graph, Stopwatch, lead_in
+from gemmule.runtime.stopwatch import Graph, Stopwatch, closing, lead_in
 
 BINDINGS = types.SimpleNamespace(
     CUevent_flags=types.SimpleNamespace(CU_EVENT_DEFAULT=0),
@@ -208,6 +208,31 @@ def test_sensors_that_do_not_answer_say_so_at_once(fails, monkeypatch):
     monkeypatch.setattr(sensors.ctypes, "CDLL", lambda name: Management(fails=fails))
     with pytest.raises(UnsupportedError, match=f"cannot be sampled: {fails} says Not Supported"):
         Sensors("0000:18:00.0")
+
+
+@pytest.mark.parametrize(
+    ("fails", "left"), [("nvmlDeviceGetPowerUsage", "clock_mhz"), ("nvmlDeviceGetClockInfo", "power_w")]
+)
+def test_sensors_that_stop_answering_leave_fields_out(fails, left, monkeypatch):
+    library = Management()
+    monkeypatch.setattr(sensors.ctypes, "CDLL", lambda name: library)
+    found = Sensors("0000:18:00.0")
+    library.fails = fails
+    with found.readings() as readings:
+        pass
+    assert {name.removesuffix("_min").removesuffix("_max") for name in readings.summary()} == {left}
+
+
+def test_what_is_closed_after_an_error_does_not_hide_it():
+    def fails():
+        raise DriverError("cuStreamSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "no")
+
+    taken = []
+    with pytest.raises(KeyError), closing(fails, lambda: taken.append(1)):
+        raise KeyError
+    assert taken == [1]
+    with pytest.raises(DriverError), closing(fails):
+        pass
 
 
 def test_a_machine_without_the_library_says_so(monkeypatch):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import FileFormatError, UnsupportedError
+from ..core.errors import FileFormatError, GemmuleError, UnsupportedError, WrongResultError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
 from .failures import LEFT
@@ -30,6 +31,13 @@ Examples: gemmule bench gemm --kernels ladder --sizes source --record benchmarks
           gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192"""
 
 
+def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    del ctx, param
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number of seconds")
+    return value
+
+
 @click.group("bench")
 def bench_command() -> None:
     """Measure kernels on this GPU, or show what was measured on another."""
@@ -38,11 +46,12 @@ def bench_command() -> None:
 @bench_command.command("gemm", cls=ToldCommand, epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, or names with commas; name[1], name[tile_m=128] or name[*] choose configs. May be repeated.",
+    help="ladder, all, or names with commas; name[1], name[tile_m=128] (all that have it) or name[*] choose "
+    "configs. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
-    help="source, square, llm, odd, or M,N,K. May be repeated.",
+    help="source, square, llm, odd, with commas, or M,N,K. May be repeated.",
 )  # fmt: skip
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
@@ -51,7 +60,7 @@ def bench_command() -> None:
     help="How A and B lie in memory: n in rows, t in columns.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite, default=1.0, show_default=True,
     help="Time for each kernel at each size; slow kernels take more, three samples at least.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
@@ -71,17 +80,19 @@ def _gemm(
     *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, seconds: float,
     seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from ..core.errors import WrongResultError
     from ..dispatch import registry
     from ..lab.bench import Bench, BenchPlan
     from ..lab.candidates import parse_kernels
     from ..lab.experiment import experiment
+    from ..lab.plots import check_matplotlib
     from ..lab.products import gemm_problem, output_type
     from ..lab.sizes import parse_sizes
 
     out = output_type(dtype, out_dtype)
     problems = tuple(gemm_problem(*size, dtype, out, layout) for size in parse_sizes(sizes))
     probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
+    if plot is not None:
+        check_matplotlib()
     # Names are looked up before a GPU is asked for, so that a wrong one is told of first.
     parse_kernels(kernels, probe, None, registry.REGISTRY, registry.LADDER)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
@@ -98,11 +109,16 @@ def _gemm(
         click.echo(json.dumps({"experiment": block, "records": records}))
     else:
         _print_end(records)
+    failure = gpu.failure_of(records)
     if plot is not None:
-        _draw([block, *records], Path(plot), str(block["date"]), quiet=as_json)
-    if wrong := [one for one in records if one["record"] == "check"]:
-        more = f"; {len(wrong) - 1} more are wrong" if len(wrong) > 1 else ""
-        raise WrongResultError(f"{wrong[0]['what']} is wrong and was not timed: {wrong[0]['reason']}{more}")
+        try:
+            _draw([block, *records], Path(plot), str(block["date"]), quiet=as_json)
+        except (GemmuleError, OSError) as error:
+            if failure is None:
+                raise
+            click.echo(f"no plot: {error}", err=True)
+    if failure is not None:
+        raise WrongResultError(failure)
 
 
 def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:
@@ -134,8 +150,10 @@ def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, q
                 file.write(one)
             step("", one.get("kernel", YARDSTICK) != YARDSTICK)
         show(point)
-    if file is not None and not quiet:
-        click.echo(f"record: {file.path}")
+    if file is not None:
+        del click.get_current_context().meta[LEFT]
+        if not quiet:
+            click.echo(f"record: {file.path}")
     return records
 
 
@@ -172,18 +190,32 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
 def show_command(*, file: str, plot: str | None) -> None:
     """Show the products of a record file; needs no GPU."""
-    from ..lab.gemm_tables import PRODUCTS, figures, size_text
+    from ..lab.gemm_tables import PRODUCTS, controls, figures, ratios, size_text
+    from ..lab.plots import check_matplotlib, plots
     from ..lab.records import read_records
     from ..lab.tables import experiment_line
 
+    if plot is not None:
+        check_matplotlib()
     path = Path(file)
     records = read_records(path)
     products = [one for one in records if one["record"] in PRODUCTS and "m" in one]
     if not products:
         raise FileFormatError(f"{path.name}: the file has no products; give one that `gemmule bench gemm` wrote")
-    click.echo(experiment_line(records))
-    for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
-        header, rows = figures([one for one in products if _title(one, size_text(one)) == title], with_size=False)
+    tables = []
+    try:
+        head = experiment_line(records)
+        for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
+            of_size = [one for one in products if _title(one, size_text(one)) == title]
+            tables.append((title, *figures(of_size, with_size=False)))
+        controls(products), ratios(products), plots(records)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{path.name}: not a whole record of products ({type(error).__name__}: {error}); give one that "
+            "`gemmule bench gemm` wrote"
+        ) from error
+    click.echo(head)
+    for title, header, rows in tables:
         print_table(title, header, rows)
     _print_end(products)
     if plot is not None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import WrongResultError
+from ..core.errors import DriverError, UnsupportedError, WrongResultError
 from . import gpu
 from .tables import print_table
 
 if TYPE_CHECKING:
-    from ..core.chips import Chip
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..lab.bench import Record
@@ -52,7 +53,6 @@ def _compare(
     as_json: bool,
 ) -> None:  # fmt: skip
     from ..api import gemm
-    from ..core.chips import chip_named
     from ..dispatch import registry
     from ..host.tiles import HostTileExecutor
     from ..lab.candidates import parse_kernels
@@ -62,18 +62,16 @@ def _compare(
 
     problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
     choices = parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
-    facts = chip_named(chip) if chip is not None else None
+    _check_fits(problem)
+    here = device_count() > 0
+    facts = gpu.chip_called(chip or DEFAULT_CHIP) if chip is not None or not here else None
+    limits = theory(problem, facts) if facts is not None else None
     records: list[Record] = []
     link: dict[str, float] = {}
-    here = device_count() > 0
     if here:
-        records, link, own = _on_the_gpu(problem, choices, seed, yardstick=yardstick)
-        facts = facts or own
-    else:
-        facts = facts or chip_named(DEFAULT_CHIP)
+        records, link, limits = _on_the_gpu(problem, choices, seed, limits, yardstick=yardstick)
     host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="host"), seed)
     host = {"blas": HostTileExecutor().describe()} | host
-    limits = theory(problem, facts) if facts is not None else None
     if as_json:
         found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}
         click.echo(json.dumps(found | {"gpu": here, "records": records}))
@@ -85,34 +83,56 @@ def _compare(
             _print_theory(limits, link)
         else:
             click.echo("The chip table has no facts of this GPU; name one that it has with --chip.")
-    if wrong := [one for one in records if one["record"] == "check"]:
-        raise WrongResultError(f"{wrong[0]['what']} is wrong and was not timed: {wrong[0]['reason']}")
+    if (failure := gpu.failure_of(records)) is not None:
+        raise WrongResultError(failure)
+
+
+def _check_fits(problem: GemmProblem) -> None:
+    """Raise UnsupportedError if the host has not the memory for the product."""
+    needed, there = problem.bytes_min, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise UnsupportedError(
+            f"{problem.m} x {problem.n} x {problem.k} takes {needed / 1e9:.4g} GB of the host's memory, which has "
+            f"{there / 1e9:.4g} GB; compare a smaller product, or `gemmule multiply` files"
+        )
 
 
 def _on_the_gpu(
-    problem: GemmProblem, choices: Sequence[Choice], seed: int, *, yardstick: bool
-) -> tuple[list[Record], dict[str, float], Chip | None]:
-    """Measure the kernels and the host link; return the records, the link's rates in GB/s, and the GPU's facts."""
+    problem: GemmProblem, choices: Sequence[Choice], seed: int, limits: dict[str, Any] | None, *, yardstick: bool
+) -> tuple[list[Record], dict[str, float], dict[str, Any] | None]:
+    """Measure the kernels and the host link; return the records, the link's rates in GB/s, and the theory.
+
+    `limits` is the theory of another chip; None asks for that of this GPU, which is None where the table lacks it.
+    """
     from ..lab.bench import Bench, BenchPlan
-    from ..lab.compare import COMPARED_ROWS
+    from ..lab.compare import COMPARED_ROWS, theory
     from .progress import steps_progress
 
-    with gpu.open_gpu(yardstick=yardstick) as (device, library), steps_progress("measuring", len(choices)) as step:
+    with (
+        gpu.open_gpu(yardstick=yardstick, required=False) as (device, library),
+        steps_progress("measuring", len(choices)) as step,
+    ):
         facts = gpu.known_chip(device.name)
+        if limits is None and facts is not None:
+            limits = theory(problem, facts)
         plan = BenchPlan((problem,), tuple(choices), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
         records = []
         for one in Bench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
             records.append(one)
             step("", 1)
-        there, back = device.link_rates()
-    return records, {"to_gpu_gbps": round(there / 1e9, 2), "back_gbps": round(back / 1e9, 2)}, facts
+        try:
+            there, back = device.link_rates()
+        except DriverError as error:
+            click.echo(f"the host link was not measured: {error}", err=True)
+            return records, {}, limits
+    return records, {"to_gpu_gbps": round(there / 1e9, 2), "back_gbps": round(back / 1e9, 2)}, limits
 
 
 def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequence[Record]) -> None:
     from ..lab.gemm_tables import labels, name_of, note_of
 
     header = ["computed by", "time ms", "GFLOP/s", "of peak", "/ cuBLAS", "mean squared error", "error u", "note"]
-    rows = [[f"CPU, {host['blas']}", f"{host['median_ms']:.3f}", f"{host['gflops']:.1f}", "", "", *_errors(host)]]
+    rows = [[f"CPU, {host['blas']}", _ms(host["median_ms"]), f"{host['gflops']:.1f}", "", "", *_errors(host)]]
     names = labels(records)
     for one in records:
         if "median_us" not in one:
@@ -121,7 +141,7 @@ def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequenc
         ratio = "1" if one["record"] == "yardstick" else f"{one['ratio']:.3f}" if "ratio" in one else ""
         rows.append(
             [
-                name_of(one, names), f"{one['median_us'] / 1e3:.3f}", f"{one['tflops'] * 1e3:.1f}",
+                name_of(one, names), _ms(one["median_us"] / 1e3), f"{one['tflops'] * 1e3:.1f}",
                 f"{100 * one['peak_share']:.1f} %" if "peak_share" in one else "", ratio, *_errors(one),
             ]
         )  # fmt: skip
@@ -132,9 +152,15 @@ def _print_times(problem: GemmProblem, host: Mapping[str, Any], records: Sequenc
     )
 
 
+def _ms(value: float) -> str:
+    """Return milliseconds with three figures at least, without an exponent."""
+    places = 3 if value >= 1 or value <= 0 else 2 - math.floor(math.log10(value))
+    return f"{value:.{places}f}"
+
+
 def _errors(figures: Mapping[str, Any]) -> list[str]:
     if "failure" in figures:
-        return ["", "", f"not within the bound: {figures['failure']}"]
+        return ["", "", str(figures["failure"])]
     return [f"{figures['mean_squared_error']:.3g}", f"{figures['error_u']:.2f}", ""]
 
 
@@ -142,18 +168,18 @@ def _print_theory(limits: Mapping[str, Any], link: Mapping[str, float]) -> None:
     there, back = limits["bytes_to_gpu"], limits["bytes_back"]
     nominal = f"{limits['host_link_gbps']:.0f} GB/s, {limits['host_link']}"
     rows = [
-        ["host link, to the GPU", f"{there / 1e6:.2f} MB", nominal, f"{limits['to_gpu_ms']:.4f}"],
-        ["host link, back", f"{back / 1e6:.2f} MB", nominal, f"{limits['back_ms']:.4f}"],
+        ["host link, to the GPU", f"{there / 1e6:.2f} MB", nominal, _ms(limits["to_gpu_ms"])],
+        ["host link, back", f"{back / 1e6:.2f} MB", nominal, _ms(limits["back_ms"])],
     ]
     for text, size, rate in (("to the GPU", there, "to_gpu_gbps"), ("back", back, "back_gbps")):
         if rate in link:
             measured = f"{link[rate]:.1f} GB/s, pinned, measured"
-            rows.append([f"host link, {text}", f"{size / 1e6:.2f} MB", measured, f"{size / link[rate] / 1e6:.4f}"])
+            rows.append([f"host link, {text}", f"{size / 1e6:.2f} MB", measured, _ms(size / link[rate] / 1e6)])
     rows += [
         ["device memory", f"{(there + back) / 1e6:.2f} MB", f"{limits['memory_gbps']:.0f} GB/s",
-         f"{limits['memory_ms']:.4f}"],
+         _ms(limits["memory_ms"])],
         ["arithmetic units", f"{limits['operations']:.4g} operations",
-         f"{limits['unit_tflops']:.1f} TFLOP/s, {limits['unit'].replace('_', ' ')}", f"{limits['compute_ms']:.4f}"],
+         f"{limits['unit_tflops']:.1f} TFLOP/s, {limits['unit'].replace('_', ' ')}", _ms(limits["compute_ms"])],
     ]  # fmt: skip
     print_table(f"least times on {limits['chip']}", ["through", "how much", "rate", "ms"], rows, texts=3)
     click.echo(

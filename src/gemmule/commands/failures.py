@@ -35,7 +35,9 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         with _signals_raise():
             yield
     except GemmuleError as error:
-        _fail(ctx, str(error), 1)
+        # What was measured before is not lost.
+        left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
+        _fail(ctx, f"{error}{left}", 1)
     except MemoryError as error:
         _fail(ctx, f"not enough memory: {error}; give a smaller --memory", 1)
     except OSError as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from ..core.chips import Chip
 from ..core.errors import ArgumentError, UnsupportedError
@@ -13,15 +16,25 @@ if TYPE_CHECKING:
     from ..lab.device import Yardstick
     from ..runtime.bench import BenchGpu
 
+# What changes how cuBLAS computes behind our back: all of it in TF32, or in numbers of fewer bits.
+_OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_", "CUBLAS_EMULATION_")
+
 
 @contextlib.contextmanager
-def open_gpu(*, yardstick: bool) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
+def open_gpu(*, yardstick: bool, required: bool = True) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
     """Open the first GPU, and cuBLASLt on it where it is wanted.
+
+    Parameters
+    ----------
+    yardstick : bool
+        Whether cuBLASLt is wanted.
+    required : bool
+        Whether there is no going on without it; else its absence is told on stderr.
 
     Raises
     ------
     UnsupportedError
-        If there is no GPU, or no cuBLASLt though it is wanted.
+        If there is no GPU, or no cuBLASLt though it is required, or if a variable changes how cuBLAS computes.
     """
     from ..runtime.bench import bench_gpu
     from ..runtime.device import device_count
@@ -32,16 +45,66 @@ def open_gpu(*, yardstick: bool) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
             "show FILE` for figures recorded elsewhere (benchmarks/results in the sources), `gemmule compare M N K` "
             "for the CPU's time and a chip's limits, `gemmule info`, and products of host arrays and files"
         )
+    if yardstick:
+        refuse_overrides(os.environ)
     with contextlib.ExitStack() as stack:
         gpu = stack.enter_context(bench_gpu())
-        yield gpu, stack.enter_context(gpu.cublaslt()) if yardstick else None
+        library = None
+        if yardstick:
+            try:
+                library = stack.enter_context(gpu.cublaslt())
+            except UnsupportedError as error:
+                if required:
+                    raise
+                click.echo(str(error), err=True)
+        yield gpu, library
+
+
+def refuse_overrides(environment: Mapping[str, str]) -> None:
+    """Raise UnsupportedError if a variable changes how cuBLAS computes: figures beside it would mean nothing."""
+    if found := sorted(name for name in environment if name.startswith(_OVERRIDES)):
+        raise UnsupportedError(
+            f"{', '.join(found)} may change how cuBLAS computes, and it would be no yardstick; unset what is set, or "
+            "measure without it: --no-yardstick"
+        )
+
+
+def failure_of(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what makes a command fail: kernels that are wrong, or that do not run; None if all are right."""
+    wrong = [one for one in records if one["record"] == "check"]
+    failed = [one for one in records if one["record"] == "failed"]
+    if not wrong and not failed:
+        return None
+    first = (wrong or failed)[0]
+    how = "is wrong and was not timed" if wrong else "failed and was not timed"
+    more = []
+    for others, adjective in ((wrong, "wrong"), (failed, "failed")):
+        if count := sum(one is not first for one in others):
+            verb = ("is " if count == 1 else "are ") if adjective == "wrong" else ""
+            more.append(f"; {count} more {verb}{adjective}")
+    return f"{first['what']} {how}: {first['reason']}{''.join(more)}"
+
+
+def chip_called(name: str) -> Chip:
+    """Return the chip of that name, whatever its case, spaces and hyphens."""
+    from ..core.chips import CHIPS, chip_named
+
+    try:
+        return chip_named(name)
+    except ArgumentError:
+        for chip in CHIPS:
+            if _letters(name) in map(_letters, (chip.name, *chip.aliases)):
+                return chip
+        raise
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def known_chip(name: str) -> Chip | None:
     """Return the facts of the chip of that name; None where the table lacks it."""
-    from ..core.chips import chip_named
-
     try:
-        return chip_named(name)
+        return chip_called(name)
     except ArgumentError:
         return None

@@ -1,7 +1,10 @@
-"""Whether a product is right: every element written, and the error of sampled rows within the bound.
+"""Whether a product is right: every element written, and the errors of sampled rows within their bounds.
 
-The bound is componentwise: k + 3 roundings of the accumulator on (|A| |B|)ij, and one of the output on |C|ij. Integers
-must be exact.
+The first bound is componentwise: k + 3 roundings of the accumulator on (|A| |B|)ij, and one of the output on |C|ij.
+Errors of k roundings cancel, so that where k is large even inputs that were rounded to fewer bits stay below it. The
+second bound is on the root of the mean squared error: 2 k u for normal(0, 1) inputs, seven times what sums in order
+reach, and one rounding of the output. Where it is cheap, the sums of all rows with random signs are compared as well
+(Freivalds). Integers must be exact.
 """
 
 from __future__ import annotations
@@ -20,8 +23,12 @@ from .products import Array, as_matrix
 
 #: Rows that are compared.
 ROWS = 16
+#: Results of up to that many elements are compared as a whole too, by sums with random signs.
+WHOLE_ELEMENTS = 1 << 26
 # Elements of B that are widened at a time.
 _BLOCK = 1 << 25
+# A sum with random signs of n errors may be that many times sqrt(n) times their root mean square.
+_SIGMAS = 4
 # Bits of a float64 significand.
 _EXACT_BITS = 53
 
@@ -40,6 +47,8 @@ class Reference:
         Their values, as sums of two numbers.
     size : ndarray of float64
         Elements of the product of the magnitudes, (|A| |B|)ij.
+    signs, signed_sums : ndarray of float64 or None
+        A vector x of random signs, and (A B) x; None where that would take long, or the output may saturate or wrap.
     """
 
     problem: GemmProblem
@@ -47,6 +56,8 @@ class Reference:
     high: Array
     low: Array
     size: Array
+    signs: Array | None = None
+    signed_sums: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +71,8 @@ class Accuracy:
         for integers.
     over_bound : float
         Largest error in units of its bound; a right product has at most 1.
+    rms_over_bound : float
+        Root of the mean squared error in units of its bound.
     mean_squared : float
         Mean of the squared errors.
     failure : str or None
@@ -68,6 +81,7 @@ class Accuracy:
 
     error_u: float
     over_bound: float
+    rms_over_bound: float
     mean_squared: float
     failure: str | None
 
@@ -90,14 +104,20 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
     a = as_matrix(inputs["a"], problem.a)[rows].astype(np.float64)
     b = as_matrix(inputs["b"], problem.b)
     high, low, size = (np.zeros((len(rows), problem.n)) for _ in range(3))
+    signs = _signs(problem)
+    sums = np.zeros(problem.k)
     for columns in _blocks(problem.k, problem.n):
         part = b[:, columns].astype(np.float64)
         size[:, columns] = np.abs(a) @ np.abs(part)
+        if signs is not None:
+            sums += part @ signs[columns]
         if problem.a.dtype.itemsize == 8:
             high[:, columns], low[:, columns] = _sliced_product(a, part)
         else:
             high[:, columns] = a @ part
-    return Reference(problem, rows, high, low, size)
+    if signs is None:
+        return Reference(problem, rows, high, low, size)
+    return Reference(problem, rows, high, low, size, signs, _times(as_matrix(inputs["a"], problem.a), sums))
 
 
 def accuracy(reference: Reference, output: Array) -> Accuracy:
@@ -114,16 +134,16 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
     out, sums = problem.d.dtype, problem.accumulator
     if out.kind is Kind.FLOAT and (bad := _not_finite(output)):
         where = ", ".join(f"({i}, {j})" for i, j in bad[:3])
-        return Accuracy(math.inf, math.inf, math.inf, f"elements are NaN or infinite or were not written, as {where}")
+        return _wrong(f"elements are NaN or infinite or were not written, as {where}")
     got = output[reference.rows]
     if out.kind is Kind.INTEGER:
         expected = reference.high.astype(np.int64).astype(out.numpy())
         wrong = np.argwhere(got != expected)
-        if not len(wrong):
-            return Accuracy(0.0, 0.0, 0.0, None)
-        i, j = wrong[0]
-        text = f"({reference.rows[i]}, {j}) is {got[i, j]} and should be {expected[i, j]}"
-        return Accuracy(math.inf, math.inf, math.inf, text)
+        if len(wrong):
+            i, j = wrong[0]
+            return _wrong(f"({reference.rows[i]}, {j}) is {got[i, j]} and should be {expected[i, j]}")
+        failure = _wrong_row(reference, output, 0.0)
+        return Accuracy(0.0, 0.0, 0.0, 0.0, None) if failure is None else _wrong(failure)
     top = out.max_value
     high, low = reference.high, reference.low
     if out.is_float8:
@@ -136,6 +156,9 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
     error_u = float(np.max(np.divide(error, unit, out=np.zeros_like(error), where=unit > 0), initial=0.0))
     over = error / bound
     worst = float(np.max(over, initial=0.0))
+    mean_squared = float(np.mean(error**2)) if error.size else 0.0
+    limit = _rms_bound(reference, high)
+    rms_over = math.sqrt(mean_squared) / limit
     failure = None
     if not worst <= 1:
         i, j = np.unravel_index(np.argmax(over), over.shape)
@@ -143,7 +166,61 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
             f"({reference.rows[i]}, {j}) is {float(got[i, j]):.9g} and should be {float(high[i, j]):.9g}, "
             f"{worst:.3g} times the error bound away"
         )
-    return Accuracy(error_u, worst, float(np.mean(error**2)) if error.size else 0.0, failure)
+    elif not rms_over <= 1:
+        failure = f"the root of the mean squared error is {rms_over:.3g} times its bound: fewer bits than {sums} has"
+    elif failure := _wrong_row(reference, output, limit):
+        return _wrong(failure)
+    return Accuracy(error_u, worst, rms_over, mean_squared, failure)
+
+
+def _wrong(failure: str) -> Accuracy:
+    return Accuracy(math.inf, math.inf, math.inf, math.inf, failure)
+
+
+def _rms_bound(reference: Reference, high: Array) -> float:
+    """Return the bound on the root of the mean squared error.
+
+    Each rounding of a sum in order is at most u times a partial sum: about the root of the sum of squared terms, and in
+    the end |C|. For normal(0, 1) inputs (|A| |B|)ij is 2 k / pi and Cij some sqrt(k), and this gives 2 k u.
+    """
+    problem = reference.problem
+    out, u = problem.d.dtype, problem.accumulator.unit_roundoff
+    squared = u**2 * ((math.pi * reference.size) ** 2 / 2 + 2 * problem.k * high**2)
+    squared += (1.01 * out.unit_roundoff * high) ** 2 + _smallest(out) ** 2
+    return math.sqrt(float(np.mean(squared))) if squared.size else 1.0
+
+
+def _wrong_row(reference: Reference, output: Array, rms: float) -> str | None:
+    """Return which row's sum with random signs is not as it should be; `rms` is the bound of an element's error."""
+    signs, expected = reference.signs, reference.signed_sums
+    if signs is None or expected is None or not output.size:
+        return None
+    found = _times(output, signs)
+    # What float64 loses here counts for float64 only.
+    lost = 2.0**-53 * output.shape[1] * float(np.sqrt(np.mean(reference.size**2))) if rms else 0.0
+    away = np.abs(found - expected)
+    limit = _SIGMAS * math.sqrt(output.shape[1]) * rms + lost
+    i = int(np.argmax(away))
+    if away[i] <= limit:
+        return None
+    return f"the elements of row {i} with random signs sum up to {found[i]:.9g} and should to {expected[i]:.9g}"
+
+
+def _signs(problem: GemmProblem) -> Array | None:
+    out = problem.d.dtype
+    if out.itemsize == 1 or problem.m * problem.n > WHOLE_ELEMENTS:
+        return None
+    return np.random.default_rng(problem.k).choice([-1.0, 1.0], problem.n)
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    """Return a matrix times a vector of float64, row blocks at a time."""
+    step = max(1, (_BLOCK >> 3) // max(matrix.shape[1], 1))
+    starts = range(0, matrix.shape[0], step)
+    found: Array = np.zeros(matrix.shape[0])
+    for start in starts:
+        found[start : start + step] = matrix[start : start + step].astype(np.float64) @ vector
+    return found
 
 
 def _not_finite(output: Array) -> list[tuple[int, int]]:

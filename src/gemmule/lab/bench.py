@@ -2,22 +2,24 @@
 
 For every size the inputs are made once and lie on the device as often as the protocol asks. Each kernel runs into
 poisoned outputs and is held against a reference; only a kernel that is right is timed, in turns with the yardstick's
-best algorithm.
+best algorithm. What the last timed sample wrote must have the same bits as what was checked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.chips import Chip
 from gemmule.core.dtype import Kind
-from gemmule.core.errors import CompileError, DriverError, UnsupportedError
+from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
@@ -25,8 +27,8 @@ from gemmule.core.spec import Choice
 from . import protocol
 from .accuracy import ROWS, Accuracy, Reference, accuracy, reference, sampled_rows
 from .device import BenchDevice, Operands, Work, Yardstick, YardstickAlgorithm
-from .products import Array, random_inputs
-from .timing import Timing, load, measure
+from .products import Array, gemm_problem, random_inputs
+from .timing import Timing, estimate, load, measure
 
 Record = dict[str, Any]
 
@@ -35,6 +37,10 @@ Record = dict[str, Any]
 _NAN, _POISONS = 0xFF, (0x55, 0xAA)
 #: The yardstick's name in records.
 YARDSTICK = "cublaslt"
+# How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
+# sums of 8-bit floats keep some 13 bits.
+_SPLIT, _SUMS_OF_8_BITS = 20, 2**11
+_NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +73,21 @@ class BenchPlan:
 
 @dataclasses.dataclass
 class _Point:
-    """A product on the device, and the yardstick's ways to compute it: its best, and the one it chooses first."""
+    """A product on the device, and the yardstick's ways to compute it, by their numbers: its best, then its first."""
 
     problem: GemmProblem
     reference: Reference
     operands: Operands
-    best: Work | None = None
-    first: Work | None = None
+    yardsticks: dict[int, Work] = dataclasses.field(default_factory=dict)
+
+
+class _BrokenError(Exception):
+    """The device is of no more use."""
+
+    def __init__(self, record: Record, error: DriverError) -> None:
+        super().__init__(record["reason"])
+        detail = f"{error.detail}; {record['what']} broke the GPU, and nothing more can be measured"
+        self.record, self.error = record, DriverError(error.call, error.status, detail)
 
 
 class Bench:
@@ -89,11 +103,21 @@ class Bench:
         Its facts, for the share of the peak; None where the table lacks it.
     yardstick : Yardstick or None
         The library to compare with; None measures without one.
+    clock : callable
+        Gives seconds; finds pauses in which the device cools down.
     """
 
-    def __init__(self, plan: BenchPlan, device: BenchDevice, chip: Chip | None, yardstick: Yardstick | None) -> None:
+    def __init__(
+        self,
+        plan: BenchPlan,
+        device: BenchDevice,
+        chip: Chip | None,
+        yardstick: Yardstick | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._plan, self._device, self._chip, self._yardstick = plan, device, chip, yardstick
-        self._cold = True
+        self._clock = clock
+        self._cold, self._loaded_at = True, clock()
 
     def about(self) -> Record:
         """Return what the experiment block says of the protocol."""
@@ -103,6 +127,7 @@ class Bench:
             "warm_up_s": self._plan.warm_up_seconds,
             "sample_s": protocol.SAMPLE_SECONDS,
             "l2_bytes": self._device.l2_bytes,
+            "cuda": self._device.cuda,
         }
         return about | ({YARDSTICK: self._yardstick.version} if self._yardstick is not None else {})
 
@@ -118,9 +143,22 @@ class Bench:
         ------
         dict
             Of the kinds ``gemm``; ``yardstick``, the yardstick's own figures and its comparison with itself;
-            ``skipped``, a kernel or the yardstick that does not take a product, with the reason; ``check``, a kernel
-            that is wrong.
+            ``skipped``, a kernel or the yardstick that does not take a product, with the reason; ``failed``, a kernel
+            that does not compile or run; ``check``, a kernel that is wrong.
+
+        Raises
+        ------
+        CompilerMissingError
+            If a kernel must be compiled and cannot be; before the first record if that can be known.
+        DriverError
+            If a kernel broke the device; its ``check`` record comes first.
         """
+        tell("warming up")
+        try:
+            self._warm_up()
+        except _BrokenError as broken:
+            yield broken.record
+            raise broken.error from broken
         for problem in self._plan.problems:
             taken = []
             for choice in self._plan.choices:
@@ -142,7 +180,13 @@ class Bench:
         inputs = random_inputs(problem, self._plan.seed)
         rows = reference(problem, inputs, sampled_rows(problem.m, self._plan.seed, self._plan.rows))
         with contextlib.ExitStack() as stack:
-            operands = stack.enter_context(self._device.operands(problem, inputs, sets))
+            try:
+                operands = stack.enter_context(self._device.operands(problem, inputs, sets))
+            except DriverError as error:
+                if error.status != _NO_MEMORY:
+                    raise
+                yield from (_skipped(problem, choice, str(error)) for choice in choices)
+                return
             point = _Point(problem, rows, operands)
             if self._yardstick is not None:
                 tell(YARDSTICK)
@@ -150,75 +194,139 @@ class Bench:
                     algorithms = stack.enter_context(self._yardstick.algorithms(problem, operands))
                     record = self._yardstick_record(point, algorithms)
                 except UnsupportedError as error:
-                    point.best = point.first = None
+                    point.yardsticks = {}
                     record = _skipped(problem, None, str(error))
                 yield record
             for choice in choices:
                 tell(choice.spec.name)
-                yield self._kernel_record(point, choice)
+                try:
+                    record = self._kernel_record(point, choice)
+                except _BrokenError as broken:
+                    yield broken.record
+                    raise broken.error from broken
+                yield record
 
     def _yardstick_record(self, point: _Point, algorithms: Sequence[YardstickAlgorithm]) -> Record:
-        """Find the yardstick's best algorithm, and hold it against itself."""
+        """Find the yardstick's best algorithm, and hold it against itself; sets the point's yardsticks."""
         works = [algorithm.work for algorithm in algorithms]
-        right = self._check(point, works[0])
-        for work in works[1:]:
-            # The first call of each loads its code.
-            work()
-        self._warm_up(works[0])
+        listed = [dict(algorithm.description) for algorithm in algorithms]
+        running = self._running(works, listed)
         sets = point.operands.sets
-        survey = measure(self._device, works, sets, self._plan.seconds, at_least=1)
-        medians = [statistics.median(samples) for samples in survey.samples]
-        best = medians.index(min(medians))
-        point.first, point.best = works[0], works[best]
-        control = measure(self._device, [point.best, point.best], sets, self._plan.seconds)
+        survey = self._measure([works[number] for number in running], sets, at_least=protocol.SURVEY_ROUNDS)
+        medians = {}
+        for number, samples in zip(running, survey.samples, strict=True):
+            medians[number] = statistics.median(samples)
+            listed[number]["median_us"] = _us(medians[number])
+        right: dict[int, Accuracy] = {}
+
+        def is_right(number: int) -> bool:
+            right[number], _ = self._check(point, works[number])
+            fair = _is_fair(point.problem, right[number])
+            if not fair:
+                listed[number]["failure"] = right[number].failure
+            return fair
+
+        best = next((number for number in sorted(medians, key=medians.__getitem__) if is_right(number)), None)
+        if best is None:
+            said = "; ".join(str(one.get("refused", one.get("failure"))) for one in listed)
+            raise UnsupportedError(f"no algorithm of the yardstick is right: {said}")
+        point.yardsticks = {best: works[best]}
+        first_is_right = best == 0 or (0 in medians and 0 not in right and is_right(0))
+        if first_is_right:
+            point.yardsticks[0] = works[0]
+        control = self._measure([works[best], works[best]], sets)
         ratios = protocol.paired_ratios(*control.samples)
-        listed = [
-            {**algorithm.description, "median_us": _us(median)}
-            for algorithm, median in zip(algorithms, medians, strict=True)
-        ]
-        figures = self._figures(point.problem, [*control.samples[0], *control.samples[1]])
+        first = {"first_us": _us(medians[0]), **self._kernels(works[0], "first_kernels")} if first_is_right else {}
         return {
             "record": "yardstick",
             "library": YARDSTICK,
             **_named(point.problem),
             "timing": control.method,
-            **figures,
-            "first_us": _us(medians[0]),
+            **self._figures(point.problem, [*control.samples[0], *control.samples[1]]),
+            **first,
             "best_us": _us(medians[best]),
             "best_is": best,
             "algorithms": listed,
-            **self._kernels(point.best),
+            **self._kernels(works[best], "kernels"),
             "control": round(ratios.median, 4),
             "control_low": round(ratios.low, 4),
             "control_high": round(ratios.high, 4),
-            **_errors(right),
+            "samples_us": _all_us(control.samples[0]),
+            "control_samples_us": _all_us(control.samples[1]),
+            **_errors(right[best]),
             **_circumstances(point.operands, control, 0),
         }
 
-    def _kernels(self, work: Work) -> Record:
+    def _running(self, works: Sequence[Work], listed: Sequence[Record]) -> list[int]:
+        """Return the numbers of the works that run; notes why the others do not."""
+        running = []
+        for number, work in enumerate(works):
+            try:
+                # The first call of each loads its code.
+                work()
+                estimate(self._device, work)
+            except UnsupportedError as error:
+                listed[number]["refused"] = str(error)
+            else:
+                running.append(number)
+        if not running:
+            raise UnsupportedError("; ".join(dict.fromkeys(str(one["refused"]) for one in listed)))
+        return running
+
+    def _kernels(self, work: Work, field: str) -> Record:
         """Return the names of the device's kernels behind a call, or why they are not known: no reason to end a run."""
         try:
-            return {"kernels": self._device.kernel_names(work)}
+            return {field: self._device.kernel_names(work)}
         except DriverError as error:
-            return {"kernels_unknown": str(error)}
+            return {f"{field}_unknown": str(error)}
 
     def _kernel_record(self, point: _Point, choice: Choice) -> Record:
         """Check a kernel, and time it beside the yardstick if it is right."""
-        problem, sets = point.problem, point.operands.sets
+        problem = point.problem
         try:
             work = self._device.kernel(problem, choice, point.operands)
-            right = self._check(point, work)
-        except (CompileError, DriverError, UnsupportedError) as error:
-            # A GPU that is of no more use says so to this call too, which ends the run.
+            right, checked = self._check(point, work)
+            if right.failure is not None:
+                return _failed(problem, choice, right.failure)
+            return self._timed_record(point, choice, work, right, checked)
+        except CompilerMissingError:
+            raise
+        except UnsupportedError as error:
+            return _skipped(problem, choice, str(error))
+        except CompileError as error:
+            return _failed(problem, choice, str(error), kind="failed")
+        except DriverError as error:
+            self._raise_if_broken(problem, choice, error)
+            if error.status == _NO_MEMORY:
+                return _skipped(problem, choice, str(error))
+            return _failed(problem, choice, str(error), kind="failed")
+
+    def _raise_if_broken(self, problem: GemmProblem, choice: Choice, error: DriverError) -> None:
+        """Raise if a kernel's error broke the device for good."""
+        try:
+            # A device that is of no more use says so to this call too.
             self._device.memory_free()
-            return _failed(problem, choice, str(error))
-        if right.failure is not None:
-            return _failed(problem, choice, right.failure)
-        self._warm_up(work)
-        works = [work]
-        if point.best is not None and point.first is not None:
-            works += [point.best] if point.first is point.best else [point.best, point.first]
-        timing = measure(self._device, works, sets, self._plan.seconds)
+        except DriverError:
+            raise _BrokenError(_failed(problem, choice, str(error)), error) from error
+
+    def _timed_record(
+        self, point: _Point, choice: Choice, work: Work, right: Accuracy, checked: tuple[Array, Array]
+    ) -> Record:
+        """Time a kernel beside the yardstick; what it writes meanwhile must be what was checked."""
+        problem, operands = point.problem, point.operands
+        timing = self._measure(
+            [work, *point.yardsticks.values()], operands.sets, before_last=lambda: operands.poison(_NAN)
+        )
+        # A sample of few calls leaves buffer sets out.
+        for _ in range(operands.sets - timing.calls[0]):
+            work()
+        for index, output in zip((0, operands.sets - 1), checked, strict=True):
+            if not _same_bits(operands.output(index), output):
+                return _failed(
+                    problem, choice, "the calls that were timed give other bits than those that were checked"
+                )
+            if operands.sets == 1:
+                break
         ours = timing.samples[0]
         record: Record = {
             "record": "gemm",
@@ -228,25 +336,26 @@ class Bench:
             "chosen_by": "rung",
             "timing": timing.method,
             **self._figures(problem, ours),
-            "samples_us": [_us(sample) for sample in ours],
+            "samples_us": _all_us(ours),
         }
-        if len(works) > 1:
-            best, first = timing.samples[1], timing.samples[-1]
-            ratios = protocol.paired_ratios(ours, best)
-            record |= {
-                "yardstick_first_us": _us(statistics.median(first)),
-                "yardstick_best_us": _us(statistics.median(best)),
-                "ratio": round(statistics.median(best) / statistics.median(ours), 4),
-                "paired_ratio": round(ratios.median, 4),
-                "paired_ratio_low": round(ratios.low, 4),
-                "paired_ratio_high": round(ratios.high, 4),
-            }
-        return record | _errors(right) | _circumstances(point.operands, timing, 0)
+        beside = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
+        return record | _beside(ours, beside) | _errors(right) | _circumstances(operands, timing, 0)
 
-    def _check(self, point: _Point, work: Work) -> Accuracy:
-        """Run every buffer set once into poisoned outputs, and hold the result against the reference."""
+    def _check(self, point: _Point, work: Work) -> tuple[Accuracy, tuple[Array, Array]]:
+        """Run every buffer set into poisoned outputs, and hold the result against the reference.
+
+        Returns
+        -------
+        Accuracy
+            How right it is.
+        tuple of ndarray
+            The outputs of the first and the last set.
+        """
         operands, kind = point.operands, point.problem.d.dtype.kind
-        poisons = (_NAN,) if kind is Kind.FLOAT else _POISONS
+        poisons: tuple[int, ...] = (_NAN,) if kind is Kind.FLOAT else _POISONS
+        if operands.sets == 1 and len(poisons) == 1:
+            # There is nothing else to compare it with.
+            poisons *= 2
         outputs = []
         for poison in poisons:
             operands.poison(poison)
@@ -254,21 +363,79 @@ class Bench:
                 work()
             outputs.append(operands.output(0))
         right = accuracy(point.reference, outputs[0])
-        if right.failure is None and not _same_bits(outputs[0], outputs[-1]):
-            return dataclasses.replace(right, failure="elements were not written: they keep what was there before")
-        if (
-            right.failure is None
-            and operands.sets > 1
-            and not _same_bits(outputs[0], operands.output(operands.sets - 1))
-        ):
-            return dataclasses.replace(right, failure="two runs on the same inputs give different bits")
-        return right
+        last = operands.output(operands.sets - 1) if operands.sets > 1 else outputs[-1]
+        failure = right.failure
+        if kind is not Kind.FLOAT and not _same_bits(outputs[0], outputs[-1]):
+            failure = "elements were not written: they keep what was there before"
+        elif failure is None and not (_same_bits(outputs[0], outputs[-1]) and _same_bits(outputs[0], last)):
+            failure = "two runs on the same inputs give different bits"
+        if kind is not Kind.FLOAT and failure is not None:
+            right = dataclasses.replace(right, over_bound=math.inf)
+        return dataclasses.replace(right, failure=failure), (outputs[0], last)
 
-    def _warm_up(self, work: Work) -> None:
-        """Load the device for seconds before the first figure: its clock is higher while it is cool."""
+    def _measure(
+        self,
+        works: Sequence[Work],
+        sets: int,
+        at_least: int = protocol.MIN_ROUNDS,
+        before_last: Callable[[], None] = lambda: None,
+    ) -> Timing:
+        """Sample works in turns, after more load where the device had nothing to do for long."""
+        paused = self._clock() - self._loaded_at > protocol.PAUSE_SECONDS
+        warm_up = protocol.COLD_WARM_UP_SECONDS if paused else protocol.POINT_WARM_UP_SECONDS
         if self._cold:
-            load(self._device, [work], self._plan.warm_up_seconds)
-            self._cold = False
+            # No kernel took the product that would have been the load.
+            warm_up, self._cold = self._plan.warm_up_seconds, False
+            load(self._device, works[:1], warm_up)
+        timing = measure(
+            self._device, works, sets, self._plan.seconds, at_least, warm_up=warm_up, before_last=before_last
+        )
+        self._loaded_at = self._clock()
+        return timing
+
+    def _warm_up(self) -> None:
+        """Load the device for seconds before the first figure, with a product that keeps all of it busy.
+
+        Its clock is higher while it is cool. The kernels are compiled on the way.
+        """
+        if not self._plan.problems:
+            return
+        first, edge = self._plan.problems[0], protocol.WARM_UP_EDGE
+        problem = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
+        choices = [c for c in self._plan.choices if c.spec.why_not(problem, self._device.arch, c.config) is None]
+        if not choices or problem.bytes_min > self._device.memory_free():
+            return
+        inputs = random_inputs(problem, self._plan.seed)
+        with contextlib.ExitStack() as stack:
+            operands = stack.enter_context(self._device.operands(problem, inputs, 1))
+            works: list[tuple[Work, Choice | None]] = []
+            if self._yardstick is not None:
+                with contextlib.suppress(UnsupportedError):
+                    algorithms = stack.enter_context(self._yardstick.algorithms(problem, operands))
+                    works = [(one.work, None) for one in algorithms]
+            for choice in choices:
+                try:
+                    works.append((self._device.kernel(problem, choice, operands), choice))
+                except CompilerMissingError:
+                    raise
+                except DriverError as error:
+                    self._raise_if_broken(problem, choice, error)
+                except (CompileError, UnsupportedError):
+                    # It is told of at its turn.
+                    continue
+            for work, by in works:
+                try:
+                    work()
+                    load(self._device, [work], self._plan.warm_up_seconds)
+                except UnsupportedError:
+                    continue
+                except DriverError as error:
+                    if by is not None:
+                        self._raise_if_broken(problem, by, error)
+                    continue
+                self._cold = False
+                break
+        self._loaded_at = self._clock()
 
     def _figures(self, problem: GemmProblem, samples: Sequence[float]) -> Record:
         """Return times, rate and share of the peak."""
@@ -314,18 +481,47 @@ def _skipped(problem: GemmProblem, choice: Choice | None, reason: str) -> Record
     return {"record": "skipped", **what, **_named(problem), "reason": reason}
 
 
-def _failed(problem: GemmProblem, choice: Choice, reason: str) -> Record:
+def _failed(problem: GemmProblem, choice: Choice, reason: str, kind: str = "check") -> Record:
+    """Return the record of a kernel that is wrong, or, of the kind ``failed``, that gave no result at all."""
     what = f"{choice.spec.name}[{choice.config}] {problem.m} x {problem.n} x {problem.k} {problem.a.dtype}"
     return {
-        "record": "check",
+        "record": kind,
         "what": f"{what} {problem.layout}",
-        "passed": 0,
-        "failed": 1,
+        **({"passed": 0, "failed": 1} if kind == "check" else {}),
         "kernel": choice.spec.name,
         "config": choice.config.as_dict(),
         **_named(problem),
         "reason": reason,
     }
+
+
+def _is_fair(problem: GemmProblem, right: Accuracy) -> bool:
+    """Return whether the yardstick may be compared with: its error is what its own way of summing up explains."""
+    worst = max(right.over_bound, right.rms_over_bound)
+    if problem.a.dtype.is_float8:
+        return worst <= _SUMS_OF_8_BITS
+    return worst <= (_SPLIT if problem.d.dtype.itemsize < 4 else 1)
+
+
+def _beside(ours: Sequence[float], beside: Mapping[int, Sequence[float]]) -> Record:
+    """Return what a kernel's record says of the yardstick's algorithms that were timed in the same turns."""
+    if not beside:
+        return {}
+    best = min(beside, key=lambda number: statistics.median(beside[number]))
+    ratios = protocol.paired_ratios(ours, beside[best])
+    found: Record = {
+        "yardstick_best_us": _us(statistics.median(beside[best])),
+        "yardstick_best_is": best,
+        "yardstick_best_samples_us": _all_us(beside[best]),
+        "ratio": round(statistics.median(beside[best]) / statistics.median(ours), 4),
+        "paired_ratio": round(ratios.median, 4),
+        "paired_ratio_low": round(ratios.low, 4),
+        "paired_ratio_high": round(ratios.high, 4),
+    }
+    if 0 in beside:
+        found["yardstick_first_us"] = _us(statistics.median(beside[0]))
+        found["yardstick_first_samples_us"] = _all_us(beside[0])
+    return found
 
 
 def _errors(right: Accuracy) -> Record:
@@ -334,6 +530,7 @@ def _errors(right: Accuracy) -> Record:
     return {
         "error_u": round(right.error_u, 4),
         "error_over_bound": round(right.over_bound, 6),
+        "rms_over_bound": round(right.rms_over_bound, 6),
         "mean_squared_error": float(f"{right.mean_squared:.4g}"),
     }
 
@@ -349,6 +546,10 @@ def _circumstances(operands: Operands, timing: Timing, index: int) -> Record:
 
 def _same_bits(one: Array, other: Array) -> bool:
     return one is other or bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))
+
+
+def _all_us(samples: Sequence[float]) -> list[float]:
+    return [_us(sample) for sample in samples]
 
 
 def _us(seconds: float) -> float:

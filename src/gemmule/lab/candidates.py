@@ -29,7 +29,7 @@ def parse_kernels(
     ----------
     words : sequence of str
         Each a list of names with commas between them; ``ladder`` and ``all`` stand for several. A name may carry a
-        config: its number, some of its fields, or ``*`` for all, as in ``g07_cp_async[1]`` or
+        config: its number, some of its fields for all that have them, or ``*`` for all, as in ``g07_cp_async[1]`` or
         ``g07_cp_async[tile_m=128,tile_n=256]``.
     probe : GemmProblem
         A product of the types that will be measured. ``ladder`` has rungs for float32 and others for float64: those
@@ -52,10 +52,12 @@ def parse_kernels(
             chosen.setdefault((spec.name, config), Choice(spec, config))
 
     for name, config_text in (part for word in words for part in _split(word)):
-        if name == "all" and config_text is None:
+        if name in ("all", "ladder") and config_text is not None:
+            raise ArgumentError(f"{name!r} takes no config; give it to a kernel, as in g07_cp_async[{config_text}]")
+        if name == "all":
             for spec in specs.values():
                 add(spec, [spec.default])
-        elif name == "ladder" and config_text is None:
+        elif name == "ladder":
             for rung in ladder:
                 spec = _named(rung, specs)
                 if arch is None or spec.why_not(probe, arch, spec.default) is None:
@@ -103,4 +105,4 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
     if not fitting:
         raise unknown
-    return fitting[:1]
+    return fitting

@@ -61,6 +61,8 @@ class BenchDevice(Protocol):
         Size of its L2 cache.
     no_sensors : str or None
         Why clocks and watts are not sampled; None where they are.
+    cuda : str
+        Version of CUDA that the driver speaks.
     """
 
     name: str
@@ -68,6 +70,7 @@ class BenchDevice(Protocol):
     arch: Arch
     l2_bytes: int
     no_sensors: str | None
+    cuda: str
 
     def memory_free(self) -> int:
         """Return the bytes that may be taken."""

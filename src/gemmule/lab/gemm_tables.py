@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .protocol import CONTROL_WITHIN
+from .protocol import CONTROL_SPREAD_WITHIN, CONTROL_WITHIN
 
 Record = Mapping[str, Any]
 Key = tuple[str, tuple[tuple[str, int], ...]]
@@ -13,7 +13,7 @@ Key = tuple[str, tuple[tuple[str, int], ...]]
 Table = tuple[list[str], list[list[str]]]
 
 #: Kinds of records that say something of a product.
-PRODUCTS = ("gemm", "yardstick", "skipped", "check")
+PRODUCTS = ("gemm", "yardstick", "skipped", "failed", "check")
 _LIBRARIES = {"cublaslt": "cuBLASLt"}
 
 
@@ -54,11 +54,11 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
 
 def note_of(record: Record) -> str:
     """Return what is to be said of a record that is not as it should be; nothing of one that is."""
-    if record["record"] == "skipped":
-        return f"skipped: {record['reason']}"
+    if record["record"] in ("skipped", "failed"):
+        return f"{record['record']}: {record['reason']}"
     if record["record"] == "check":
         return f"WRONG: {record['reason']}"
-    return f"not within the bound: {record['failure']}" if "failure" in record else ""
+    return str(record.get("failure", ""))
 
 
 def ratios(records: Sequence[Record]) -> Table:
@@ -71,12 +71,13 @@ def ratios(records: Sequence[Record]) -> Table:
     return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
 
 
-def skipped(records: Iterable[Record]) -> list[str]:
+def skipped(records: Sequence[Record]) -> list[str]:
     """Return a line for each kernel and reason why it did not take a product, with the sizes."""
+    names = labels(records)
     sizes: dict[tuple[str, str], list[str]] = {}
     for record in records:
         if record["record"] == "skipped":
-            sizes.setdefault((name_of(record, {}), record["reason"]), []).append(size_text(record))
+            sizes.setdefault((name_of(record, names), record["reason"]), []).append(size_text(record))
     return [f"{name} skipped at {', '.join(where)}: {reason}" for (name, reason), where in sizes.items()]
 
 
@@ -86,7 +87,11 @@ def controls(records: Iterable[Record]) -> list[str]:
         f"control at {size_text(record)}: the yardstick is {record['control']:.3f} times itself "
         f"({record['control_low']:.3f} to {record['control_high']:.3f}); ratios there say no more than that"
         for record in records
-        if record["record"] == "yardstick" and abs(record["control"] - 1) > CONTROL_WITHIN
+        if record["record"] == "yardstick"
+        and (
+            abs(record["control"] - 1) > CONTROL_WITHIN
+            or max(1 - record["control_low"], record["control_high"] - 1) > CONTROL_SPREAD_WITHIN
+        )
     ]
 
 
@@ -94,7 +99,7 @@ def labels(records: Iterable[Record]) -> dict[Key, str]:
     """Return a short name for every kernel and config: the fields in which its configs differ come in brackets."""
     configs: dict[str, dict[Key, None]] = {}
     for record in records:
-        if record["record"] == "gemm":
+        if record["record"] in PRODUCTS and "config" in record:
             configs.setdefault(record["kernel"], {})[_key(record)] = None
     found = {}
     for name, keys in configs.items():

@@ -3,7 +3,8 @@
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``checks FILE``, ``host_to_gpu FILE``, ``stream FILE``, ``bench FILE [KERNEL …]`` for the figures
 of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, and ``plots FILE`` for their plots, with a record file of benchmarks/results.
+yardstick, and ``plots FILE`` for their plots, with a record file of benchmarks/results; or ``diff BEFORE AFTER`` for
+what a kernel changes of another, and ``source KERNEL`` for its class.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gemmule.core.errors import UnsupportedError
 from . import gemm_tables
 from .plots import draw, plot_stem, plots
 from .records import read_records
+from .rung_diff import diff_block, source_block
 from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, markdown, stream_table
 
 _BLOCK = re.compile(
@@ -51,6 +53,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         name, file, rest = match["name"], match["file"], match["rest"].split()
         if file is None:
             content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
+        elif name in ("diff", "source"):
+            content = diff_block(file, *rest) if name == "diff" else source_block(file)
         else:
             records = read_records(results / file)
             if name == "bench":

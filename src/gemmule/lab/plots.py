@@ -71,19 +71,23 @@ def plots(records: Sequence[Record]) -> list[Plot]:
     """
     names = labels(records)
     gpu = f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
-    families: dict[tuple[str, str, str, str], list[Record]] = {}
+    families: dict[tuple[str, str, str, str, str], list[Record]] = {}
     for r in records:
         if r["record"] != "gemm" or r["m"] != r["n"]:
             continue
-        families.setdefault((r["dtype"], r["layout"], f"k{r['k']}", f"M = N, K = {r['k']}"), []).append(r)
+        out, precision = r.get("out_dtype", r["dtype"]), r.get("precision", "ieee")
+        # Other outputs and precisions are other products: they are told where they are not the usual.
+        types = (r["dtype"], out if out != r["dtype"] else "", precision if precision != "ieee" else "", r["layout"])
+        families.setdefault((*types, f"k{r['k']}"), []).append(r)
         if r["m"] == r["k"]:
-            families.setdefault((r["dtype"], r["layout"], "square", "M = N = K"), []).append(r)
+            families.setdefault((*types, "square"), []).append(r)
     found = []
-    for (dtype, layout, family, axis), products in families.items():
+    for (dtype, out, precision, layout, family), products in families.items():
         if len({r["m"] for r in products}) < 2:
             continue
-        name = f"{dtype}-{layout}-{family}"
-        title = f"{dtype} {layout}{gpu}"
+        axis = "M = N = K" if family == "square" else f"M = N, K = {family[1:]}"
+        name = "-".join(filter(None, (dtype, out, precision, layout, family)))
+        title = " ".join(filter(None, (dtype, f"-> {out}" if out else "", precision, layout))) + gpu
         found.append(_plot(name, f"every kernel and cuBLAS, {title}", axis, products, names))
         paper = [r for r in products if r["kernel"] in _PAPER]
         if dtype == "float64" and {r["kernel"] for r in paper} == set(_PAPER):
@@ -109,6 +113,14 @@ def _plot(name: str, title: str, axis: str, products: Sequence[Record], names: M
     return Plot(name, title, axis, tuple(curves.items()), rates, tuple(sorted(peaks.items())))
 
 
+def check_matplotlib() -> None:
+    """Raise UnsupportedError if matplotlib is not installed."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(f"plots need matplotlib ({error}); pip install 'gemmule[report]'") from error
+
+
 def draw(plot: Plot, folder: Path, stem: str) -> list[Path]:
     """Draw a plot as PNG and as SVG, called after `stem` and the plot; return the files.
 
@@ -119,12 +131,11 @@ def draw(plot: Plot, folder: Path, stem: str) -> list[Path]:
     UnsupportedError
         If matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError(f"plots need matplotlib ({error}); pip install 'gemmule[report]'") from error
+    check_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "gemmule", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=(9.5, 5.2), layout="constrained")

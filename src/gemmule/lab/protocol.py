@@ -23,10 +23,16 @@ GRAPH_BELOW = 300e-6
 SAMPLE_SECONDS = 5e-3
 #: Rounds A B B A of a measurement: at least, so that there are three samples, and at most.
 MIN_ROUNDS, MAX_ROUNDS = 2, 25
-#: Seconds of load before the first figure, and before each later one.
-WARM_UP_SECONDS, POINT_WARM_UP_SECONDS = 3.0, 0.1
-#: How far from 1 the yardstick may be from itself.
-CONTROL_WITHIN = 0.01
+#: Fewest rounds in which the yardstick's algorithms are compared with each other.
+SURVEY_ROUNDS = 3
+#: Seconds of load before the first figure, before each later one, and before one that the device had to wait for.
+WARM_UP_SECONDS, POINT_WARM_UP_SECONDS, COLD_WARM_UP_SECONDS = 3.0, 0.1, 0.3
+#: The device has cooled down after that many seconds without load.
+PAUSE_SECONDS = 0.5
+#: M = N = K of the product that is the load before the first figure.
+WARM_UP_EDGE = 4096
+#: How far from 1 the yardstick's ratio to itself may be: its median, and the limits of four of five.
+CONTROL_WITHIN, CONTROL_SPREAD_WITHIN = 0.01, 0.05
 
 
 def buffer_sets(set_bytes: int, l2_bytes: int) -> int:

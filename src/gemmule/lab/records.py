@@ -91,6 +91,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
             records = [json.loads(line) for line in file]
         except ValueError as error:
             raise FileFormatError(f"{path}: not a record file, whose lines are JSON ({error})") from error
-    if not records or not isinstance(records[0], dict) or records[0].get("record") != "experiment":
+    if not all(isinstance(one, dict) and isinstance(one.get("record"), str) for one in records):
+        raise FileFormatError(f"{path}: not a record file, whose lines are objects that say what they record")
+    if not records or records[0]["record"] != "experiment":
         raise FileFormatError(f"{path}: not a record file, which begins with an experiment block")
     return records

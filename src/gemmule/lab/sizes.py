@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from gemmule.core.errors import ArgumentError
@@ -49,7 +50,7 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
     Parameters
     ----------
     words : sequence of str
-        Names of sets, or ``M,N,K``.
+        Names of sets with commas between them, or ``M,N,K``.
 
     Raises
     ------
@@ -58,10 +59,12 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
     """
     sizes: dict[Size, None] = {}
     for word in words:
-        if word in SIZE_SETS:
-            sizes.update(dict.fromkeys(SIZE_SETS[word][1]))
-        else:
-            sizes[_one(word)] = None
+        for named, parts in itertools.groupby(word.split(","), lambda part: part.strip() in SIZE_SETS):
+            if named:
+                for name in parts:
+                    sizes.update(dict.fromkeys(SIZE_SETS[name.strip()][1]))
+            else:
+                sizes[_one(",".join(parts))] = None
     return tuple(sizes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from . import protocol
 from .device import BenchDevice, Stopwatch, Work
@@ -54,7 +54,14 @@ def load(device: BenchDevice, works: Sequence[Work], seconds: float) -> None:
 
 
 def measure(
-    device: BenchDevice, works: Sequence[Work], sets: int, budget: float, at_least: int = protocol.MIN_ROUNDS
+    device: BenchDevice,
+    works: Sequence[Work],
+    sets: int,
+    budget: float,
+    at_least: int = protocol.MIN_ROUNDS,
+    *,
+    warm_up: float = protocol.POINT_WARM_UP_SECONDS,
+    before_last: Callable[[], None] = lambda: None,
 ) -> Timing:
     """Sample works in turns A B … B A.
 
@@ -70,6 +77,10 @@ def measure(
         Seconds to spend, more only where `at_least` rounds need more.
     at_least : int
         Fewest rounds.
+    warm_up : float
+        Seconds of load before the first sample, within the budget.
+    before_last : callable
+        Is called before the very last sample, one of the first work, is queued; may queue something.
     """
     seconds = [estimate(device, work) for work in works]
     # What is compared is timed in the same way.
@@ -83,11 +94,15 @@ def measure(
             stack.enter_context(device.stopwatch(work, count, graph=graph))
             for work, count in zip(works, calls, strict=True)
         ]
-        _warm(watches, min(protocol.POINT_WARM_UP_SECONDS, budget))
+        _warm(watches, min(warm_up, budget))
         readings = stack.enter_context(device.readings())
-        for _ in range(rounds):
+        for number in range(rounds):
             # The whole round is queued before anything is waited for: the device does not idle between two samples.
-            queued = [(index, watches[index].queue()) for index in protocol.turns(len(works))]
+            *turns, last = protocol.turns(len(works))
+            queued = [(index, watches[index].queue()) for index in turns]
+            if number == rounds - 1:
+                before_last()
+            queued.append((last, watches[last].queue()))
             for index, seconds_of in queued:
                 samples[index].append(seconds_of())
     return Timing("graph" if graph else "events", tuple(map(tuple, samples)), tuple(calls), readings.summary())

@@ -17,7 +17,7 @@ from .execute import prepared_launches
 from .memory import Array, DeviceBuffer, usable_memory
 from .rotation import ALIGNMENT, OperandSets, Rotation
 from .sensors import Readings, Sensors
-from .stopwatch import Graph, Stopwatch, lead_in, new_stream
+from .stopwatch import Graph, Stopwatch, closing, lead_in, new_stream
 
 #: Size of the copies that the host link is timed with.
 _LINK_BYTES = 256 << 20
@@ -32,6 +32,8 @@ class BenchGpu:
         Facts of the GPU.
     no_sensors : str or None
         Why clocks and watts are not sampled.
+    cuda : str
+        Version of CUDA that the driver speaks.
     """
 
     def __init__(self, ordinal: int, stream: int, lead: Graph) -> None:
@@ -39,6 +41,8 @@ class BenchGpu:
         self.name, self.pci_bus_id, self.arch = device.name, device.pci_bus_id, device.arch
         attribute = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
         self.l2_bytes = int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", ordinal)))
+        version = int(call("cuDriverGetVersion"))
+        self.cuda = f"{version // 1000}.{version % 1000 // 10}"
         self._ordinal, self._stream, self._lead = ordinal, stream, lead
         self._sensors: Sensors | None = None
         self.no_sensors: str | None = None
@@ -55,11 +59,8 @@ class BenchGpu:
     def operands(self, problem: GemmProblem, inputs: Mapping[str, Array], sets: int) -> Iterator[OperandSets]:
         """Bring the inputs into device memory, `sets` times."""
         operands = OperandSets(problem, inputs, sets, self._ordinal, self._stream)
-        try:
+        with closing(self.wait, operands.close):
             yield operands
-        finally:
-            self.wait()
-            operands.close()
 
     def kernel(self, problem: GemmProblem, choice: Choice, operands: OperandSets) -> Rotation:
         """Return a kernel on every buffer set in turn, its parameters packed."""
@@ -80,19 +81,14 @@ class BenchGpu:
     def stopwatch(self, work: Callable[[], None], calls: int, *, graph: bool) -> Iterator[Stopwatch]:
         """Give a stopwatch for samples of `calls` calls."""
         watch = Stopwatch(work, calls, self._lead, graph=graph, ordinal=self._ordinal, stream=self._stream)
-        try:
+        with closing(self.wait, watch.close):
             yield watch
-        finally:
-            self.wait()
-            watch.close()
 
     def kernel_names(self, work: Callable[[], None]) -> list[str]:
         """Return the names of the kernels that one call launches."""
         graph = Graph(work, self._ordinal, self._stream)
-        try:
+        with closing(graph.close):
             return graph.kernels()
-        finally:
-            graph.close()
 
     @contextlib.contextmanager
     def readings(self) -> Iterator[Readings]:
@@ -112,12 +108,9 @@ class BenchGpu:
         """Return the bandwidth of copies between pinned memory and the GPU in bytes a second: to the GPU, and back."""
         with current(self._ordinal), DeviceBuffer(_LINK_BYTES, self._ordinal, self._stream) as buffer:
             host = int(call("cuMemAllocHost", _LINK_BYTES))
-            try:
+            with closing(self.wait, lambda: call("cuMemFreeHost", host)):
                 there = self._seconds("cuMemcpyHtoDAsync", buffer.address, host)
                 back = self._seconds("cuMemcpyDtoHAsync", host, buffer.address)
-            finally:
-                self.wait()
-                call("cuMemFreeHost", host)
         return _LINK_BYTES / there, _LINK_BYTES / back
 
     def _seconds(self, copy: str, target: int, source: int) -> float:
@@ -141,11 +134,8 @@ class BenchGpu:
         """
         with current(self._ordinal):
             library = CublasLt(self._ordinal, self._stream)
-            try:
+            with closing(self.wait, library.close):
                 yield library
-            finally:
-                self.wait()
-                library.close()
 
 
 @contextlib.contextmanager
@@ -158,9 +148,9 @@ def bench_gpu(ordinal: int = 0) -> Iterator[BenchGpu]:
         If there is no GPU.
     """
     driver()
-    with new_stream(ordinal) as stream, DeviceBuffer(ALIGNMENT, ordinal, stream) as scratch:
-        lead = lead_in(scratch.address, ordinal, stream)
-        try:
-            yield BenchGpu(ordinal, stream, lead)
-        finally:
-            lead.close()
+    with new_stream(ordinal) as stream:
+        scratch = DeviceBuffer(ALIGNMENT, ordinal, stream)
+        with closing(scratch.free):
+            lead = lead_in(scratch.address, ordinal, stream)
+            with closing(lead.close):
+                yield BenchGpu(ordinal, stream, lead)

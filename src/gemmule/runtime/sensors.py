@@ -24,15 +24,19 @@ class Readings:
         self.power_w: list[float] = []
 
     def summary(self) -> dict[str, float]:
-        """Return the clock of the SMs in MHz and the power in watts: median, lowest or highest."""
-        if not self.clock_mhz:
-            return {}
-        return {
-            "clock_mhz": statistics.median(self.clock_mhz),
-            "clock_mhz_min": min(self.clock_mhz),
-            "power_w": round(statistics.median(self.power_w), 1),
-            "power_w_max": round(max(self.power_w), 1),
-        }
+        """Return the clock of the SMs in MHz and the power in watts: median, lowest or highest.
+
+        What was not sampled is absent.
+        """
+        found: dict[str, float] = {}
+        if self.clock_mhz:
+            found |= {"clock_mhz": statistics.median(self.clock_mhz), "clock_mhz_min": min(self.clock_mhz)}
+        if self.power_w:
+            found |= {
+                "power_w": round(statistics.median(self.power_w), 1),
+                "power_w_max": round(max(self.power_w), 1),
+            }
+        return found
 
 
 class Sensors:
@@ -74,19 +78,17 @@ class Sensors:
 
     @contextlib.contextmanager
     def readings(self) -> Iterator[Readings]:
-        """Sample in a thread of its own while the block runs."""
+        """Sample in a thread of its own while the block runs; what cannot be read is left out and ends nothing."""
         readings, stop = Readings(), threading.Event()
-        failures: list[UnsupportedError] = []
 
         def sample() -> None:
-            try:
-                while True:
+            while True:
+                with contextlib.suppress(UnsupportedError):
                     readings.clock_mhz.append(self.clock_mhz())
+                with contextlib.suppress(UnsupportedError):
                     readings.power_w.append(self.power_w())
-                    if stop.wait(_INTERVAL):
-                        return
-            except UnsupportedError as error:
-                failures.append(error)
+                if stop.wait(_INTERVAL):
+                    return
 
         thread = threading.Thread(target=sample, name="gemmule-sensors", daemon=True)
         thread.start()
@@ -95,8 +97,6 @@ class Sensors:
         finally:
             stop.set()
             thread.join()
-        if failures:
-            raise failures[0]
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)

@@ -15,15 +15,26 @@ _LEAD_NODES = 64
 
 
 @contextlib.contextmanager
+def closing(*steps: Callable[[], object]) -> Iterator[None]:
+    """Take steps at the end; after an error they may fail, and the error is the one that is raised."""
+    try:
+        yield
+    except BaseException:
+        for step in steps:
+            with contextlib.suppress(Exception):
+                step()
+        raise
+    for step in steps:
+        step()
+
+
+@contextlib.contextmanager
 def new_stream(ordinal: int) -> Iterator[int]:
     """Make a stream that does not wait for the default one; give its handle."""
     with current(ordinal):
         stream = call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING))
-        try:
+        with closing(lambda: call("cuStreamSynchronize", stream), lambda: call("cuStreamDestroy", stream)):
             yield int(stream)
-        finally:
-            call("cuStreamSynchronize", stream)
-            call("cuStreamDestroy", stream)
 
 
 class Graph:

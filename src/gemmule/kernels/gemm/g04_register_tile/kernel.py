@@ -10,8 +10,8 @@ Data movement
     Per slice (128 + 128) * 8 elements for 2 * 128 * 128 * 8 operations: 32 FLOP a byte. Shared memory: 16 values read
     for 64 multiply-adds, in runs of 4: two of a row of B, and one in each of 8 rows of A, which serves 4 steps of k.
 Limits
-    Bank conflicts: the rows of A are 8 elements long, so that the two rows of threads in a warp meet in the same banks,
-    and the 16-byte reads of B step over 32 bytes. Every slice waits for its own loads.
+    Bank conflicts: neighbouring threads read runs of B that lie 32 bytes apart, so that half of the banks answer.
+    Every slice waits for its own loads.
 Sources
     Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", for sums in registers.
 """
