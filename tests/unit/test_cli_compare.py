@@ -153,7 +153,7 @@ def test_a_link_that_cannot_be_measured_loses_nothing(device, monkeypatch):
 
 
 def test_theory_that_there_is_not_is_told_before_anything_is_measured(device):
-    result = run(64, 48, 32, "--dtype", "float8_e4m3fn", "--chip", "a100")
+    result = run(64, 48, 32, "--dtype", "int8", "--chip", "v100")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert device.log == []
