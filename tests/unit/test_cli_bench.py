@@ -112,7 +112,7 @@ def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_p
 
 def test_plots_of_the_run_and_of_a_record(device, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    sizes = ("--seconds", "0.01", "--sizes", "32,32,16", "--sizes", "64,64,16")
+    sizes = ("--seconds", "0.01", "--sizes", "32,32,16", "--sizes", "64,64,16", "--sizes", "96,96,16")
     result = run("gemm", *sizes, "--plot", tmp_path / "plots", "--record", tmp_path / "results")
     assert result.exit_code == 0, result.output
     assert sorted(path.suffix for path in (tmp_path / "plots").iterdir()) == [".png", ".svg"]

@@ -96,18 +96,30 @@ def controls(records: Iterable[Record]) -> list[str]:
 
 
 def labels(records: Iterable[Record]) -> dict[Key, str]:
-    """Return a short name for every kernel and config: the fields in which its configs differ come in brackets."""
+    """Return a short name for every kernel and config: the fields that tell its configs apart come in brackets."""
     configs: dict[str, dict[Key, None]] = {}
     for record in records:
         if record["record"] in PRODUCTS and "config" in record:
             configs.setdefault(record["kernel"], {})[_key(record)] = None
     found = {}
     for name, keys in configs.items():
-        shared = set.intersection(*(set(key[1]) for key in keys))
+        fields = _telling_fields([dict(key[1]) for key in keys])
         for key in keys:
-            told = ",".join(f"{field}={value}" for field, value in key[1] if (field, value) not in shared)
+            told = ",".join(f"{field}={dict(key[1]).get(field)}" for field in fields)
             found[key] = f"{name}[{told}]" if told else name
     return found
+
+
+def _telling_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return fields, in their order, that together tell all configs apart: each adds to those before it."""
+    chosen: list[str] = []
+    groups = 1
+    for field in dict.fromkeys(field for config in configs for field in config):
+        split = len({tuple(config.get(name) for name in (*chosen, field)) for config in configs})
+        if split > groups:
+            chosen.append(field)
+            groups = split
+    return chosen
 
 
 def size_text(record: Record) -> str:

@@ -33,6 +33,8 @@ _COLOURS = (
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 _KINDS = ("png", "svg")
 #: The float64 kernels by the names that the paper they come from gives them.
+#: Fewer sizes make no curve.
+_FEWEST_SIZES = 3
 _PAPER = {"d01_shared_ab": "normal", "d02_b_in_registers": "opt"}
 
 
@@ -83,13 +85,14 @@ def plots(records: Sequence[Record]) -> list[Plot]:
             families.setdefault((*types, "square"), []).append(r)
     found = []
     for (dtype, out, precision, layout, family), products in families.items():
-        if len({r["m"] for r in products}) < 2:
+        if len({r["m"] for r in products}) < _FEWEST_SIZES:
             continue
         axis = "M = N = K" if family == "square" else f"M = N, K = {family[1:]}"
         name = "-".join(filter(None, (dtype, out, precision, layout, family)))
         title = " ".join(filter(None, (dtype, f"-> {out}" if out else "", precision, layout))) + gpu
-        found.append(_plot(name, f"every kernel and cuBLAS, {title}", axis, products, names))
         paper = [r for r in products if r["kernel"] in _PAPER]
+        if len(paper) < len(products):
+            found.append(_plot(name, f"every kernel and cuBLAS, {title}", axis, products, names))
         if dtype == "float64" and {r["kernel"] for r in paper} == set(_PAPER):
             told = {key: label.replace(key[0], f"{_PAPER.get(key[0])}: {key[0]}", 1) for key, label in names.items()}
             found.append(_plot(f"{name}-registers", f"normal, opt and cuBLAS, {title}", axis, paper, told))
