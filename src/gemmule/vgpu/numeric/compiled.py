@@ -1,4 +1,4 @@
-"""The same fused multiply-adds through the processor's own, where Numba is installed (the extra ``fast``).
+"""The same fused multiply-adds through the processor's own, where Numba is installed (the extra ``vgpu``).
 
 The results are those of `fma`, bit for bit; a test compares them. Without Numba, or on a processor without the
 instruction, NumPy computes.
