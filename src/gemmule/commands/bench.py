@@ -19,7 +19,8 @@ from .tables import print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
-    from ..lab.bench import Bench, Record
+    from ..lab.bench import Bench
+    from ..lab.gemm_records import Record
 
 _SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
 _EPILOG = f"""\b
@@ -123,7 +124,7 @@ def _gemm(
 
 def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:
     """Measure; print the figures of a size, and write each record, as soon as they are there."""
-    from ..lab.bench import YARDSTICK
+    from ..lab.gemm_records import YARDSTICK
     from ..lab.gemm_tables import figures, size_text
     from ..lab.records import RecordFile
     from .progress import steps_progress

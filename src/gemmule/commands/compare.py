@@ -17,7 +17,7 @@ from .tables import print_table
 if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
-    from ..lab.bench import Record
+    from ..lab.gemm_records import Record
 
 #: The chip that the theory is of where there is no GPU.
 DEFAULT_CHIP = "h100"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 from abc import abstractmethod
@@ -52,6 +53,38 @@ class RowMajorConfig(Config):
         """Return the CTAs for an (m, n) result: neighbours lie along a row of C."""
         tile_m, tile_n, _ = self.tile
         return (-(-n // tile_n), -(-m // tile_m), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreadTileConfig(RowMajorConfig):
+    """Tile of C that a CTA computes, and the part of a thread.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements.
+    thread_m, thread_n : int
+        Rows and columns of C that a thread computes.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 8
+    thread_m: int = 8
+    thread_n: int = 8
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        return (self.tile_m, self.tile_n, self.tile_k)
+
+    @property
+    def threads(self) -> int:
+        return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
+
+    @property
+    def slice_elements(self) -> int:
+        """Elements of a slice of A and one of B."""
+        return (self.tile_m + self.tile_n) * self.tile_k
 
 
 def row_major_spec(

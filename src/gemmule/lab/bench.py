@@ -12,8 +12,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,22 +20,18 @@ from gemmule.core.chips import Chip
 from gemmule.core.dtype import Kind
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
-from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 
 from . import protocol
 from .accuracy import ROWS, Accuracy, Reference, accuracy, reference, sampled_rows
 from .device import BenchDevice, Operands, Work, Yardstick, YardstickAlgorithm
+from .gemm_records import YARDSTICK, Record, all_us, beside, circumstances, errors, failed, figures, named, skipped, us
 from .products import Array, gemm_problem, random_inputs
 from .timing import Timing, estimate, load, measure
-
-Record = dict[str, Any]
 
 # Bytes that outputs are filled with before a run: NaN in every float; for integers one after the other, so that what
 # was not written differs.
 _NAN, _POISONS = 0xFF, (0x55, 0xAA)
-#: The yardstick's name in records.
-YARDSTICK = "cublaslt"
 # How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
 # sums of 8-bit floats keep some 13 bits.
 _SPLIT, _SUMS_OF_8_BITS = 20, 2**11
@@ -163,7 +158,7 @@ class Bench:
             taken = []
             for choice in self._plan.choices:
                 if reason := choice.spec.why_not(problem, self._device.arch, choice.config):
-                    yield _skipped(problem, choice, reason)
+                    yield skipped(problem, choice, reason)
                 else:
                     taken.append(choice)
             if taken:
@@ -174,7 +169,7 @@ class Bench:
         needed, free = sets * problem.bytes_min, self._device.memory_free()
         if needed > free:
             reason = f"the operands take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of the GPU's memory are free"
-            yield from (_skipped(problem, choice, reason) for choice in choices)
+            yield from (skipped(problem, choice, reason) for choice in choices)
             return
         tell("inputs and reference")
         inputs = random_inputs(problem, self._plan.seed)
@@ -185,7 +180,7 @@ class Bench:
             except DriverError as error:
                 if error.status != _NO_MEMORY:
                     raise
-                yield from (_skipped(problem, choice, str(error)) for choice in choices)
+                yield from (skipped(problem, choice, str(error)) for choice in choices)
                 return
             point = _Point(problem, rows, operands)
             if self._yardstick is not None:
@@ -195,7 +190,7 @@ class Bench:
                     record = self._yardstick_record(point, algorithms)
                 except UnsupportedError as error:
                     point.yardsticks = {}
-                    record = _skipped(problem, None, str(error))
+                    record = skipped(problem, None, str(error))
                 yield record
             for choice in choices:
                 tell(choice.spec.name)
@@ -216,7 +211,7 @@ class Bench:
         medians = {}
         for number, samples in zip(running, survey.samples, strict=True):
             medians[number] = statistics.median(samples)
-            listed[number]["median_us"] = _us(medians[number])
+            listed[number]["median_us"] = us(medians[number])
         right: dict[int, Accuracy] = {}
 
         def is_right(number: int) -> bool:
@@ -236,25 +231,25 @@ class Bench:
             point.yardsticks[0] = works[0]
         control = self._measure([works[best], works[best]], sets)
         ratios = protocol.paired_ratios(*control.samples)
-        first = {"first_us": _us(medians[0]), **self._kernels(works[0], "first_kernels")} if first_is_right else {}
+        first = {"first_us": us(medians[0]), **self._kernels(works[0], "first_kernels")} if first_is_right else {}
         return {
             "record": "yardstick",
             "library": YARDSTICK,
-            **_named(point.problem),
+            **named(point.problem),
             "timing": control.method,
-            **self._figures(point.problem, [*control.samples[0], *control.samples[1]]),
+            **figures(point.problem, [*control.samples[0], *control.samples[1]], self._chip),
             **first,
-            "best_us": _us(medians[best]),
+            "best_us": us(medians[best]),
             "best_is": best,
             "algorithms": listed,
             **self._kernels(works[best], "kernels"),
             "control": round(ratios.median, 4),
             "control_low": round(ratios.low, 4),
             "control_high": round(ratios.high, 4),
-            "samples_us": _all_us(control.samples[0]),
-            "control_samples_us": _all_us(control.samples[1]),
-            **_errors(right[best]),
-            **_circumstances(point.operands, control, 0),
+            "samples_us": all_us(control.samples[0]),
+            "control_samples_us": all_us(control.samples[1]),
+            **errors(right[best]),
+            **circumstances(point.operands, control, 0),
         }
 
     def _running(self, works: Sequence[Work], listed: Sequence[Record]) -> list[int]:
@@ -287,19 +282,19 @@ class Bench:
             work = self._device.kernel(problem, choice, point.operands)
             right, checked = self._check(point, work)
             if right.failure is not None:
-                return _failed(problem, choice, right.failure)
+                return failed(problem, choice, right.failure)
             return self._timed_record(point, choice, work, right, checked)
         except CompilerMissingError:
             raise
         except UnsupportedError as error:
-            return _skipped(problem, choice, str(error))
+            return skipped(problem, choice, str(error))
         except CompileError as error:
-            return _failed(problem, choice, str(error), kind="failed")
+            return failed(problem, choice, str(error), kind="failed")
         except DriverError as error:
             self._raise_if_broken(problem, choice, error)
             if error.status == _NO_MEMORY:
-                return _skipped(problem, choice, str(error))
-            return _failed(problem, choice, str(error), kind="failed")
+                return skipped(problem, choice, str(error))
+            return failed(problem, choice, str(error), kind="failed")
 
     def _raise_if_broken(self, problem: GemmProblem, choice: Choice, error: DriverError) -> None:
         """Raise if a kernel's error broke the device for good."""
@@ -307,7 +302,7 @@ class Bench:
             # A device that is of no more use says so to this call too.
             self._device.memory_free()
         except DriverError:
-            raise _BrokenError(_failed(problem, choice, str(error)), error) from error
+            raise _BrokenError(failed(problem, choice, str(error)), error) from error
 
     def _timed_record(
         self, point: _Point, choice: Choice, work: Work, right: Accuracy, checked: tuple[Array, Array]
@@ -322,9 +317,7 @@ class Bench:
             work()
         for index, output in zip((0, operands.sets - 1), checked, strict=True):
             if not _same_bits(operands.output(index), output):
-                return _failed(
-                    problem, choice, "the calls that were timed give other bits than those that were checked"
-                )
+                return failed(problem, choice, "the calls that were timed give other bits than those that were checked")
             if operands.sets == 1:
                 break
         ours = timing.samples[0]
@@ -332,14 +325,14 @@ class Bench:
             "record": "gemm",
             "kernel": choice.spec.name,
             "config": choice.config.as_dict(),
-            **_named(problem),
+            **named(problem),
             "chosen_by": "rung",
             "timing": timing.method,
-            **self._figures(problem, ours),
-            "samples_us": _all_us(ours),
+            **figures(problem, ours, self._chip),
+            "samples_us": all_us(ours),
         }
-        beside = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
-        return record | _beside(ours, beside) | _errors(right) | _circumstances(operands, timing, 0)
+        others = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
+        return record | beside(ours, others) | errors(right) | circumstances(operands, timing, 0)
 
     def _check(self, point: _Point, work: Work) -> tuple[Accuracy, tuple[Array, Array]]:
         """Run every buffer set into poisoned outputs, and hold the result against the reference.
@@ -437,63 +430,6 @@ class Bench:
                 break
         self._loaded_at = self._clock()
 
-    def _figures(self, problem: GemmProblem, samples: Sequence[float]) -> Record:
-        """Return times, rate and share of the peak."""
-        median = statistics.median(samples)
-        rate = problem.flop / median
-        figures: Record = {
-            "min_us": _us(min(samples)),
-            "mean_us": _us(statistics.fmean(samples)),
-            "median_us": _us(median),
-            "max_us": _us(max(samples)),
-            "tflops": round(rate / 1e12, 4),
-        }
-        if self._chip is None:
-            return figures
-        try:
-            unit, peak = fastest_unit(self._chip, problem.a.dtype, problem.b.dtype, problem.precision)
-        except UnsupportedError:
-            return figures
-        figures |= {"peak_share": round(rate / peak, 4), "peak_unit": unit, "peak_tflops": peak / 1e12}
-        if unit == "fp64_tensor" and self._chip.peaks.fp64 is not None:
-            # What code without tensor cores could reach.
-            fma = self._chip.peaks.fp64
-            figures |= {"fma_share": round(rate / fma, 4), "fma_tflops": fma / 1e12}
-        return figures
-
-
-def _named(problem: GemmProblem) -> Record:
-    return {
-        "dtype": problem.a.dtype.name,
-        "precision": problem.precision.value,
-        "out_dtype": problem.d.dtype.name,
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "layout": problem.layout,
-        "batch": list(problem.batch),
-    }
-
-
-def _skipped(problem: GemmProblem, choice: Choice | None, reason: str) -> Record:
-    """Return the record of a kernel, or of the yardstick, that does not take a product."""
-    what = {"kernel": choice.spec.name, "config": choice.config.as_dict()} if choice else {"kernel": YARDSTICK}
-    return {"record": "skipped", **what, **_named(problem), "reason": reason}
-
-
-def _failed(problem: GemmProblem, choice: Choice, reason: str, kind: str = "check") -> Record:
-    """Return the record of a kernel that is wrong, or, of the kind ``failed``, that gave no result at all."""
-    what = f"{choice.spec.name}[{choice.config}] {problem.m} x {problem.n} x {problem.k} {problem.a.dtype}"
-    return {
-        "record": kind,
-        "what": f"{what} {problem.layout}",
-        **({"passed": 0, "failed": 1} if kind == "check" else {}),
-        "kernel": choice.spec.name,
-        "config": choice.config.as_dict(),
-        **_named(problem),
-        "reason": reason,
-    }
-
 
 def _is_fair(problem: GemmProblem, right: Accuracy) -> bool:
     """Return whether the yardstick may be compared with: its error is what its own way of summing up explains."""
@@ -503,54 +439,5 @@ def _is_fair(problem: GemmProblem, right: Accuracy) -> bool:
     return worst <= (_SPLIT if problem.d.dtype.itemsize < 4 else 1)
 
 
-def _beside(ours: Sequence[float], beside: Mapping[int, Sequence[float]]) -> Record:
-    """Return what a kernel's record says of the yardstick's algorithms that were timed in the same turns."""
-    if not beside:
-        return {}
-    best = min(beside, key=lambda number: statistics.median(beside[number]))
-    ratios = protocol.paired_ratios(ours, beside[best])
-    found: Record = {
-        "yardstick_best_us": _us(statistics.median(beside[best])),
-        "yardstick_best_is": best,
-        "yardstick_best_samples_us": _all_us(beside[best]),
-        "ratio": round(statistics.median(beside[best]) / statistics.median(ours), 4),
-        "paired_ratio": round(ratios.median, 4),
-        "paired_ratio_low": round(ratios.low, 4),
-        "paired_ratio_high": round(ratios.high, 4),
-    }
-    if 0 in beside:
-        found["yardstick_first_us"] = _us(statistics.median(beside[0]))
-        found["yardstick_first_samples_us"] = _all_us(beside[0])
-    return found
-
-
-def _errors(right: Accuracy) -> Record:
-    if right.failure is not None:
-        return {"failure": right.failure}
-    return {
-        "error_u": round(right.error_u, 4),
-        "error_over_bound": round(right.over_bound, 6),
-        "rms_over_bound": round(right.rms_over_bound, 6),
-        "mean_squared_error": float(f"{right.mean_squared:.4g}"),
-    }
-
-
-def _circumstances(operands: Operands, timing: Timing, index: int) -> Record:
-    return {
-        "calls_per_sample": timing.calls[index],
-        "buffer_sets": operands.sets,
-        "buffer_bytes": operands.bytes,
-        **timing.readings,
-    }
-
-
 def _same_bits(one: Array, other: Array) -> bool:
     return one is other or bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))
-
-
-def _all_us(samples: Sequence[float]) -> list[float]:
-    return [_us(sample) for sample in samples]
-
-
-def _us(seconds: float) -> float:
-    return round(seconds * 1e6, 3)

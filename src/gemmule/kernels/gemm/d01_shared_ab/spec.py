@@ -6,20 +6,12 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
-from gemmule.core.row_major import RowMajorConfig, row_major_spec
+from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedABConfig(RowMajorConfig):
-    """Tile of C that a CTA computes, and the part of a thread.
-
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements.
-    thread_m, thread_n : int
-        Elements of C that a thread computes; multiples of 1.
-    """
+class SharedABConfig(ThreadTileConfig):
+    """Tiles of a CTA and a thread; the default is the paper's."""
 
     tile_m: int = 32
     tile_n: int = 64
@@ -28,17 +20,9 @@ class SharedABConfig(RowMajorConfig):
     thread_n: int = 1
 
     @property
-    def tile(self) -> tuple[int, int, int]:
-        return (self.tile_m, self.tile_n, self.tile_k)
-
-    @property
-    def threads(self) -> int:
-        return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
-
-    @property
     def shared_bytes(self) -> int:
         """One slice of A and one of B."""
-        return (self.tile_m + self.tile_n) * self.tile_k * FLOAT64.itemsize
+        return self.slice_elements * FLOAT64.itemsize
 
 
 SPEC = row_major_spec(

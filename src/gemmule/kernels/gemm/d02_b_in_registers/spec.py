@@ -6,11 +6,11 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
-from gemmule.core.row_major import RowMajorConfig, row_major_spec
+from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
-class BInRegistersConfig(RowMajorConfig):
+class BInRegistersConfig(ThreadTileConfig):
     """Tile of C that a CTA computes, and the part of a thread.
 
     Attributes
@@ -35,14 +35,6 @@ class BInRegistersConfig(RowMajorConfig):
     lanes_n: int = 32
     ahead: int = 8
     group: int = 64
-
-    @property
-    def tile(self) -> tuple[int, int, int]:
-        return (self.tile_m, self.tile_n, self.tile_k)
-
-    @property
-    def threads(self) -> int:
-        return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
 
     def grid(self, m: int, n: int) -> tuple[int, int, int]:
         """Return the CTAs for an (m, n) result; the kernel orders them itself."""

@@ -23,8 +23,8 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.parts.runs import write_run
-from gemmule.parts.slices import RUN, fetch_slice, put_slice
+from gemmule.parts.slices import fetch_slice, put_slice
+from gemmule.parts.squares import write_square
 from gemmule.parts.tensors import cute_type, row_major_arguments
 
 from .spec import RegisterTileConfig
@@ -67,7 +67,7 @@ class RegisterTile:
             cute.arch.sync_threads()
             self.multiply(sA, sB, rC)
             cute.arch.sync_threads()
-        self.finish(mD, mC, rC, m0, n0, alpha, beta)
+        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):
@@ -94,16 +94,6 @@ class RegisterTile:
         """Return the column, in the tile, of this thread's column j."""
         tid, _, _ = cute.arch.thread_idx()
         return tid % (self.tile_n // self.thread_n) * self.thread_n + j
-
-    @cute.jit
-    def finish(self, mD: cute.Tensor, mC: cute.Tensor, rC: cute.Tensor, m0, n0, alpha, beta):
-        """Write this thread's part of the tile at (m0, n0)."""
-        for i in cutlass.range_constexpr(self.thread_m):
-            for j in cutlass.range_constexpr(0, self.thread_n, RUN):
-                run = cute.make_rmem_tensor(cute.make_layout(RUN), self.element)
-                for v in cutlass.range_constexpr(RUN):
-                    run[v] = rC[i, j + v]
-                write_run(mD, mC, m0 + self.row(i), n0 + self.col(j), run, alpha, beta, self.whole)
 
 
 def buildable(config: RegisterTileConfig, types: dict[str, str]) -> Buildable:

@@ -21,8 +21,8 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.parts.runs import write_run
-from gemmule.parts.slices import RUN, fetch_slice, put_slice
+from gemmule.parts.slices import fetch_slice, put_slice
+from gemmule.parts.squares import spread, write_square
 from gemmule.parts.tensors import cute_type, row_major_arguments
 
 from .spec import ConflictFreeConfig
@@ -65,7 +65,7 @@ class ConflictFree:
             cute.arch.sync_threads()
             self.multiply(sA, sB, rC)
             cute.arch.sync_threads()
-        self.finish(mD, mC, rC, m0, n0, alpha, beta)
+        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):
@@ -83,27 +83,16 @@ class ConflictFree:
 
     @cute.jit
     def row(self, i: cutlass.Constexpr[int]):
-        """Return the row, in the tile, of this thread's row i: runs of 4, spread over the tile."""
+        """Return the row, in the tile, of this thread's row i."""
         tid, _, _ = cute.arch.thread_idx()
-        threads_m = self.tile_m // self.thread_m
-        return (i // RUN * threads_m + tid // (self.tile_n // self.thread_n)) * RUN + i % RUN
+        return spread(tid // (self.tile_n // self.thread_n), i, self.tile_m // self.thread_m)
 
     @cute.jit
     def col(self, j: cutlass.Constexpr[int]):
-        """Return the column, in the tile, of this thread's column j: runs of 4, spread over the tile."""
+        """Return the column, in the tile, of this thread's column j."""
         tid, _, _ = cute.arch.thread_idx()
         threads_n = self.tile_n // self.thread_n
-        return (j // RUN * threads_n + tid % threads_n) * RUN + j % RUN
-
-    @cute.jit
-    def finish(self, mD: cute.Tensor, mC: cute.Tensor, rC: cute.Tensor, m0, n0, alpha, beta):
-        """Write this thread's part of the tile at (m0, n0)."""
-        for i in cutlass.range_constexpr(self.thread_m):
-            for j in cutlass.range_constexpr(0, self.thread_n, RUN):
-                run = cute.make_rmem_tensor(cute.make_layout(RUN), self.element)
-                for v in cutlass.range_constexpr(RUN):
-                    run[v] = rC[i, j + v]
-                write_run(mD, mC, m0 + self.row(i), n0 + self.col(j), run, alpha, beta, self.whole)
+        return spread(tid % threads_n, j, threads_n)
 
 
 def buildable(config: ConflictFreeConfig, types: dict[str, str]) -> Buildable:

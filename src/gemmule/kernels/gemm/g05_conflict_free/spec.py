@@ -6,39 +6,17 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.row_major import RowMajorConfig, row_major_spec
+from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
-class ConflictFreeConfig(RowMajorConfig):
-    """Tile of C that a CTA computes, and the part of a thread.
-
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; 4 divides tile_k.
-    thread_m, thread_n : int
-        Elements of C that a thread computes; multiples of 8.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 128
-    tile_k: int = 8
-    thread_m: int = 8
-    thread_n: int = 8
-
-    @property
-    def tile(self) -> tuple[int, int, int]:
-        return (self.tile_m, self.tile_n, self.tile_k)
-
-    @property
-    def threads(self) -> int:
-        return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
+class ConflictFreeConfig(ThreadTileConfig):
+    """Tiles of a CTA and a thread; 4 divides tile_k, thread_m and thread_n."""
 
     @property
     def shared_bytes(self) -> int:
         """One slice of A and one of B."""
-        return (self.tile_m + self.tile_n) * self.tile_k * FLOAT32.itemsize
+        return self.slice_elements * FLOAT32.itemsize
 
 
 SPEC = row_major_spec(
