@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import tempfile
@@ -112,8 +113,10 @@ class Artifact:
         CompileError
             If the file is damaged.
         """
+        content = path.read_bytes()
         try:
-            with zipfile.ZipFile(path) as archive:
+            # From memory: where a damaged offset leads out of the file, seeking there would be an OSError.
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 fields = json.loads(archive.read(_META))
                 ptx, cubin = archive.read(_PTX).decode(), archive.read(_CUBIN)
             fields["signature"] = tuple((name, value) for name, value in fields["signature"])
