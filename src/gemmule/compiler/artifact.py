@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import lzma
 import os
 import tempfile
 import zipfile
@@ -18,8 +19,10 @@ from gemmule.core.spec import Signature
 from .resources import Resources
 from .signature import ParamSlot
 
-# What reading a damaged archive raises; the standard library documents no common base.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError, TypeError, ValueError, EOFError)
+# What reading a damaged archive raises, from memory; the standard library documents no common base. A flipped bit in
+# the method of compression leads to bzip2 (OSError) and LZMA.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, KeyError,
+           TypeError, ValueError, EOFError)  # fmt: skip
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
 
 
@@ -115,7 +118,6 @@ class Artifact:
         """
         content = path.read_bytes()
         try:
-            # From memory: where a damaged offset leads out of the file, seeking there would be an OSError.
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 fields = json.loads(archive.read(_META))
                 ptx, cubin = archive.read(_PTX).decode(), archive.read(_CUBIN)
