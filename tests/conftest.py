@@ -13,6 +13,9 @@ import pytest
 def pytest_addoption(parser):
     parser.addoption("--record", metavar="FOLDER", help="write a record of the checks to a new file in FOLDER")
     parser.addoption("--seed", type=int, help="seed of the random data, as a failed test printed it")
+    parser.addoption(
+        "--twin", action="store_true", help="repeat the launches of tests/vgpu on the NVIDIA GPU, and compare"
+    )
 
 
 @pytest.fixture
@@ -26,6 +29,8 @@ def rng(request):
 
 
 def pytest_configure(config):
+    # Functions that give further lines of the record.
+    config.extra_records = []
     # Kernels that tests compile are kept from run to run, but not among the user's own.
     if hasattr(config, "cache"):
         os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
@@ -51,6 +56,8 @@ def pytest_sessionfinish(session):
         {"record": "check", "what": what, "passed": n["passed"], "failed": n["failed"], "skipped": n["skipped"]}
         for what, n in sorted(_session_counts.items())
     ]
+    for records in session.config.extra_records:
+        checks += records()
     command = "pytest " + " ".join(session.config.invocation_params.args)
     gpu = get_device(0).pci_bus_id if device_count() else None
     print("\nrecord:", write_records(Path(folder), experiment(command, gpu), checks))
