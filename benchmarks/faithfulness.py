@@ -72,7 +72,7 @@ class Case:
         if not k:
             kind = opaque_dtype(dtype.itemsize).numpy()
             values = random.randint(0, 256, (m, n * dtype.itemsize)).astype(np.uint8).view(kind)
-            return {"a": values, "d": np.full((n, m), 0xAA, np.uint8).view(kind)}
+            return {"a": values, "d": np.full((n, m * dtype.itemsize), 0xAA, np.uint8).view(kind)}
         found = {}
         for name, rows, cols, letter in (("a", m, k[0], self.layout[0]), ("b", k[0], n, self.layout[1])):
             stored = (rows, cols) if letter == "n" else (cols, rows)
@@ -162,8 +162,8 @@ COUNTERS = {
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": lambda c: c.total("sectors", "load global"),
     "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": lambda c: _requests(c, "store global"),
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": lambda c: c.total("sectors", "store global"),
-    "smsp__inst_executed_op_ldgsts.sum": lambda c: _requests(c, "async copy"),
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum": lambda c: c.total("sectors", "async copy"),
+    "smsp__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum": lambda c: _requests(c, "async copy"),
+    "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum": lambda c: c.total("sectors", "async copy"),
     "smsp__inst_executed_op_shared_ld.sum": lambda c: _requests(c, "load shared"),
     "smsp__inst_executed_op_shared_st.sum": lambda c: _requests(c, "store shared"),
     "smsp__inst_executed_op_ldsm.sum": lambda c: c.total("warps", "matrix load"),
@@ -176,6 +176,10 @@ COUNTERS = {
     ),
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": lambda c: (
         c.total("wavefronts", "store shared") - c.total("ideal_wavefronts", "store shared")
+    ),
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum": lambda c: c.total("wavefronts", "async copy"),
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum": lambda c: (
+        c.total("wavefronts", "async copy") - c.total("ideal_wavefronts", "async copy")
     ),
     "lts__t_sectors_op_read.sum": lambda c: c.bytes_by_level["l2"] // 32,
     "dram__bytes_read.sum": lambda c: c.bytes_by_level["memory"],

@@ -17,7 +17,7 @@ def kernel_text(body, params, shared="", target="sm_90a"):
     declared = ",\n".join(f"\t.param .u64 param_{name}" for name in params)
     loaded = "\n".join(f"\tld.param.u64 %p_{name}, [param_{name}];" for name in params)
     pointers = ", ".join(f"%p_{name}" for name in params)
-    return f"""
+    text = f"""
 .version 8.8
 .target {target}
 .address_size 64
@@ -46,6 +46,8 @@ def kernel_text(body, params, shared="", target="sm_90a"):
 }}
 	.file 1 "snippet.py"
 """
+    # PTX has a special register of that name, which is a vector.
+    return re.sub(r"%tid\b(?!\.)", "%thread", text)
 
 
 def run(body, arrays, threads=32, ctas=1, shared="", options=None, observers=(), shared_bytes=0):

@@ -31,7 +31,9 @@ def test_between_integers(rng, source, target):
     out = np.zeros(1024, INTEGERS[target])
     each(f"cvt.{target}.{source} $out, $a;", (bits(out.dtype), out), (bits(a.dtype), a))
     assert_same_bits(out, wrapped(a.tolist(), out.dtype))
-    info = np.iinfo(out.dtype)
+    info, given = np.iinfo(out.dtype), np.iinfo(a.dtype)
+    if given.min >= info.min and given.max <= info.max:
+        return  # nothing can be clamped, and PTX does not allow the modifier
     each(f"cvt.sat.{target}.{source} $out, $a;", (bits(out.dtype), out), (bits(a.dtype), a))
     assert_same_bits(out, np.array([min(max(int(x), info.min), info.max) for x in a], out.dtype))
 
@@ -50,6 +52,8 @@ def test_a_wide_register_is_extended(rng):
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("source", FLOATS)
 def test_float_to_integer(rng, source, target, mode):
+    if source == "bf16" and target in ("u8", "s8"):
+        pytest.skip("PTX has no such conversion")
     a = (
         rng.integers(0, 2**16, 1024, np.uint16).view(FLOATS[source])
         if source in NARROW

@@ -204,6 +204,8 @@ def test_smaller_and_larger(rng, kind):
         each(f"{name}.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
         expected = np.array([_extreme(x, y, larger) for x, y in zip(a, b, strict=True)], a.dtype)
         assert_same_bits(out, expected)
+    if kind == "f64":
+        return  # it has no such modifier
     out = np.zeros_like(a)
     each(f"max.NaN.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
     assert (np.isnan(out) == (np.isnan(a) | np.isnan(b))).all()
