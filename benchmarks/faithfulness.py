@@ -153,36 +153,29 @@ def _requests(counts: Counts, *kinds: str) -> int:
     return counts.total("requests", *kinds)
 
 
+def _conflicts(counts: Counts, *kinds: str) -> int:
+    return counts.total("wavefronts", *kinds) - counts.total("ideal_wavefronts", *kinds)
+
+
+# The hardware counts what cp.async reads among the loads.
+_GLOBAL_LOADS = ("load global", "async copy")
 #: Counter of the hardware, and what the virtual GPU has in its place.
 COUNTERS = {
-    "smsp__inst_executed.sum": lambda c: c.total("warps"),
     "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": lambda c: c.total("threads", "fma f32"),
     "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum": lambda c: c.total("threads", "fma f64"),
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": lambda c: _requests(c, "load global"),
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": lambda c: c.total("sectors", "load global"),
-    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": lambda c: _requests(c, "store global"),
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": lambda c: c.total("requests", *_GLOBAL_LOADS),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": lambda c: c.total("sectors", *_GLOBAL_LOADS),
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": lambda c: c.total("requests", "store global"),
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": lambda c: c.total("sectors", "store global"),
-    "smsp__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum": lambda c: _requests(c, "async copy"),
-    "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum": lambda c: c.total("sectors", "async copy"),
-    "smsp__inst_executed_op_shared_ld.sum": lambda c: _requests(c, "load shared"),
-    "smsp__inst_executed_op_shared_st.sum": lambda c: _requests(c, "store shared"),
-    "smsp__inst_executed_op_ldsm.sum": lambda c: c.total("warps", "matrix load"),
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": lambda c: c.total(
-        "wavefronts", "load shared", "matrix load"
-    ),
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": lambda c: c.total("wavefronts", "load shared"),
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": lambda c: c.total("wavefronts", "store shared"),
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": lambda c: (
-        c.total("wavefronts", "load shared", "matrix load") - c.total("ideal_wavefronts", "load shared", "matrix load")
-    ),
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": lambda c: (
-        c.total("wavefronts", "store shared") - c.total("ideal_wavefronts", "store shared")
-    ),
-    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum": lambda c: c.total("wavefronts", "async copy"),
-    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum": lambda c: (
-        c.total("wavefronts", "async copy") - c.total("ideal_wavefronts", "async copy")
-    ),
-    "lts__t_sectors_op_read.sum": lambda c: c.bytes_by_level["l2"] // 32,
-    "dram__bytes_read.sum": lambda c: c.bytes_by_level["memory"],
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": lambda c: _conflicts(c, "load shared"),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": lambda c: _conflicts(c, "store shared"),
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum": lambda c: _conflicts(c, "async copy"),
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum": lambda c: _conflicts(c, "matrix load"),
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum": lambda c: c.total("wavefronts", "matrix load"),
+    "lts__t_sectors_srcunit_tex_op_read.sum": lambda c: c.reads["l2"] // 32,
+    "dram__bytes_read.sum": lambda c: c.reads["memory"],
 }
 
 

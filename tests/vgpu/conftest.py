@@ -30,10 +30,13 @@ def _twin(_twin_of_session, request, monkeypatch):
         return
     from gemmule.runtime.device import current
 
+    if request.node.get_closest_marker("differs_on_hardware"):
+        yield
+        return
     _twin_of_session.test = request.node.nodeid.split("[")[0]
     _twin_of_session.install(monkeypatch)
     with current(0):
         yield
     failures = _twin_of_session.failures
-    if failures and not request.node.get_closest_marker("differs_on_hardware"):
+    if failures:
         pytest.fail(f"{len(failures)} launches differ from the hardware; the first: {failures[0]}")

@@ -96,7 +96,8 @@ def test_zeros_of_opposite_numbers():
         out = np.full_like(a, 7)
         each(f"add.{mode}.f32 $out, $a, $b;", ("b32", out), ("b32", a), ("b32", b))
         assert (out == 0).all()
-        assert (np.signbit(out[a != 0]) == negative).all()
+        # Zeros of opposite signs are opposite numbers too.
+        assert (np.signbit(out) == negative).all()
 
 
 @pytest.mark.parametrize("kind", DTYPES)
@@ -189,6 +190,7 @@ def test_division_and_roots(rng, kind):
         ("sin", np.sin, 2**-20), ("cos", np.cos, 2**-20), ("tanh", np.tanh, 2**-10), ("rcp", lambda x: 1 / x, 2**-22),
     ],
 )  # fmt: skip
+@pytest.mark.differs_on_hardware("within an error, not to the bit")
 def test_approximate_functions(rng, name, function, error):
     a = rng.uniform(0.01, 3, 1024).astype(np.float32)
     out = np.zeros_like(a)
@@ -219,16 +221,20 @@ def _extreme(x, y, larger):
     return max(x, y) if larger else min(x, y)
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "f16x2", "bf16x2"])
 def test_signs(rng, kind):
     size = {"f32": 4, "f64": 8}.get(kind, 2)
     a = rng.integers(0, 2 ** (8 * size) - 1, 512, f"u{size}")
     out = np.zeros_like(a)
     top = np.array(1 << (8 * size - 1), a.dtype)
-    each(f"neg.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
-    np.testing.assert_array_equal(out, a ^ top)
-    each(f"abs.{kind} $out, $a;", (BITS[kind], out), (BITS[kind], a))
-    np.testing.assert_array_equal(out, a & ~top)
+    # Two to a register.
+    whole = (lambda x: x.view(np.uint32)) if kind.endswith("x2") else (lambda x: x)
+    bits = BITS.get(kind, "b32")
+    for name, expected in (("neg", a ^ top), ("abs", a & ~top)):
+        each(f"{name}.{kind} $out, $a;", (bits, whole(out)), (bits, whole(a)))
+        if kind.startswith("f16"):
+            expected = np.where(expected & 0x7FFF > 0x7C00, 0x7FFF, expected)
+        np.testing.assert_array_equal(out, expected)
     if size > 2:
         b = rng.permutation(a)
         each(f"copysign.{kind} $out, $a, $b;", *((BITS[kind], x) for x in (out, a, b)))
@@ -255,6 +261,7 @@ def test_saturation(rng):
     with np.errstate(all="ignore"):
         total = a + b
     np.testing.assert_array_equal(out, np.where(np.isnan(total), 0, np.clip(total, 0, 1)))
+    assert not np.signbit(out).any()
 
 
 def test_relu():
@@ -277,7 +284,7 @@ def test_testp(rng, what, kind):
         "infinite": np.isinf(a),
         "number": ~np.isnan(a),
         "notanumber": np.isnan(a),
-        "normal": np.isfinite(a) & ~small & (a != 0),
+        "normal": np.isfinite(a) & ~small,  # zeros too, PTX says
         "subnormal": small,
     }[what]
     np.testing.assert_array_equal(out != 0, expected)

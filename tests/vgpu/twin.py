@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.launch import LoadedKernel
 from gemmule.runtime.memory import DeviceBuffer
@@ -59,9 +60,11 @@ class Twin:
         self._artifacts[artifact.ptx] = artifact
         return artifact
 
-    def run(self, program, recipe, memory, addresses, options, observers=()):
+    def run(self, program, recipe, memory, addresses, options, observers=(), ctas=None):
         before = memory.data.copy()
-        self._run(program, recipe, memory, addresses, options, observers)
+        self._run(program, recipe, memory, addresses, options, observers, ctas)
+        if ctas is not None:
+            return  # the hardware runs whole grids
         virtual = memory.data.copy()
         if "mma.sync" in program.ptx and options.mma != "hopper":
             # The mode that was asked for is no model of the hardware.
@@ -98,7 +101,10 @@ class Twin:
         kernel = self._loaded.get(program.ptx)
         if kernel is None:
             name = program.kernel.name
-            code = self._artifacts.get(program.ptx) or Text(name, name, program.ptx.encode() + b"\0")
+            code = self._artifacts.get(program.ptx)
+            if code is None or code.arch != str(get_device(0).arch):
+                # The driver compiles the text.
+                code = Text(name, name, program.ptx.encode() + b"\0")
             kernel = self._loaded[program.ptx] = LoadedKernel(code, 0)
         return kernel
 

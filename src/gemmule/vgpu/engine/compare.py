@@ -125,7 +125,8 @@ def _testp(build: Build) -> Step:
         "infinite": np.isinf,
         "number": lambda x: ~np.isnan(x),
         "notanumber": np.isnan,
-        "normal": lambda x: np.isfinite(x) & (np.abs(x) >= smallest),
+        # Zeros are normal numbers here, as PTX has it.
+        "normal": lambda x: np.isfinite(x) & ((np.abs(x) >= smallest) | (x == 0)),
         "subnormal": lambda x: (np.abs(x) < smallest) & (x != 0),
     }
     test = tests[what]

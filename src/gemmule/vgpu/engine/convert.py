@@ -97,9 +97,10 @@ def _float_to_integer(source: str, target: str, mode: str, flush: bool) -> Calla
         whole = rounded(value)
         kept = np.clip(np.where(np.isnan(whole), 0.0, whole), float(limits.min), top).astype(NUMPY[target])
         kept = np.where(whole > top, limits.max, kept)
-        # Not a number becomes 0; in 64 bits the hardware gives the smallest number, or 2**63.
-        if size_of(target) == 8:
-            kept = np.where(np.isnan(whole), np.array(1 << 63, np.uint64).view(NUMPY[target]), kept)
+        # Not a number becomes 0; from and in 64 bits the hardware sets the highest bit instead.
+        if source == "f64" or size_of(target) == 8:
+            highest = np.array(1 << 8 * size_of(target) - 1, f"u{size_of(target)}").view(NUMPY[target])
+            kept = np.where(np.isnan(whole), highest, kept)
         np.copyto(out, kept.astype(NUMPY[target]), casting="unsafe")
 
     return convert
@@ -135,7 +136,7 @@ def _to_float(
         else:
             result = round_to(target, high, low, mode if mode in _FLOAT_MODES else "rn")
         if saturate:
-            result = np.where(np.isnan(result), 0.0, np.clip(result, 0.0, 1.0))
+            result = np.where(np.isnan(result), 0.0, np.clip(result, 0.0, 1.0)) + 0.0
         if relu:
             result = np.where(result < 0, 0.0, result)
         if target in ("f16", "bf16"):

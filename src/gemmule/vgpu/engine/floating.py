@@ -49,8 +49,8 @@ def _finishing(function: Function, flush: bool, saturate: bool) -> Function:
         if flush:
             out[...] = _flushed(out)
         if saturate:
-            # Not a number becomes 0.
-            out[...] = np.where(np.isnan(out), 0, np.clip(out, 0, 1))
+            # Not a number becomes 0, and -0 becomes +0.
+            out[...] = np.where(np.isnan(out), 0, np.clip(out, 0, 1)) + 0.0
         else:
             canonical(out)
 
@@ -64,12 +64,15 @@ def _sum(mode: str, kind: str, subtract: bool) -> Function:
 
     def directed32(a: Any, b: Any, out: Array) -> None:
         x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        total, error = two_sum(x, -y if subtract else y)
-        out[...] = zero_sign(round_to("f32", total, np.where(np.isfinite(total), error, 0), mode), total, mode, x)
+        y = -y if subtract else y
+        total, error = two_sum(x, y)
+        rounded = round_to("f32", total, np.where(np.isfinite(total), error, 0), mode)
+        out[...] = zero_sign(rounded, total, mode, x, y)
 
     def directed64(a: Any, b: Any, out: Array) -> None:
-        total, error = two_sum(np.asarray(a), -np.asarray(b) if subtract else np.asarray(b))
-        out[...] = zero_sign(directed(total, error, mode), total, mode, np.asarray(a))
+        x, y = np.asarray(a), -np.asarray(b) if subtract else np.asarray(b)
+        total, error = two_sum(x, y)
+        out[...] = zero_sign(directed(total, error, mode), total, mode, x, y)
 
     return directed32 if kind == "f32" else directed64
 
@@ -166,7 +169,7 @@ def _fma(build: Build) -> Step:
             product = np.multiply(a, b, dtype=np.float64)
             total, error = two_sum(product, np.asarray(c, np.float64))
             rounded = round_to("f32", total, np.where(np.isfinite(total), error, 0), mode)
-            out[...] = zero_sign(rounded, total, mode, product)
+            out[...] = zero_sign(rounded, total, mode, product, np.asarray(c))
 
         return elementwise(build, _finishing(directed, flush, saturate), *kinds)
     function = fma32 if kind == "f32" else fma64
@@ -222,6 +225,9 @@ def _function(build: Build) -> Step:
     return elementwise(build, _finishing(_by_float64(function), flush, False), kind, kind)
 
 
+_INFINITY16, _NAN16 = 0x7C00, 0x7FFF
+
+
 def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Build], Step]:
     """Return a definition that changes sign bits only."""
 
@@ -232,7 +238,13 @@ def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Bui
         sign = np.array(0x80008000 if kind.endswith("x2") else 1 << (8 * size - 1), f"u{size}")
 
         def apply(a: Any, out: Array) -> None:
-            out.view(sign.dtype)[...] = operation(np.asarray(a).view(sign.dtype), sign)
+            bits = out.view(sign.dtype)
+            bits[...] = operation(np.asarray(a).view(sign.dtype), sign)
+            if kind.startswith("f16"):
+                # Of the types, only this one has its numbers looked at.
+                halves = np.ascontiguousarray(bits).view(np.uint16)
+                halves[(halves & 0x7FFF) > _INFINITY16] = _NAN16
+                bits[...] = halves.view(sign.dtype)
 
         return elementwise(build, _finishing(apply, flush, False) if flush else apply, kind, kind)
 

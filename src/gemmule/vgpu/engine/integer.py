@@ -185,10 +185,10 @@ def _divide(a: Array, b: Array, out: Array) -> None:
 
 
 def _remainder(a: Array, b: Array, out: Array) -> None:
-    """Return the remainder with the dividend's sign; by zero, the dividend."""
+    """Return the remainder with the dividend's sign; by zero, all bits are set."""
     quotient = np.empty_like(out)
     _divide(a, b, quotient)
-    out[...] = np.where(np.asarray(b) == 0, a, a - quotient * b)
+    out[...] = np.where(np.asarray(b) == 0, quotient, a - quotient * b)
 
 
 @defines("div.integer")

@@ -7,11 +7,11 @@ import numpy as np
 from gemmule.vgpu.engine.types import Array
 
 
-def zero_sign(result: Array, total: Array, mode: str, first: Array) -> Array:
-    """Give an exact zero that comes of two opposite numbers the sign that rounding down asks for."""
+def zero_sign(result: Array, total: Array, mode: str, first: Array, second: Array) -> Array:
+    """Give a sum that is exactly zero the sign that rounding down asks for: minus, but for two positive zeros."""
     if mode != "rm":
         return result
-    return np.where((total == 0) & (first != 0), -0.0, result)
+    return np.where((total == 0) & (np.signbit(first) | np.signbit(second)), -0.0, result)
 
 
 def directed(high: Array, low: Array, mode: str) -> Array:
