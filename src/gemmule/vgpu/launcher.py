@@ -106,6 +106,7 @@ def launch(
     *,
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
+    ctas: range | None = None,
 ) -> None:
     """Run a kernel on NumPy arrays; what it writes is in them afterwards.
 
@@ -121,6 +122,8 @@ def launch(
         How to run; by default as the environment says.
     observers : tuple of Observer
         Who sees the run.
+    ctas : range, optional
+        Numbers of the CTAs that run, with a step of 1; by default all of the grid.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def launch(
     if isinstance(kernel, Buildable):
         kernel = compile_ptx(kernel, virtual_arch())
     program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel)
-    run(program, recipe, device.memory, device.addresses, options, observers)
+    run(program, recipe, device.memory, device.addresses, options, observers, ctas)
     device.take_back()
     collected.check()
 
@@ -160,8 +163,9 @@ def run(
     addresses: Mapping[str, int],
     options: Options,
     observers: tuple[Observer, ...] = (),
+    ctas: range | None = None,
 ) -> None:
-    """Run one launch on arrays that are in the virtual GPU's memory already."""
+    """Run one launch, or some CTAs of it, on arrays that are in the virtual GPU's memory already."""
     geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
     if not 0 < geometry.threads <= _MAX_THREADS:
         raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
@@ -184,18 +188,21 @@ def run(
     for observer in observers:
         observer.begin(program.kernel)
     workers = 1 if observers or not can_be_spread(program.kernel) else options.workers
-    _run_batches(setting, _batches(geometry, options.batch_lanes, workers), workers)
+    chosen = range(geometry.ctas) if ctas is None else ctas
+    if chosen.step != 1 or not (chosen.start >= 0 and chosen.stop <= geometry.ctas):
+        raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
+    _run_batches(setting, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
 
 
-def _batches(geometry: Geometry, lanes: int, workers: int) -> list[tuple[int, int]]:
+def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[tuple[int, int]]:
     """Return ranges of CTAs that run at once: of so many lanes, or of fewer, so that several processes have work."""
     cta_lanes = geometry.warps * 32
     if workers > 1:
-        lanes = min(lanes, max(geometry.ctas * cta_lanes // (4 * workers), _LEAST_LANES))
+        lanes = min(lanes, max(len(ctas) * cta_lanes // (4 * workers), _LEAST_LANES))
     at_once = max(1, lanes // cta_lanes)
-    return [(start, min(start + at_once, geometry.ctas)) for start in range(0, geometry.ctas, at_once)]
+    return [(start, min(start + at_once, ctas.stop)) for start in range(ctas.start, ctas.stop, at_once)]
 
 
 def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int) -> None:

@@ -89,6 +89,7 @@ class Counter(Observer):
             row.requests += len(addresses)
             row.bytes += access.lanes.count * access.size
             row.sectors += int(sectors.request_sectors(addresses, active, access.size).sum())
+            row.lines += int(sectors.request_lines(addresses, active, access.size).sum())
             row.ideal_sectors += int(sectors.ideal_sectors(addresses, active, access.size).sum())
             if self._memory is not None:
                 self._through_caches(access, warps, addresses)
@@ -123,6 +124,10 @@ class Counter(Observer):
             self._memory.flush()
             traffic = self._memory.traffic
             counts.bytes_by_level = traffic.bytes_by_level()
+            counts.reads = {
+                "l2": caches.SECTOR * traffic.l2_loads,
+                "memory": caches.SECTOR * traffic.memory_loads,
+            }
             counts.hit_rates = {
                 "l1": traffic.l1_load_hits / max(traffic.l1_loads, 1),
                 "l2": traffic.l2_load_hits / max(traffic.l2_loads, 1),

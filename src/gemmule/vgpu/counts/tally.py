@@ -29,6 +29,8 @@ class InstructionCounts:
         Bytes that threads asked for.
     sectors, ideal_sectors : int
         32-byte sectors of global memory that were touched, and the fewest that would hold the same elements.
+    lines : int
+        128-byte lines of global memory that were touched.
     wavefronts, ideal_wavefronts : int
         Passes of shared memory, and their number without bank conflicts.
     """
@@ -43,6 +45,7 @@ class InstructionCounts:
     bytes: int = 0
     sectors: int = 0
     ideal_sectors: int = 0
+    lines: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
 
@@ -65,6 +68,8 @@ class Counts:
         Bytes through the L1 caches, the L2 cache and memory, by the cache model; empty where it did not run.
     hit_rates : dict of str to float
         Share of the sectors asked for by loads that were there, for L1 and L2.
+    reads : dict of str to int
+        Bytes that loads took from the L2 cache and from memory, by the cache model.
     """
 
     kernel: str
@@ -73,6 +78,7 @@ class Counts:
     barriers: int = 0
     bytes_by_level: dict[str, int] = dataclasses.field(default_factory=dict)
     hit_rates: dict[str, float] = dataclasses.field(default_factory=dict)
+    reads: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def by_class(self) -> dict[str, dict[str, int]]:
         """Return executions by warps and by threads for each class of instructions."""
@@ -115,6 +121,7 @@ class Counts:
             "bank_conflicts": self.bank_conflicts,
             "bytes_by_level": self.bytes_by_level,
             "hit_rates": self.hit_rates,
+            "reads": self.reads,
             "by_class": self.by_class(),
             "instructions": [dataclasses.asdict(row) for row in self.instructions if row.warps],
         }

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]
 
 SECTOR = 32
+LINE = 128
 
 _NONE = np.iinfo(np.int64).min
 
@@ -56,6 +57,14 @@ def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], siz
         (requests,); 0 if no lane takes part.
     """
     counts: Counts = _firsts(_sectors_in_order(addresses, active, size)).sum(axis=1, dtype=np.int64)
+    return counts
+
+
+def request_lines(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+    """Return how many distinct lines of 128 bytes each request touches: (requests,), 0 if no lane takes part."""
+    ordered = _sectors_in_order(addresses, active, size)
+    lines = np.where(ordered == _NONE, _NONE, ordered // (LINE // SECTOR))
+    counts: Counts = _firsts(lines).sum(axis=1, dtype=np.int64)
     return counts
 
 

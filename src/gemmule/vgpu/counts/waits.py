@@ -1,0 +1,119 @@
+"""How long a warp may do something else before it needs what it asked global memory for.
+
+The first warp of a launch is followed, instruction by instruction, in the order of the PTX. A load is waited for where
+its result is first used; copies of cp.async where their group is waited for. The distance is the number of
+instructions in between, which are free to hide the latency. Loads of one round are on their way together: a round ends
+at a barrier or where a loop begins again.
+
+The assembler moves instructions, never across a barrier: within a round a load may be issued earlier than here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..ptx.effects import read, written
+from ..ptx.module import Immediate, Instruction, Kernel, Register
+from .classes import class_of
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+    from ..ptx.flow import Block
+
+from ..observe import Observer
+
+_LOADS = ("load global", "load generic", "atomic global")
+
+
+class Waits(Observer):
+    """Follows the first warp of a launch.
+
+    Attributes
+    ----------
+    rounds : list of int
+        For each round in which it waits, the shortest distance, in instructions, between a request and its use.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+        self._trace: list[Block] = []
+
+    def begin(self, kernel: Kernel) -> None:
+        del kernel
+        self.rounds, self._trace = [], []
+
+    def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
+        if batch.ctas[0] == 0 and lanes.index[0] == 0:
+            self._trace.append(block)
+
+    def end(self) -> None:
+        walk = _Walk()
+        before = -1
+        for block in self._trace:
+            if block.index <= before:
+                walk.end_round()
+            before = block.index
+            for instruction in block.instructions:
+                walk.step(instruction)
+        walk.end_round()
+        self.rounds = walk.rounds
+
+
+class _Walk:
+    """A warp on its way through its instructions."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+        self._position = 0
+        self._shortest: int | None = None
+        self._pending: dict[Register, int] = {}
+        # Positions of the first copy of each group that nobody has waited for, and of the group that is still open.
+        self._groups: list[int] = []
+        self._open: int | None = None
+
+    def step(self, instruction: Instruction) -> None:
+        kind = class_of(instruction)
+        for register in read(instruction):
+            if (asked := self._pending.pop(register, None)) is not None:
+                self._waits(asked)
+        if kind == "barrier":
+            self.end_round()
+        elif kind == "async copy":
+            self._copy(instruction)
+        for register in written(instruction):
+            self._pending.pop(register, None)
+            if kind in _LOADS:
+                self._pending[register] = self._position
+        self._position += 1
+
+    def _copy(self, instruction: Instruction) -> None:
+        modifiers = instruction.modifiers
+        if "commit_group" in modifiers:
+            # An empty group counts too, for those who wait for all but the newest; nobody waits for it.
+            self._groups.append(self._position if self._open is None else self._open)
+            self._open = None
+        elif "wait_group" in modifiers:
+            left = instruction.operands[0]
+            assert isinstance(left, Immediate)
+            self._awaited(left.value)
+        elif "wait_all" in modifiers:
+            self._awaited(0)
+        elif self._open is None:
+            self._open = self._position
+
+    def _awaited(self, left: int) -> None:
+        done = self._groups[: max(len(self._groups) - left, 0)]
+        if done:
+            self._waits(done[-1])
+            self._groups = self._groups[len(done) :]
+
+    def _waits(self, asked: int) -> None:
+        distance = self._position - asked - 1
+        self._shortest = distance if self._shortest is None else min(self._shortest, distance)
+
+    def end_round(self) -> None:
+        """End a round: what is waited for from here on was waited for anew."""
+        if self._shortest is not None:
+            self.rounds.append(self._shortest)
+            self._shortest = None

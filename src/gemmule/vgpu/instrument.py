@@ -1,0 +1,113 @@
+"""A compiled kernel that is run to be counted, on matrices of which only the memory's extent is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.artifact import Artifact
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.core.chips import Chip
+from gemmule.core.launch import Launch
+from gemmule.core.spec import Config, KernelSpec, Signature
+
+from .counts import Counter, InstructionCounts
+from .counts.classes import class_of, flop_of_lane
+from .counts.footprint import Footprint
+from .counts.waits import Waits
+from .engine.binder import SHARED_START
+from .engine.program import program_of
+from .launcher import Options, launch
+
+Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedRun:
+    """What was counted in one launch.
+
+    Attributes
+    ----------
+    instructions : tuple of InstructionCounts
+        One row for each instruction, in the order of the code.
+    operands : tuple of str
+        The operand that each instruction accesses in global memory; nothing for all others.
+    flop_by_class : dict of str to int
+        Floating-point operations by class of instructions.
+    l2_bytes : int
+        Bytes that the L2 cache read and wrote, by the model of the L1 caches.
+    rounds : tuple of int
+        For each round in which the first warp waits for global memory, how many instructions it has to hide that.
+    """
+
+    instructions: tuple[InstructionCounts, ...]
+    operands: tuple[str, ...]
+    flop_by_class: dict[str, int]
+    l2_bytes: int
+    rounds: tuple[int, ...]
+
+
+class CountedKernel:
+    """A kernel, compiled for an architecture, that the virtual GPU counts.
+
+    Parameters
+    ----------
+    spec, config, signature, arch
+        What is compiled, or taken from the cache.
+    """
+
+    def __init__(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> None:
+        self._artifact: Artifact = artifact_for(spec, config, signature, arch)
+        self._program = program_of(self._artifact.ptx)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread."""
+        return self._artifact.resources.registers
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bytes of local memory, of a thread, for registers that did not fit."""
+        return self._artifact.resources.spill_bytes
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory of a CTA that the kernel itself declares."""
+        return self._program.binder.static_shared_end - SHARED_START
+
+    @property
+    def toolchain(self) -> str:
+        """Compiler and version."""
+        return self._artifact.toolchain
+
+    def run(self, recipe: Launch, buffers: Buffers, chip: Chip) -> CountedRun:
+        """Run a whole launch, and count it.
+
+        Parameters
+        ----------
+        recipe : Launch
+            The launch.
+        buffers : mapping of str to ndarray
+            For each operand its memory: what the recipe's extents and strides span.
+        chip : Chip
+            The chip whose L1 caches are modelled.
+        """
+        counter, footprint, waits = Counter(with_caches=True, chip=chip), Footprint(), Waits()
+        launch(self._artifact, recipe, buffers, options=Options(), observers=(counter, footprint, waits))
+        counts, code = counter.counts, self._program.kernel.instructions
+        flop: dict[str, int] = {}
+        for instruction, row in zip(code, counts.instructions, strict=True):
+            if (done := round(row.threads * flop_of_lane(instruction))) > 0:
+                flop[class_of(instruction)] = flop.get(class_of(instruction), 0) + done
+        operands = tuple("/".join(sorted(footprint.operands.get(item.index, ()))) for item in code)
+        return CountedRun(tuple(counts.instructions), operands, flop, counts.bytes_by_level["l2"], tuple(waits.rounds))
+
+    def read_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> dict[str, int]:
+        """Run some CTAs of a launch; return the bytes that they read of each operand, every word once."""
+        footprint = Footprint()
+        launch(self._artifact, recipe, buffers, options=Options(), observers=(footprint,), ctas=ctas)
+        return footprint.read_bytes()
