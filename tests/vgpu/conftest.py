@@ -34,9 +34,17 @@ def _twin(_twin_of_session, request, monkeypatch):
         yield
         return
     _twin_of_session.test = request.node.nodeid.split("[")[0]
+    _twin_of_session.nan = _type_whose_nan_is_open(request.node)
     _twin_of_session.install(monkeypatch)
     with current(0):
         yield
     failures = _twin_of_session.failures
     if failures:
         pytest.fail(f"{len(failures)} launches differ from the hardware; the first: {failures[0]}")
+
+
+def _type_whose_nan_is_open(test):
+    marker = test.get_closest_marker("which_nan_is_open")
+    if marker is None:
+        return None
+    return marker.kwargs.get("kind") or test.callspec.params[marker.args[0]]

@@ -23,6 +23,7 @@ def findings(body, threads=64, ctas=1, shared=BUFFER, arrays=None, schedule="lat
 
 
 @pytest.mark.parametrize("schedule", ["late", "random"])
+@pytest.mark.differs_on_hardware("it has a race")
 def test_a_read_without_a_barrier(schedule):
     (finding,) = findings(".loc 1 4 0\n" + exchange(barrier=".loc 1 5 0\n") + STORE, schedule=schedule)
     assert finding.kind == "race"

@@ -47,7 +47,7 @@ class Twin:
         self._artifacts, self._loaded = {}, {}
         self.tallies = collections.defaultdict(Tally)
         self.failures = []
-        self.test = ""
+        self.test, self.nan = "", None
 
     def install(self, monkeypatch):
         self.failures = []
@@ -74,7 +74,7 @@ class Twin:
         hardware = self._on_hardware(program, recipe, before, addresses)
         tally = self.tallies[self.test]
         tally.compared += sum(allocation.end - allocation.start for allocation in memory.allocations)
-        where = np.flatnonzero(virtual != hardware)
+        where = np.flatnonzero(self._differ(virtual, hardware))
         if len(where):
             tally.different += 1
             place = int(where[0])
@@ -85,6 +85,18 @@ class Twin:
             )
         else:
             tally.equal += 1
+
+    def _differ(self, virtual, hardware):
+        """Return a mask of bytes; where which NaN results is open, all are one."""
+        if self.nan is None:
+            return virtual != hardware
+        kind = self.nan.removesuffix("x2")
+        size, infinity = {"f16": (2, 0x7C00), "bf16": (2, 0x7F80), "f32": (4, 0x7F800000), "f64": (8, 0x7FF << 52)}[
+            kind
+        ]
+        words = [x.view(f"u{size}") for x in (virtual, hardware)]
+        nan = [(x & ((1 << 8 * size - 1) - 1)) > infinity for x in words]
+        return np.repeat((words[0] != words[1]) & ~(nan[0] & nan[1]), size)
 
     def _on_hardware(self, program, recipe, before, addresses):
         with DeviceBuffer(before.nbytes + ALIGNMENT, 0, 0) as buffer:

@@ -125,8 +125,8 @@ class Counter(Observer):
             traffic = self._memory.traffic
             counts.bytes_by_level = traffic.bytes_by_level()
             counts.reads = {
-                "l2": caches.SECTOR * traffic.l2_loads,
-                "memory": caches.SECTOR * traffic.memory_loads,
+                "l2": sectors.SECTOR * traffic.l2_loads,
+                "memory": sectors.SECTOR * traffic.memory_loads,
             }
             counts.hit_rates = {
                 "l1": traffic.l1_load_hits / max(traffic.l1_loads, 1),

@@ -225,9 +225,6 @@ def _function(build: Build) -> Step:
     return elementwise(build, _finishing(_by_float64(function), flush, False), kind, kind)
 
 
-_INFINITY16, _NAN16 = 0x7C00, 0x7FFF
-
-
 def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Build], Step]:
     """Return a definition that changes sign bits only."""
 
@@ -238,13 +235,7 @@ def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Bui
         sign = np.array(0x80008000 if kind.endswith("x2") else 1 << (8 * size - 1), f"u{size}")
 
         def apply(a: Any, out: Array) -> None:
-            bits = out.view(sign.dtype)
-            bits[...] = operation(np.asarray(a).view(sign.dtype), sign)
-            if kind.startswith("f16"):
-                # Of the types, only this one has its numbers looked at.
-                halves = np.ascontiguousarray(bits).view(np.uint16)
-                halves[(halves & 0x7FFF) > _INFINITY16] = _NAN16
-                bits[...] = halves.view(sign.dtype)
+            out.view(sign.dtype)[...] = operation(np.asarray(a).view(sign.dtype), sign)
 
         return elementwise(build, _finishing(apply, flush, False) if flush else apply, kind, kind)
 
