@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import shutil
 import subprocess
 import sys
@@ -31,18 +32,43 @@ from gemmule.runtime.memory import DeviceBuffer
 STALLS = ("long_scoreboard", "short_scoreboard", "barrier", "dispatch_stall", "math_pipe_throttle", "wait",
           "mio_throttle", "lg_throttle", "no_instruction", "not_selected", "selected")  # fmt: skip
 COUNTERS = (
+    # Instructions: all, multiply-adds by thread, and by what they do to memory.
     "smsp__inst_executed.sum",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",
+    "smsp__inst_executed_op_global_ld.sum",
+    "smsp__inst_executed_op_global_st.sum",
+    "smsp__inst_executed_op_shared_ld.sum",
+    "smsp__inst_executed_op_shared_st.sum",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "sm__warps_active.avg.per_cycle_active",
     "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
     "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_active",
+    # Occupancy: what the resources allow, and what there was.
+    "launch__registers_per_thread",
+    "sm__maximum_warps_per_active_cycle_pct",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__warps_active.avg.per_cycle_active",
+    # Global memory at the L1 cache.
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_sector_hit_rate.pct",
+    # Shared memory.
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    # The L2 cache, and the device's memory.
     "lts__t_sectors_op_read.sum",
+    "lts__t_sectors_op_write.sum",
+    "lts__t_sector_hit_rate.pct",
     "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    # What warps wait for.
     *(f"smsp__average_warps_issue_stalled_{stall}_per_issue_active.ratio" for stall in STALLS),
 )
 
@@ -82,8 +108,8 @@ def counts(m: int, n: int, k: int) -> list[dict[str, object]]:
     ncu = shutil.which("ncu")
     if ncu is None:
         sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
-    command = [ncu, "--csv", "--page", "raw", "--metrics", ",".join(COUNTERS), "-k", "regex:^[gd]0",
-               sys.executable, __file__, "--run", str(m), str(n), str(k)]  # fmt: skip
+    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(COUNTERS),
+               "-k", "regex:^[gd]0", sys.executable, __file__, "--run", str(m), str(n), str(k)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"ncu failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -92,21 +118,38 @@ def counts(m: int, n: int, k: int) -> list[dict[str, object]]:
     _, *rows = csv.DictReader(io.StringIO(table))
     ran = [(dtype, choice) for dtype in ("float32", "float64")
            for choice in choices(gemm_problem(m, n, k, dtype, dtype, "nn"))]  # fmt: skip
-    assert len(rows) == len(ran), f"ncu saw {len(rows)} kernels of {len(ran)}"
-    return [
-        {
-            "record": "counts",
-            "kernel": choice.spec.name,
-            "config": choice.config.as_dict(),
-            "dtype": dtype,
-            "shape": [m, n, k],
-            "counter": counter,
-            "hardware": float(row[counter].replace(",", "")),
-        }
-        for row, (dtype, choice) in zip(rows, ran, strict=True)
-        for counter in COUNTERS
-        if row.get(counter)
-    ]
+    if len(rows) != len(ran):
+        sys.exit(f"ncu saw {len(rows)} kernels of {len(ran)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    found = []
+    unknown = set()
+    for row, (dtype, choice) in zip(rows, ran, strict=True):
+        for counter in COUNTERS:
+            value = number(row.get(counter, ""))
+            if value is None:
+                unknown.add(counter)
+                continue
+            found.append({
+                "record": "counts",
+                "kernel": choice.spec.name,
+                "config": choice.config.as_dict(),
+                "dtype": dtype,
+                "shape": [m, n, k],
+                "counter": counter,
+                "hardware": value,
+            })  # fmt: skip
+    # A counter that another chip or version of ncu lacks is absent, not zero.
+    for counter in sorted(unknown):
+        print(f"ncu gave no number for {counter}; the record is without it", file=sys.stderr)
+    return found
+
+
+def number(text: str) -> float | None:
+    """Return ncu's number; None if it gives none (n/a, nan, or nothing at all)."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def main() -> None:

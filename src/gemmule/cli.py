@@ -8,9 +8,12 @@ import click
 
 from .commands.bench import bench_command
 from .commands.compare import compare_command
+from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
 from .commands.multiply import multiply_command
+from .commands.profile import profile_command
+from .commands.report import report_command
 
 
 class OneLineGroup(click.Group):
@@ -32,6 +35,9 @@ gemmule.add_command(multiply_command)
 gemmule.add_command(info_command)
 gemmule.add_command(bench_command)
 gemmule.add_command(compare_command)
+gemmule.add_command(explain_command)
+gemmule.add_command(profile_command)
+gemmule.add_command(report_command)
 
 
 def main() -> None:

@@ -13,10 +13,12 @@ from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import gemm_tables, protocol
 from gemmule.lab.bench import Bench, BenchPlan
-from gemmule.lab.pages import bench_block, generated, main, plots_block, plots_link
-from gemmule.lab.plots import draw, plots
+from gemmule.lab.drawing.theme import DARK
+from gemmule.lab.pages import bench_block, generated, main, pictures, pictures_block, plots_link
+from gemmule.lab.plots import draw, error_plots, fingerprint, plots
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
+from gemmule.lab.styles import short
 
 EXPERIMENT = {
     "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",
@@ -131,13 +133,38 @@ def test_plots_are_the_same_every_time(records, doubles, tmp_path):
     for plot in (*plots(records), *plots(doubles)):
         first, second = (draw(plot, tmp_path / folder, "stem") for folder in "ab")
         assert [path.name for path in first] == [f"stem-{plot.name}.png", f"stem-{plot.name}.svg"]
+        assert [path.name for path in draw(plot, tmp_path, "stem", (DARK,))] == [
+            f"stem-{plot.name}-dark.png", f"stem-{plot.name}-dark.svg"
+        ]  # fmt: skip
         for one, other in zip(first, second, strict=True):
             assert one.read_bytes() == other.read_bytes()
+            assert fingerprint(plot).encode() in one.read_bytes()
         svg = first[1].read_text()
         assert "dc:date" not in svg
+        # Text is drawn as outlines; what it says stands beside them.
         for name, _ in plot.curves:
-            assert name in svg
-        assert "cuBLASLt, best of 8" in svg
+            assert f"<!-- {short(name)} -->" in svg
+        assert "<!-- cuBLASLt -->" in svg
+
+
+def test_a_fingerprint_is_that_of_the_figures(records):
+    (plot,) = plots(records)
+    assert plots(records) == [plot]
+    slower = [one | {"tflops": one["tflops"] / 2} if one["record"] == "gemm" else one for one in records]
+    assert fingerprint(plots(slower)[0]) != fingerprint(plot)
+
+
+def test_kernels_that_err_alike_are_one_curve(records):
+    (plot,) = error_plots(records)
+    (name, curve), *rest = plot.curves
+    assert name == "all 3 kernels"
+    assert rest == []
+    assert curve == {r["m"]: r["error_u"] for r in records if r.get("kernel") == "g01" and r["m"] == r["n"]}
+    assert plot.library == {r["m"]: r["error_u"] for r in records if r["record"] == "yardstick" and r["m"] == r["n"]}
+    other = [one | {"error_u": 9.0} if one.get("kernel") == "g01" else one for one in records]
+    (plot,) = error_plots(other)
+    assert [name for name, _ in plot.curves] == ["g01", "g02[tile_m=64] and 1 more"]
+    assert error_plots([one for one in records if one["record"] == "gemm"]) == []  # there is nothing to compare with
 
 
 def test_plots_without_matplotlib_name_the_remedy(records, tmp_path, monkeypatch):
@@ -168,11 +195,26 @@ def test_pages_hold_figures_ratios_and_plots(records, tmp_path):
     assert new.count("\n| g01 | ") == 4
     assert "| g02 | " not in new
     assert "| 32 x 32 x 16 | 0.300 | 0.450 | 0.450 |" in new
-    assert f"](../plots/{path.stem}-float32-nn-k16.svg)" in new
+    assert f'src="../plots/{path.stem}-float32-nn-k16.svg">' in new
+    assert f'srcset="../plots/{path.stem}-float32-nn-k16-dark.svg">' in new
     for block in blocks:
         assert f"<!-- generated: {block} -->" in new
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    assert (tmp_path / "docs" / "plots" / f"{path.stem}-float32-nn-k16.svg").exists()
+    ((mark, (plot, stem)),) = pictures(new, results).items()
+    assert (plot, stem) == (plots(records)[0], path.stem)
+    for name in ("", "-dark"):
+        for kind in ("png", "svg"):
+            file = tmp_path / "docs" / "plots" / f"{path.stem}-float32-nn-k16{name}.{kind}"
+            assert mark.encode() in file.read_bytes()
+
+
+def test_a_page_may_show_one_plot_of_several(doubles, records, tmp_path):
+    path = write_records(tmp_path, EXPERIMENT, [*records[1:], *doubles[1:]])
+    text = "<!-- generated: plots {} -->\nold\n<!-- end -->"
+    assert generated(text.format(path.name), tmp_path).count("<picture>") == 2
+    assert generated(text.format(f"{path.name} float32-nn-k16"), tmp_path).count("<picture>") == 1
+    with pytest.raises(KeyError, match="no plot float32-nn-k17, but float32-nn-k16, float64"):
+        generated(text.format(f"{path.name} float32-nn-k17"), tmp_path)
 
 
 def test_a_page_says_what_was_not_measured(doubles):
@@ -181,7 +223,7 @@ def test_a_page_says_what_was_not_measured(doubles):
     assert "| g01 |" not in block
     with pytest.raises(KeyError, match="g09"):
         bench_block(doubles, ["g09"])
-    assert plots_block(doubles, "stem", "plots").count("![") == 1
+    assert pictures_block(plots(doubles), "stem", "plots").count("<img") == 1
 
 
 def test_a_record_file_has_its_name_when_it_is_complete(tmp_path):

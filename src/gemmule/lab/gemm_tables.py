@@ -14,6 +14,8 @@ Table = tuple[list[str], list[list[str]]]
 
 #: Kinds of records that say something of a product.
 PRODUCTS = ("gemm", "yardstick", "skipped", "failed", "check")
+#: Kinds of records that name a kernel and its config.
+NAMED = (*PRODUCTS, "counts", "transpose")
 _LIBRARIES = {"cublaslt": "cuBLASLt"}
 
 
@@ -35,7 +37,7 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
     if with_size:
         header.insert(1, "M x N x K")
     measured = len(header)
-    products = [record for record in records if record["record"] in PRODUCTS and "m" in record]
+    products = [record for record in records if is_product(record)]
     if any(note_of(record) for record in products):
         header.append("note")
     rows = []
@@ -50,6 +52,11 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
             row += [_ratio_text(record), f"{record['error_u']:.2f}" if "error_u" in record else ""]
         rows.append([*row, *([note_of(record)] if "note" in header else [])])
     return header, rows
+
+
+def is_product(record: Record) -> bool:
+    """Whether a record says something of a product: checks may be of tests, and what was skipped a transpose."""
+    return record["record"] in PRODUCTS and "k" in record
 
 
 def note_of(record: Record) -> str:
@@ -76,7 +83,7 @@ def skipped(records: Sequence[Record]) -> list[str]:
     names = labels(records)
     sizes: dict[tuple[str, str], list[str]] = {}
     for record in records:
-        if record["record"] == "skipped":
+        if record["record"] == "skipped" and is_product(record):
             sizes.setdefault((name_of(record, names), record["reason"]), []).append(size_text(record))
     return [f"{name} skipped at {', '.join(where)}: {reason}" for (name, reason), where in sizes.items()]
 
@@ -99,18 +106,18 @@ def labels(records: Iterable[Record]) -> dict[Key, str]:
     """Return a short name for every kernel and config: the fields that tell its configs apart come in brackets."""
     configs: dict[str, dict[Key, None]] = {}
     for record in records:
-        if record["record"] in PRODUCTS and "config" in record:
-            configs.setdefault(record["kernel"], {})[_key(record)] = None
+        if record["record"] in NAMED and "config" in record:
+            configs.setdefault(record["kernel"], {})[key_of(record)] = None
     found = {}
     for name, keys in configs.items():
-        fields = _telling_fields([dict(key[1]) for key in keys])
+        fields = telling_fields([dict(key[1]) for key in keys])
         for key in keys:
             told = ",".join(f"{field}={dict(key[1]).get(field)}" for field in fields)
             found[key] = f"{name}[{told}]" if told else name
     return found
 
 
-def _telling_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def telling_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return fields, in their order, that together tell all configs apart: each adds to those before it."""
     chosen: list[str] = []
     groups = 1
@@ -127,7 +134,8 @@ def size_text(record: Record) -> str:
     return f"{record['m']} x {record['n']} x {record['k']}"
 
 
-def _key(record: Record) -> Key:
+def key_of(record: Record) -> Key:
+    """Return what tells a kernel and config from all others."""
     return record["kernel"], tuple(record.get("config", {}).items())
 
 
@@ -136,7 +144,7 @@ def name_of(record: Record, names: Mapping[Key, str]) -> str:
     name = record.get("kernel") or record["library"]
     if name in _LIBRARIES:
         return _LIBRARIES[name]
-    return names.get(_key(record), name)
+    return names.get(key_of(record), name)
 
 
 def _percent(share: float | None) -> str:

@@ -1,10 +1,13 @@
 """Writes the generated blocks of the documentation, and its plots: ``python -m gemmule.lab.pages FOLDER``.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``checks FILE``, ``host_to_gpu FILE``, ``stream FILE``, ``bench FILE [KERNEL …]`` for the figures
-of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, and ``plots FILE`` for their plots, with a record file of benchmarks/results; or ``diff BEFORE AFTER`` for
-what a kernel changes of another, and ``source KERNEL`` for its class.
+``experiment FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``, ``profile FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
+for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
+their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
+benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
+FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of another, and
+``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``,
+``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured transposes.
 """
 
 from __future__ import annotations
@@ -16,19 +19,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
-from . import gemm_tables
-from .plots import draw, plot_stem, plots
+from . import counted, faithful, gemm_tables, rooflines, transpose_pages
+from .drawing.theme import DARK, LIGHT, THEMES
+from .plots import Plot, draw, fingerprint, plot_stem, plots
+from .profile.tables import profile_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
 from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, markdown, stream_table
+from .transpose_plots import TransposePlot, transpose_plots
 
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
 )
 #: Where plots lie, from the root.
 PLOTS = Path("docs", "plots")
+
+Record = Mapping[str, Any]
+Picture = Plot | rooflines.Roofline | TransposePlot
 
 
 def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
@@ -55,17 +65,24 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = {"kernels": kernel_table, "dtypes": dtype_table}[name]()
         elif name in ("diff", "source"):
             content = diff_block(file, *rest) if name == "diff" else source_block(file)
+        elif name in transpose_pages.BLOCKS:
+            content = transpose_pages.BLOCKS[name](results, [file, *rest])
+        elif name == "counts":
+            content = counts_block(file, _together(results, rest))
+        elif name in _PICTURES:
+            content = pictures_block(*_PICTURES[name](results, [file, *rest]), plots_folder)
         else:
             records = read_records(results / file)
             if name == "bench":
                 content = bench_block(records, rest)
-            elif name == "plots":
-                content = plots_block(records, Path(file).stem, plots_folder)
             else:
                 tables = {
+                    "bits": faithful.bits_table,
                     "checks": check_table,
+                    "counters": faithful.counters_table,
                     "experiment": experiment_line,
                     "host_to_gpu": host_to_gpu_table,
+                    "profile": profile_block,
                     "ratios": ratios_block,
                     "stream": stream_table,
                 }
@@ -93,9 +110,117 @@ def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     return markdown(*gemm_tables.ratios(records))
 
 
-def plots_block(records: Sequence[Mapping[str, Any]], stem: str, folder: str) -> str:
-    """Return the plots of a record file as pictures."""
-    return "\n\n".join(f"![{plot.title}]({folder}/{plot_stem(stem, plot)}.svg)" for plot in plots(records))
+def counts_block(kernel: str, records: Sequence[Record]) -> str:
+    """Return what was counted of a kernel, beside the virtual GPU's counts of it, and its place on the roofline.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name.
+    records : sequence of mapping
+        An experiment block of the GPU, `counts` records, and `gemm` records for the rates.
+
+    Raises
+    ------
+    KeyError
+        If the kernel was not counted.
+    """
+    of_kernel = [one for one in counted.counted(records) if one.key[0] == kernel and one.layout == "nn"]
+    if not of_kernel:
+        raise KeyError(f"the records have no counts of {kernel}")
+    names = gemm_tables.labels(r for r in records if r["record"] == "counts" and r["kernel"] == kernel)
+    places = {
+        (roofline.dtype, roofline.shape, place.key): place
+        for roofline in rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))
+        for place in roofline.places
+    }
+    parts = []
+    for dtype, shape in dict.fromkeys((one.dtype, one.shape) for one in of_kernel):
+        here = [one for one in of_kernel if (one.dtype, one.shape) == (dtype, shape)]
+        columns = [
+            column
+            for one in here
+            for column in ((names[one.key], one.hardware), (f"{names[one.key]}, virtual GPU", one.virtual))
+            if column[1]
+        ]
+        header, rows = counted.table(columns)
+        parts.append(markdown([f"{' x '.join(map(str, shape))}, {dtype}", *header[1:]], rows))
+        found = [places[dtype, shape, one.key] for one in here if (dtype, shape, one.key) in places]
+        if found:
+            parts.append(markdown(*rooflines.table(found)))
+        untimed = [place.name for place in found if place.rate is None]
+        if untimed:
+            parts.append(f"Counted at this size and not timed: {', '.join(untimed)}.")
+    return "\n\n".join(parts)
+
+
+def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
+    """Return pictures, each for a light page and for a dark one; rooflines with their tables."""
+    parts = []
+    for plot in found:
+        if isinstance(plot, rooflines.Roofline) and not plot.drawn:
+            parts.append(f"{plot.title}: counted, and not timed at this size.")
+            parts.append(markdown(*rooflines.table(plot.places)))
+            continue
+        # On GitHub a picture follows the reader's theme; elsewhere the light one is shown.
+        parts.append(
+            f"<picture>\n"
+            f'<source media="(prefers-color-scheme: dark)" srcset="{folder}/{plot_stem(stem, plot, DARK)}.svg">\n'
+            f'<img alt="{plot.title}" src="{folder}/{plot_stem(stem, plot, LIGHT)}.svg">\n'
+            f"</picture>"
+        )
+        if isinstance(plot, rooflines.Roofline):
+            parts.append(markdown(*rooflines.table(plot.places)))
+    return "\n\n".join(parts)
+
+
+def _plots_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the plots of a record file, those named only, and what their files are called after."""
+    file, *named = words
+    found = plots(read_records(results / file))
+    if wrong := set(named) - {plot.name for plot in found}:
+        raise KeyError(f"{file} gives no plot {', '.join(sorted(wrong))}, but {', '.join(plot.name for plot in found)}")
+    return [plot for plot in found if not named or plot.name in named], Path(file).stem
+
+
+def _rooflines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the rooflines of record files, of the types named only, and what their files are called after."""
+    files = [word for word in words if word.endswith(".jsonl")]
+    dtypes = [word for word in words if word not in files]
+    records = _together(results, files)
+    found = rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))
+    return [one for one in found if not dtypes or one.dtype in dtypes], Path(files[0]).stem
+
+
+def _transposes_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the plots of measured transposes of a record file, and what its files are called after."""
+    (file,) = words
+    return list(transpose_plots(read_records(results / file))), Path(file).stem
+
+
+_PICTURES = {"plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of}
+
+
+def _together(results: Path, files: Sequence[str]) -> list[Record]:
+    """Return the records of files, the first one's experiment block first; all must be of one GPU, or of none."""
+    all_records = [read_records(results / file) for file in files]
+    gpus = {records[0]["gpu"] for records in all_records if "gpu" in records[0]}
+    if len(gpus) != 1:
+        raise KeyError(f"{', '.join(files)}: files of one GPU are wanted, not of {', '.join(sorted(gpus)) or 'none'}")
+    experiment = next(records[0] for records in all_records if "gpu" in records[0])
+    return [experiment, *(record for records in all_records for record in records[1:])]
+
+
+def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
+    """Return the pictures of a page's blocks, with the stem of their files, by the fingerprint in those files."""
+    shown: dict[str, tuple[Picture, str]] = {}
+    for match in _BLOCK.finditer(text):
+        if match["name"] in _PICTURES:
+            found, stem = _PICTURES[match["name"]](results, [match["file"], *match["rest"].split()])
+            # What was counted and not timed has no picture.
+            drawn = [plot for plot in found if isinstance(plot, Plot) or plot.drawn]
+            shown.update({fingerprint(plot): (plot, stem) for plot in drawn})
+    return shown
 
 
 def plots_link(page: Path, root: Path) -> str:
@@ -111,16 +236,14 @@ def pages(root: Path) -> list[Path]:
 def main(root: Path) -> None:
     """Make the generated blocks of README.md and docs/ anew, and the plots where matplotlib is installed."""
     results = root / "benchmarks" / "results"
-    shown: dict[str, None] = {}
+    shown: dict[str, tuple[Picture, str]] = {}
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
         page.write_text(generated(text, results, plots_link(page, root)), encoding="utf-8")
-        shown.update({match["file"]: None for match in _BLOCK.finditer(text) if match["name"] == "plots"})
-    for file in shown:
-        records = read_records(results / file)
+        shown |= pictures(text, results)
+    for plot, stem in shown.values():
         try:
-            for plot in plots(records):
-                draw(plot, root / PLOTS, Path(file).stem)
+            draw(plot, root / PLOTS, stem, THEMES)
         except UnsupportedError as error:
             sys.stderr.write(f"the plots stay as they are: {error}\n")
             return

@@ -6,35 +6,35 @@ What there is to draw is found out without matplotlib, drawing needs it.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.errors import UnsupportedError
+from .drawing.bars import bars_height, draw_bars
+from .drawing.canvas import KINDS, Page, check_matplotlib, figure_on, save
+from .drawing.curves import draw_curves
+from .drawing.places import draw_roofline
+from .drawing.theme import LIGHT, MARKS, Theme
+from .gemm_tables import Key, key_of, labels
+from .rooflines import Roofline
+from .styles import Style, styles
+from .transpose_plots import TransposePlot, as_curves, as_panels
 
-from .gemm_tables import Key, labels
+__all__ = [
+    "COLOURS", "KINDS", "MARKERS", "Plot", "check_matplotlib", "draw", "error_plots", "fingerprint", "plot_stem",
+    "plots",
+]  # fmt: skip
 
 Record = Mapping[str, Any]
 
-# Okabe and Ito's colours, which colour-blind people can tell apart, and some more; the yardstick is black.
-_COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#7F7F7F",
-    "#8C564B",
-    "#5B3FA0",
-    "#00655C",
-)
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-_KINDS = ("png", "svg")
-#: The float64 kernels by the names that the paper they come from gives them.
+#: Colours and marks on a light page.
+COLOURS, MARKERS = LIGHT.series, MARKS
+
 #: Fewer sizes make no curve.
 _FEWEST_SIZES = 3
+#: The float64 kernels by the names that the paper they come from gives them.
 _PAPER = {"d01_shared_ab": "normal", "d02_b_in_registers": "opt"}
 
 
@@ -56,6 +56,12 @@ class Plot:
         The yardstick's TFLOP/s over M = N.
     peaks : tuple of (float, str)
         The chip's peak rates in TFLOP/s, with their names.
+    styles : tuple of Style
+        How each curve is drawn.
+    unit : str
+        Text of the other axis.
+    reference : str
+        Name of the yardstick.
     """
 
     name: str
@@ -64,6 +70,9 @@ class Plot:
     curves: tuple[tuple[str, Mapping[int, float]], ...]
     library: Mapping[int, float]
     peaks: tuple[tuple[float, str], ...]
+    styles: tuple[Style, ...]
+    unit: str = "TFLOP/s"
+    reference: str = "cuBLASLt"
 
 
 def plots(records: Sequence[Record]) -> list[Plot]:
@@ -71,8 +80,76 @@ def plots(records: Sequence[Record]) -> list[Plot]:
 
     float64 products of both kernels of the paper on B in registers give its comparison of normal, opt and cuBLAS too.
     """
-    names = labels(records)
-    gpu = f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
+    found = []
+    for family in _families(records):
+        names = labels(family.products)
+        paper = [r for r in family.products if r["kernel"] in _PAPER]
+        if len(paper) < len(family.products):
+            found.append(_plot(family, f"every kernel and cuBLAS, {family.title}", family.products, names))
+        if family.dtype == "float64" and {r["kernel"] for r in paper} == set(_PAPER):
+            told = {key: label.replace(key[0], f"{_PAPER.get(key[0])}: {key[0]}", 1) for key, label in names.items()}
+            of_paper = dataclasses.replace(family, name=f"{family.name}-registers")
+            found.append(_plot(of_paper, f"normal, opt and cuBLAS, {family.title}", paper, told))
+    return found
+
+
+def error_plots(records: Sequence[Record]) -> list[Plot]:
+    """Return the errors of the same products, beside those of the yardstick; kernels that err alike are one curve."""
+    found = []
+    for family in _families(records):
+        names = labels(family.products)
+        looks = styles(family.products)
+        curves: dict[Key, dict[int, float]] = {}
+        for r in family.products:
+            if "error_u" in r:
+                curves.setdefault(key_of(r), {})[r["m"]] = r["error_u"]
+        alike: list[tuple[dict[int, float], list[Key]]] = []
+        for key, curve in curves.items():
+            of_curve = next((keys for other, keys in alike if other == curve), None)
+            if of_curve is None:
+                alike.append((curve, [key]))
+            else:
+                of_curve.append(key)
+        library = {
+            r["m"]: r["error_u"] for r in records if r["record"] == "yardstick" and "error_u" in r and family.has(r)
+        }
+        if not curves or not library:
+            continue
+        named = tuple((_together([names[key] for key in keys], len(curves)), curve) for curve, keys in alike)
+        found.append(
+            Plot(
+                f"{family.name}-error", f"largest error, {family.title}", family.axis, named, library, (),
+                tuple(looks[keys[0]] for _, keys in alike), "largest error, u (|A| |B|)",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _together(names: Sequence[str], all_of_them: int) -> str:
+    """Return a name for kernels that share a curve."""
+    if len(names) == 1:
+        return names[0]
+    return f"all {len(names)} kernels" if len(names) == all_of_them else f"{names[0]} and {len(names) - 1} more"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Family:
+    """Products with M = N of one type and layout, with one K or with K = M."""
+
+    name: str
+    title: str
+    axis: str
+    dtype: str
+    products: tuple[Record, ...]
+
+    def has(self, record: Record) -> bool:
+        """Whether a product, such as the yardstick's, is one of them."""
+        alike = ("dtype", "out_dtype", "precision", "layout", "m", "n", "k")
+        return any(all(record.get(field) == one.get(field) for field in alike) for one in self.products)
+
+
+def _families(records: Sequence[Record]) -> list[_Family]:
+    gpu = _gpu(records)
     families: dict[tuple[str, str, str, str, str], list[Record]] = {}
     for r in records:
         if r["record"] != "gemm" or r["m"] != r["n"]:
@@ -90,21 +167,21 @@ def plots(records: Sequence[Record]) -> list[Plot]:
         axis = "M = N = K" if family == "square" else f"M = N, K = {family[1:]}"
         name = "-".join(filter(None, (dtype, out, precision, layout, family)))
         title = " ".join(filter(None, (dtype, f"-> {out}" if out else "", precision, layout))) + gpu
-        paper = [r for r in products if r["kernel"] in _PAPER]
-        if len(paper) < len(products):
-            found.append(_plot(name, f"every kernel and cuBLAS, {title}", axis, products, names))
-        if dtype == "float64" and {r["kernel"] for r in paper} == set(_PAPER):
-            told = {key: label.replace(key[0], f"{_PAPER.get(key[0])}: {key[0]}", 1) for key, label in names.items()}
-            found.append(_plot(f"{name}-registers", f"normal, opt and cuBLAS, {title}", axis, paper, told))
+        found.append(_Family(name, title, axis, dtype, tuple(products)))
     return found
 
 
-def _plot(name: str, title: str, axis: str, products: Sequence[Record], names: Mapping[Key, str]) -> Plot:
-    curves: dict[str, dict[int, float]] = {}
+def _gpu(records: Sequence[Record]) -> str:
+    return f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
+
+
+def _plot(family: _Family, title: str, products: Sequence[Record], names: Mapping[Key, str]) -> Plot:
+    looks = styles(products)
+    curves: dict[Key, dict[int, float]] = {}
     library: dict[int, list[float]] = {}
     peaks: dict[float, str] = {}
     for r in products:
-        curves.setdefault(names[r["kernel"], tuple(r["config"].items())], {})[r["m"]] = r["tflops"]
+        curves.setdefault(key_of(r), {})[r["m"]] = r["tflops"]
         if "yardstick_best_us" in r:
             library.setdefault(r["m"], []).append(2e-6 * r["m"] * r["n"] * r["k"] / r["yardstick_best_us"])
         if "peak_tflops" in r:
@@ -113,74 +190,43 @@ def _plot(name: str, title: str, axis: str, products: Sequence[Record], names: M
             peaks[r["fma_tflops"]] = f"peak of FMA without tensor cores: {r['fma_tflops']:.1f} TFLOP/s"
     # The yardstick was measured beside every kernel.
     rates = {size: statistics.median(values) for size, values in library.items()}
-    return Plot(name, title, axis, tuple(curves.items()), rates, tuple(sorted(peaks.items())))
+    named = tuple((names[key], curve) for key, curve in curves.items())
+    drawn = tuple(looks[key] for key in curves)
+    return Plot(family.name, title, family.axis, named, rates, tuple(sorted(peaks.items())), drawn)
 
 
-def check_matplotlib() -> None:
-    """Raise UnsupportedError if matplotlib is not installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(f"plots need matplotlib ({error}); pip install 'gemmule[report]'") from error
-
-
-def draw(plot: Plot, folder: Path, stem: str) -> list[Path]:
+def draw(
+    plot: Plot | Roofline | TransposePlot, folder: Path, stem: str, themes: Sequence[Theme] = (LIGHT,)
+) -> list[Path]:
     """Draw a plot as PNG and as SVG, called after `stem` and the plot; return the files.
 
-    The same records give the same files, with the same version of matplotlib.
+    The same records give the same files, with the same version of matplotlib. A file of a dark theme is called so.
 
     Raises
     ------
     UnsupportedError
         If matplotlib is not installed.
     """
-    check_matplotlib()
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context({"svg.hashsalt": "gemmule", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(9.5, 5.2), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        for number, (name, curve) in enumerate(plot.curves):
-            sizes = sorted(curve)
-            axes.plot(
-                sizes, [curve[size] for size in sizes], label=name, color=_COLOURS[number % len(_COLOURS)],
-                marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.6,
-            )  # fmt: skip
-        if plot.library:
-            sizes = sorted(plot.library)
-            rates = [plot.library[size] for size in sizes]
-            axes.plot(sizes, rates, label="cuBLASLt, best of 8", color="black", linestyle="--", linewidth=2)
-        for rate, text in plot.peaks:
-            axes.axhline(rate, color="#555555", linewidth=1, linestyle=":")
-            axes.annotate(
-                text, (0.01, rate), xycoords=("axes fraction", "data"), va="center", fontsize=8, color="#444444",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            )  # fmt: skip
-        ticks = sorted({size for _, curve in plot.curves for size in curve})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=45, ha="right", fontsize=8)
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(plot.axis)
-        axes.set_ylabel("TFLOP/s")
-        axes.set_title(plot.title, fontsize=11)
-        axes.grid(color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
-        written = []
-        for kind in _KINDS:
-            target = folder / f"{plot_stem(stem, plot)}.{kind}"
-            # Dates and versions would make each file another one.
-            metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-            figure.savefig(target, metadata=metadata, dpi=120)
-            written.append(target)
+    written = []
+    panels = as_panels(plot) if isinstance(plot, TransposePlot) and plot.bars else ()
+    for theme in themes:
+        page = Page(theme=theme, height=bars_height(panels, narrow=False)) if panels else Page(theme=theme)
+        with figure_on(page) as figure:
+            if isinstance(plot, Roofline):
+                draw_roofline(figure, plot, page)
+            elif isinstance(plot, TransposePlot):
+                draw_bars(figure, panels, page) if panels else draw_curves(figure, as_curves(plot), page)
+            else:
+                draw_curves(figure, plot, page)
+            written += save(figure, folder, plot_stem(stem, plot, theme), fingerprint(plot))
     return written
 
 
-def plot_stem(stem: str, plot: Plot) -> str:
+def plot_stem(stem: str, plot: Plot | Roofline | TransposePlot, theme: Theme = LIGHT) -> str:
     """Return a plot's file name without its suffix."""
-    return f"{stem}-{plot.name}"
+    return f"{stem}-{plot.name}" + ("" if theme is LIGHT else f"-{theme.name}")
+
+
+def fingerprint(plot: Plot | Roofline | TransposePlot) -> str:
+    """Return a word that tells a plot's figures from all others: its files hold it, so that a test can compare."""
+    return f"figures {hashlib.sha256(repr(plot).encode()).hexdigest()[:32]}"

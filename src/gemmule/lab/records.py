@@ -79,20 +79,37 @@ def write_records(folder: Path, experiment: Mapping[str, Any], records: Iterable
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return every record of a file, the experiment block first.
+    """Return every record of a file, the experiment block first: a record's place is its line.
 
     Raises
     ------
     FileFormatError
-        If it is no record file.
+        If it is no record file; the message names the line.
     """
-    with path.open(encoding="utf-8") as file:
-        try:
-            records = [json.loads(line) for line in file]
-        except ValueError as error:
-            raise FileFormatError(f"{path}: not a record file, whose lines are JSON ({error})") from error
-    if not all(isinstance(one, dict) and isinstance(one.get("record"), str) for one in records):
-        raise FileFormatError(f"{path}: not a record file, whose lines are objects that say what they record")
-    if not records or records[0]["record"] != "experiment":
-        raise FileFormatError(f"{path}: not a record file, which begins with an experiment block")
+    records: list[dict[str, Any]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}:{number}: not a record file"
+            try:
+                # UTF-8 is told before JSON, whose decoder would guess another encoding.
+                record = json.loads(line.decode())
+            except ValueError as error:
+                if number > 1 and not line.endswith(b"\n"):
+                    raise FileFormatError(
+                        f"{where}: the last line is cut off; remove it, or give the whole file"
+                    ) from error
+                raise FileFormatError(
+                    f"{where}, whose lines are JSON ({error}); give one that gemmule wrote"
+                ) from error
+            if not isinstance(record, dict) or not isinstance(record.get("record"), str):
+                raise FileFormatError(
+                    f"{where}, whose lines are objects that say what they record; give one that gemmule wrote"
+                )
+            if (number == 1) != (record["record"] == "experiment"):
+                raise FileFormatError(
+                    f"{where}, which begins with an experiment block and has no other; give one that gemmule wrote"
+                )
+            records.append(record)
+    if not records:
+        raise FileFormatError(f"{path}: not a record file: it is empty; give one that gemmule wrote")
     return records

@@ -42,8 +42,8 @@ def dtype_table() -> str:
     return markdown(["inputs", "summed in", "outputs", "runs on"], rows)
 
 
-def check_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the checks of a record file by file of tests."""
+def check_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the checks of a record file, by file of tests."""
     totals: dict[str, list[int]] = {}
     for record in records:
         if record["record"] == "check":
@@ -51,7 +51,12 @@ def check_table(records: Sequence[Mapping[str, Any]]) -> str:
             for place, name in enumerate(("passed", "failed", "skipped")):
                 counts[place] += record.get(name, 0)
     rows = [[what, *map(str, counts)] for what, counts in totals.items()]
-    return markdown(["checks", "passed", "failed", "skipped"], rows)
+    return ["checks", "passed", "failed", "skipped"], rows
+
+
+def check_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the checks of a record file by file of tests."""
+    return markdown(*check_rows(records))
 
 
 def host_to_gpu_table(records: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,295 @@
+"""From records to what stands on the page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .. import counted, gemm_tables, rooflines, tables
+from ..drawing.canvas import check_matplotlib
+from ..panels import Panels, panels
+from ..plots import Plot, error_plots, plots
+from . import figures
+from .sources import PLAIN, Machine, Source
+from .transposes import transposes
+from .views import Experiment, MachineView, Section, TableView, table_view
+
+Record = Mapping[str, Any]
+_WORDS = {
+    "gpu": "GPU", "driver": "driver", "cuda_driver": "CUDA version of the driver", "cublaslt": "cuBLASLt",
+    "sm_clock_mhz": "clock of the SMs at the start, MHz", "sm_clock_max_mhz": "highest clock of the SMs, MHz",
+    "memory_clock_mhz": "clock of the memory, MHz", "power_limit_w": "power limit, W", "python": "Python",
+    "system": "system", "cpus": "CPUs", "seed": "seed", "seconds_per_point": "seconds for each figure",
+    "warm_up_s": "seconds of warm-up",
+}  # fmt: skip
+_TITLES = {
+    "stream": "Products of streamed matrices", "host_to_gpu": "Host arrays through the GPU",
+    "overhead": "Time of a call on the host", "profile": "Profiles",
+}  # fmt: skip
+
+
+def machine_view(machine: Machine) -> MachineView:
+    """Return all that is said of a kind of GPU; what its records do not hold is named in a line each.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    check_matplotlib()
+    name = _slug(machine.name)
+    found: list[Section] = []
+    absent: list[str] = []
+    for build in (_summary, _ladder, _roofline, _errors, _counts, transposes, _products, _checks, *_plain_builders()):
+        section = build(machine, name)
+        if isinstance(section, Section):
+            found.append(section)
+        elif section:
+            absent.append(section)
+    facts = [_facts(source) for source in machine.sources]
+    common = tuple(fact for fact in facts[0] if len(facts) > 1 and all(fact in other for other in facts))
+    experiments = tuple(
+        Experiment(source.name, tuple(fact for fact in own if fact not in common))
+        for source, own in zip(machine.sources, facts, strict=True)
+    )
+    return MachineView(name, machine.name, tuple(found), tuple(absent), common, experiments)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
+
+
+def _of(machine: Machine, kind: str) -> list[Record]:
+    return [record for record in machine.records if record["record"] == kind]
+
+
+def _type_text(record: Record) -> str:
+    out, precision = record.get("out_dtype", record["dtype"]), record.get("precision", "ieee")
+    words = [record["dtype"], f"-> {out}" if out != record["dtype"] else "", precision if precision != "ieee" else ""]
+    return " ".join(filter(None, [*words, record["layout"]]))
+
+
+def _summary(machine: Machine, name: str) -> Section | str:
+    """Return the fastest kernel of every type and layout, at the largest size that has a ratio."""
+    products = [r for r in _of(machine, "gemm") if "ratio" in r]
+    if not products:
+        return ""
+    names = gemm_tables.labels(products)
+    rows = []
+    for words in dict.fromkeys(map(_type_text, products)):
+        alike = [r for r in products if _type_text(r) == words]
+        largest = max(r["m"] * r["n"] * r["k"] for r in alike)
+        best = max((r for r in alike if r["m"] * r["n"] * r["k"] == largest), key=lambda r: r["ratio"])
+        rows.append(
+            (
+                words, gemm_tables.size_text(best), gemm_tables.name_of(best, names), f"{best['tflops']:.1f}",
+                counted.percent(best["peak_share"]) if "peak_share" in best else "", f"{best['ratio']:.3f}",
+            )
+        )  # fmt: skip
+    header = ("type and layout", "M x N x K", "fastest kernel", "TFLOP/s", "of peak", "rate / cuBLASLt's")
+    caption = "The fastest kernel of each type and layout, at the largest size beside cuBLASLt"
+    table = TableView(f"{name}-summary-table", caption, header, tuple(rows), texts=3)
+    return Section(f"{name}-summary", "At a glance", tables=(table,))
+
+
+def _ladder(machine: Machine, name: str) -> Section | str:
+    found = plots(machine.records)
+    if not found:
+        return "The ladder over sizes: it takes gemm records of three sizes with M = N, with one K or K = M."
+    drawn = tuple(
+        figures.curves_view(
+            plot, f"{name}-{plot.name}", f"Rate over size, {_titled(plot)}",
+            "A curve for each kernel, and dashed for cuBLASLt, the best of its first algorithms in the same run. "
+            "Dotted: the chip's peak.", 2,
+        )
+        for plot in found
+    )  # fmt: skip
+    return Section(f"{name}-ladder", "The ladder over sizes", figures=drawn)
+
+
+def _titled(plot: Plot) -> str:
+    """Return a plot's title without what it says of the kernels on it."""
+    return f"{plot.title.rpartition(', ')[2]}, {plot.axis}"
+
+
+def _roofline(machine: Machine, name: str) -> Section | str:
+    if not any("hardware" in record for record in _of(machine, "counts")):
+        return "The roofline: it takes counts records of the hardware."
+    if machine.chip is None:
+        return f"The roofline: the chip table has no facts of {machine.name}."
+    found = rooflines.rooflines(machine.records, machine.chip)
+    if not found:
+        return "The roofline: it takes counts records of the bytes of device memory."
+    drawn, beside, notes = [], [], []
+    for roofline in found:
+        size = " x ".join(map(str, roofline.shape))
+        title = f"Roofline, {roofline.dtype}, {size}"
+        data = table_view(
+            f"{name}-{roofline.name}-data", title, rooflines.table(roofline.places),
+            folded=not roofline.drawn and len(found) > 1,
+        )  # fmt: skip
+        untimed = [place.name for place in roofline.places if place.rate is None]
+        if untimed:
+            notes.append(f"Counted at {size}, {roofline.dtype}, and not timed there: {', '.join(untimed)}.")
+        if roofline.drawn:
+            drawn.append(
+                figures.roofline_view(
+                    roofline, f"{name}-{roofline.name}", title,
+                    f"Rate over intensity. Marks stand at the operations for each byte {_bytes_text(roofline)} device "
+                    "memory, as the hardware counted them; ticks at those of the L2 cache. Above are the bandwidth of "
+                    f"the memory and the peak of the units. Dashed: cuBLASLt's rate. Facts of {machine.chip.name}.",
+                    data,
+                )
+            )  # fmt: skip
+        else:
+            beside.append(data)
+    return Section(f"{name}-roofline", "The roofline", (), tuple(drawn), tuple(beside), tuple(notes))
+
+
+def _bytes_text(roofline: rooflines.Roofline) -> str:
+    written = all(place.with_writes for place in roofline.places)
+    return "read from and written to" if written else "read from (those written were not counted)"
+
+
+def _errors(machine: Machine, name: str) -> Section | str:
+    found = error_plots(machine.records)
+    if not found:
+        return "Errors beside cuBLAS's: it takes gemm and yardstick records with errors, of three sizes with M = N."
+    drawn = tuple(
+        figures.curves_view(
+            plot, f"{name}-{plot.name}", f"Largest error over size, {_titled(plot)}",
+            "The largest error of the checked rows, in units of the unit roundoff u times (|A| |B|)ij, for the kernels "
+            "and for cuBLASLt. Kernels that sum in the same order err alike.", 2,
+        )
+        for plot in found
+    )  # fmt: skip
+    return Section(f"{name}-errors", "Errors beside cuBLAS's", figures=drawn)
+
+
+def _counts(machine: Machine, name: str) -> Section | str:
+    found = panels(machine.records)
+    if not found:
+        return "Counts by rung: there are no counts records."
+    drawn, beside = [], []
+    for counts in found:
+        words = counts.dtype if counts.layout == "nn" else f"{counts.dtype} {counts.layout}"
+        title = f"Counts, {words}, {' x '.join(map(str, counts.shape))}"
+        columns = [
+            column
+            for kernel, hardware, virtual in counts.columns
+            for column in ((kernel, hardware), (f"{kernel}, virtual GPU", virtual))
+            if column[1]
+        ]
+        # One size of a type is drawn, and the others are there to be looked up.
+        is_drawn = bool(counts.panels) and counts is _largest(found, counts.dtype)
+        folded = not is_drawn and len(found) > 1
+        data = table_view(f"{name}-{counts.name}-data", title, counted.table(columns), folded=folded)
+        if is_drawn:
+            drawn.append(
+                figures.bars_view(
+                    counts.panels, f"{name}-{counts.name}", title,
+                    "A bar for each kernel, as the hardware counted. Hollow bars are further configs of a kernel.",
+                    data,
+                )
+            )  # fmt: skip
+        else:
+            beside.append(data)
+    paragraph = (
+        "Counted by the hardware's counters, and by the virtual GPU where a column says so. Of warps that wait, the "
+        "two most frequent reasons, with the warps that wait so for each instruction that a scheduler issues."
+    )
+    return Section(f"{name}-counts", "Counts by rung", (paragraph,), tuple(drawn), tuple(beside))
+
+
+def _products(machine: Machine, name: str) -> Section | str:
+    products = [record for record in machine.records if gemm_tables.is_product(record)]
+    if not products:
+        return "Tables of products: there are no gemm records."
+    made = []
+    for words in dict.fromkeys(map(_type_text, products)):
+        alike = [record for record in products if _type_text(record) == words]
+        slug = _slug(words)
+        ratios = gemm_tables.ratios(alike)
+        if ratios[1]:
+            made.append(table_view(f"{name}-ratios-{slug}", f"Time of cuBLASLt / time of the kernel, {words}", ratios))
+        all_figures = gemm_tables.figures([record for record in alike if record["record"] != "skipped"])
+        if all_figures[1]:
+            caption = f"Every product, {words}: {len(all_figures[1])} rows"
+            made.append(table_view(f"{name}-figures-{slug}", caption, all_figures, texts=2, folded=True))
+    notes = [f"{line}." for line in (*gemm_tables.controls(products), *gemm_tables.skipped(products))]
+    if machine.replaced:
+        notes.append(f"{machine.replaced} figures are left out, because a newer file has them too.")
+    paragraph = (
+        "Above 1 the kernel is faster than cuBLASLt, which was timed in the same run. In brackets: the limits between "
+        "which four of five ratios of neighbouring samples lie."
+    )
+    return Section(f"{name}-products", "Tables of products", (paragraph,), tables=tuple(made), notes=tuple(notes))
+
+
+def _checks(machine: Machine, name: str) -> Section | str:
+    # Of tests, and not of products that were to be timed.
+    of_tests = [r for r in _of(machine, "check") if "m" not in r]
+    if not of_tests:
+        return ""
+    table = tables.check_rows(of_tests)
+    return Section(
+        f"{name}-checks", "Checks", tables=(table_view(f"{name}-checks-table", "Tests on the hardware", table),)
+    )
+
+
+def _largest(found: Sequence[Panels], dtype: str) -> Panels:
+    """Return the counts of a type at its largest size, those of operands in rows before others."""
+    return max(
+        (counts for counts in found if counts.dtype == dtype),
+        key=lambda counts: (counts.layout == "nn", math.prod(counts.shape)),
+    )
+
+
+def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
+    """Return what builds a section of each kind of record that is shown as it is."""
+
+    def builder(kind: str) -> Callable[[Machine, str], Section | str]:
+        def build(machine: Machine, name: str) -> Section | str:
+            records = _of(machine, kind)
+            if not records:
+                return ""
+            columns = [
+                field
+                for field in dict.fromkeys(field for record in records for field in record)
+                if field != "record" and any(isinstance(record.get(field), (str, int, float)) for record in records)
+            ]
+            rows = tuple(tuple(_plain(record.get(field)) for field in columns) for record in records)
+            title = _TITLES[kind]
+            return Section(
+                f"{name}-{_slug(kind)}", title,
+                tables=(TableView(f"{name}-{_slug(kind)}-table", title, tuple(columns), rows),),
+            )  # fmt: skip
+
+        return build
+
+    return [builder(kind) for kind in PLAIN]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value) if isinstance(value, (str, int)) else ""
+
+
+def _facts(source: Source) -> list[tuple[str, str]]:
+    """Return how a file was measured: pairs of what and how."""
+    block = source.experiment
+    date = str(block["date"])
+    told = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", date)
+    facts = [("date", "{}-{}-{} {}:{}:{} UTC".format(*told.groups()) if told else date)]
+    facts += [(_WORDS[field], _plain_fact(block[field])) for field in _WORDS if field in block]
+    facts.append(("packages", ", ".join(f"{package} {version}" for package, version in block["packages"].items())))
+    facts.append(("commit", str(block.get("commit", "unknown"))))
+    facts.append(("command", str(block["command"])))
+    return facts
+
+
+def _plain_fact(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

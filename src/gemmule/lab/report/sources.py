@@ -1,0 +1,210 @@
+"""The record files of a report: read, held against the fields that it needs, and put together by chip."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmule.core.chips import Chip, chip_named
+from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.core.names import unknown_name
+
+from ..gemm_tables import key_of
+from ..records import read_records
+
+Record = Mapping[str, Any]
+
+_NUMBER = (int, float)
+_PRODUCT = {"dtype": str, "m": int, "n": int, "k": int, "layout": str}
+_TIMES = {"min_us": _NUMBER, "mean_us": _NUMBER, "median_us": _NUMBER, "max_us": _NUMBER}
+_RATIO = {"ratio": _NUMBER, "paired_ratio_low": _NUMBER, "paired_ratio_high": _NUMBER}
+#: Kinds of records, each with the fields without which a report cannot show it.
+_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "experiment": {"date": str, "command": str, "packages": dict},
+    "gemm": {"kernel": str, "config": dict, **_PRODUCT, **_TIMES, "tflops": _NUMBER},
+    "yardstick": {"library": str, **_PRODUCT, **_TIMES, "tflops": _NUMBER, "best_us": _NUMBER, "control": _NUMBER,
+                  "control_low": _NUMBER, "control_high": _NUMBER},
+    "counts": {"kernel": str, "config": dict, "dtype": str, "shape": list, "counter": str},
+    "transpose": {"kernel": str, "config": dict, "itemsize": int, "m": int, "n": int, **_TIMES, "gbps": _NUMBER,
+                  "copy_gbps": _NUMBER, **_RATIO},
+    "skipped": {"reason": str},
+    "failed": {"reason": str},
+    "check": {"what": str},
+    # Shown as they are.
+    "stream": {},
+    "host_to_gpu": {},
+    "overhead": {},
+    "profile": {},
+}  # fmt: skip
+#: Extents of a transpose, and of a product.
+_EXTENTS = (2, 3)
+#: The last four kinds.
+PLAIN = ("stream", "host_to_gpu", "overhead", "profile")
+#: Numbers that are written where they are there.
+_OPTIONAL = ("ratio", "paired_ratio_low", "paired_ratio_high", "peak_share", "peak_tflops", "fma_share", "fma_tflops",
+             "error_u", "yardstick_best_us", "hardware", "virtual", "passed", "failed", "skipped")  # fmt: skip
+#: Numbers that something is divided by.
+_POSITIVE = ("m", "n", "k", "min_us", "mean_us", "median_us", "max_us", "tflops", "best_us", "yardstick_best_us")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A record file.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file, without its folder.
+    records : tuple of mapping
+        Its records, the experiment block first.
+    """
+
+    name: str
+    records: tuple[Record, ...]
+
+    @property
+    def experiment(self) -> Record:
+        """The experiment block."""
+        return self.records[0]
+
+    @property
+    def machine(self) -> str:
+        """The GPU, or the host where there was none."""
+        block = self.experiment
+        return str(block.get("gpu") or f"no GPU: {block.get('system', 'a host')}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What was measured on one kind of chip.
+
+    Attributes
+    ----------
+    name : str
+        Name of the GPU.
+    chip : Chip, optional
+        Its facts, if the table has them.
+    sources : tuple of Source
+        Its files, the oldest first.
+    records : tuple of mapping
+        All records but the experiment blocks; of a figure that was measured twice, the newest.
+    replaced : int
+        Figures that are left out because a newer file has them.
+    """
+
+    name: str
+    chip: Chip | None
+    sources: tuple[Source, ...]
+    records: tuple[Record, ...]
+    replaced: int
+
+
+def read_source(path: Path) -> Source:
+    """Return a record file.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no record file, is cut off, or has a record that a report cannot show; the message names file, line,
+        rule and remedy.
+    """
+    records = read_records(path)
+    for line, record in enumerate(records, 1):
+        problem = _problem(record)
+        if problem:
+            raise FileFormatError(f"{path}:{line}: {problem}")
+    return Source(path.name, tuple(records))
+
+
+def _problem(record: Record) -> str | None:
+    """Return the rule that a record breaks, and the remedy; None for one that can be shown."""
+    kind = record["record"]
+    if kind not in _FIELDS:
+        return f"{unknown_name('record', kind, _FIELDS)}; leave the line out, or use the gemmule that wrote it"
+    if kind in PLAIN:
+        return None
+    rule = _broken_rule(record, kind)
+    return None if rule is None else f"{rule}; give the file as gemmule wrote it"
+
+
+def _broken_rule(record: Record, kind: str) -> str | None:
+    wanted = dict(_FIELDS[kind])
+    if kind in ("skipped", "failed", "check") and "m" in record:
+        # Of a product or a transpose, not of a test.
+        wanted |= {"kernel": str, "n": int, "reason": str} if "library" not in record else {"n": int, "reason": str}
+        wanted |= {"itemsize": int} if "itemsize" in record else {"dtype": str, "layout": str, "k": int}
+    for field, types in wanted.items():
+        if field not in record:
+            return f"a {kind} record has no {field!r}"
+        if not _is(record[field], types):
+            return f"{field}={record[field]!r} of a {kind} record is not {_told(types)}"
+    for field in _OPTIONAL:
+        if field in record and not _is(record[field], _NUMBER):
+            return f"{field}={record[field]!r} of a {kind} record is not a number"
+    for field in _POSITIVE:
+        if field in wanted and not record[field] > 0:
+            return f"{field}={record[field]!r} of a {kind} record is not positive"
+    for field, value in record.get("config", {}).items() if isinstance(record.get("config", {}), dict) else [("", [])]:
+        if not isinstance(value, (str, int, float)):
+            return f"config {field}={value!r} of a {kind} record is not a number"
+    if kind == "counts" and not (
+        len(record["shape"]) in _EXTENTS and all(_is(extent, int) and extent > 0 for extent in record["shape"])
+    ):
+        return f"shape={record['shape']!r} of a counts record is not M, N and K, or rows and columns"
+    if kind == "gemm" and "ratio" in record and not {"paired_ratio_low", "paired_ratio_high"} <= record.keys():
+        return "a gemm record with a ratio has no 'paired_ratio_low' and 'paired_ratio_high'"
+    return None
+
+
+def _is(value: object, types: type | tuple[type, ...]) -> bool:
+    # JSON's true is Python's 1, and no number here; nor are NaN and Infinity, which Python reads.
+    return (
+        isinstance(value, types) and not isinstance(value, bool) and (type(value) is not float or math.isfinite(value))
+    )
+
+
+def _told(types: type | tuple[type, ...]) -> str:
+    words = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+    return "a number" if isinstance(types, tuple) else words[types]
+
+
+def machines(sources: Sequence[Source]) -> list[Machine]:
+    """Return the files by the kind of GPU that they were measured on; hosts without one stand last."""
+    by_name: dict[str, list[Source]] = {}
+    for source in sorted(sources, key=lambda source: (str(source.experiment["date"]), source.name)):
+        by_name.setdefault(source.machine, []).append(source)
+    found = []
+    for name, own in sorted(by_name.items(), key=lambda item: "gpu" not in item[1][0].experiment):
+        newest: dict[object, Record] = {}
+        total = 0
+        for source in own:
+            for record in source.records[1:]:
+                total += 1
+                newest[_what(record, total)] = record
+        found.append(Machine(name, _chip(name), tuple(own), tuple(newest.values()), total - len(newest)))
+    return found
+
+
+def _chip(name: str) -> Chip | None:
+    try:
+        return chip_named(name)
+    except ArgumentError:
+        return None
+
+
+def _what(record: Record, number: int) -> object:
+    """Return what a record is a figure of; checks and the like are of themselves."""
+    kind = record["record"]
+    if kind in ("gemm", "yardstick"):
+        fields = ("dtype", "precision", "out_dtype", "m", "n", "k", "layout")
+        who = key_of(record) if kind == "gemm" else record["library"]
+        return kind, who, *(record.get(field) for field in fields), tuple(record.get("batch", ()))
+    if kind == "counts":
+        sides = ("hardware" in record, "virtual" in record)
+        return kind, key_of(record), record["dtype"], tuple(record["shape"]), record.get("layout", "nn"), record["counter"], sides
+    if kind == "transpose":
+        return kind, key_of(record), record["itemsize"], record["m"], record["n"]
+    return kind, number

@@ -1,0 +1,74 @@
+"""The section on transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import transpose_tables
+from ..panels import Bar, Panel
+from ..plots import Plot
+from ..styles import COLOURS, Style, styles
+from ..transpose_plots import TransposePlot, transpose_plots
+from . import figures
+from .sources import Machine
+from .views import FigureView, Section, TableView, table_view
+
+Record = Mapping[str, Any]
+
+
+def transposes(machine: Machine, name: str) -> Section | str:
+    """Return the section, or what is not in the records."""
+    measured = transpose_tables.of_transposes(machine.records)
+    if not any(record["record"] == "transpose" for record in measured):
+        return "Transposes: there are no transpose records."
+    drawn = [
+        _blocks(plot, name) if plot.bars else _sizes(plot, measured, name) for plot in transpose_plots(machine.records)
+    ]
+    ratios, every = transpose_tables.ratios(measured), transpose_tables.figures(measured)
+    beside = [
+        table_view(f"{name}-transpose-ratios", "Bandwidth of transposes / that of the copy", ratios),
+        table_view(f"{name}-transpose-figures", f"Every transpose: {len(every[1])} rows", every, texts=2, folded=True),
+    ]
+    if any("counts" in record for record in measured):
+        caption, counts = "What transposes ask of the L1 caches", transpose_tables.throughput(measured)
+        beside.append(table_view(f"{name}-transpose-l1", caption, counts, texts=2))
+    return Section(f"{name}-transposes", "Transposes", figures=tuple(drawn), tables=tuple(beside))
+
+
+def _sizes(plot: TransposePlot, measured: Sequence[Record], name: str) -> FigureView:
+    """Return bandwidth over sizes."""
+    looks = styles(measured)
+    by_label = {label: looks[key] for key, label in transpose_tables.labels(measured).items()}
+    curves = tuple((label, _by_size(plot.places, rates)) for label, rates in plot.curves)
+    copies = _by_size(plot.places, plot.copy) if plot.copy else {}
+    drawn = tuple(by_label.get(label, Style()) for label, _ in curves)
+    title = _title(plot)
+    shown = Plot(plot.name, title, plot.axis, curves, copies, (), drawn, "effective GB/s", "copy")
+    caption = "Bytes read and written over the time. Dashed: the device's own copy."
+    return figures.curves_view(shown, f"{name}-{plot.name}", title, caption, 0)
+
+
+def _by_size(places: Sequence[str], rates: Sequence[float | None]) -> dict[int, float]:
+    return {int(place): rate for place, rate in zip(places, rates, strict=True) if rate is not None}
+
+
+def _blocks(plot: TransposePlot, name: str) -> FigureView:
+    """Return bandwidth over block shapes: a panel for each kernel."""
+    panels = []
+    for number, (label, rates) in enumerate(plot.curves):
+        known = [(place, rate) for place, rate in zip(plot.places, rates, strict=True) if rate is not None]
+        look = Style(number % COLOURS)
+        panels.append(Panel(label, tuple(Bar(place, look, rate, f"{rate:.0f}") for place, rate in known)))
+    rows = tuple(
+        (place, *("" if rates[number] is None else f"{rates[number]:.0f}" for _, rates in plot.curves))
+        for number, place in enumerate(plot.places)
+    )
+    title, header = _title(plot), (plot.axis, *(label for label, _ in plot.curves))
+    data = TableView(f"{name}-{plot.name}-data", f"{title}: effective GB/s", header, rows)
+    caption = f"Effective GB/s of each kernel by the {plot.axis}."
+    return figures.bars_view(panels, f"{name}-{plot.name}", title, caption, data)
+
+
+def _title(plot: TransposePlot) -> str:
+    return plot.title[:1].upper() + plot.title[1:]

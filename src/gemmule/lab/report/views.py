@@ -1,0 +1,119 @@
+"""What stands on the page, in order: sections of text, figures and tables. The template only sets it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class TableView:
+    """A table.
+
+    Attributes
+    ----------
+    name : str
+        Its id.
+    caption : str
+        What it shows.
+    header : tuple of str
+        Heads of the columns.
+    rows : tuple of tuple of str
+        Cells; the first of each row is its head.
+    texts : int
+        Columns of text, flush left; the others hold numbers.
+    folded : bool
+        Whether it is opened by a click.
+    """
+
+    name: str
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: int = 1
+    folded: bool = False
+
+
+def table_view(
+    name: str,
+    caption: str,
+    table: tuple[Sequence[str], Sequence[Sequence[str]]],
+    *,
+    texts: int = 1,
+    folded: bool = False,
+) -> TableView:
+    """Return a table of a header and rows."""
+    header, rows = table
+    return TableView(name, caption, tuple(header), tuple(map(tuple, rows)), texts, folded)
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureView:
+    """A figure, drawn for wide and for narrow screens.
+
+    Attributes
+    ----------
+    name : str
+        Its id.
+    title : str
+        What it shows, in words: the text alternative begins with it.
+    caption : str
+        How it is to be read.
+    wide, narrow : str
+        The drawings, ``svg`` elements.
+    data : TableView, optional
+        The same figures as a table.
+    """
+
+    name: str
+    title: str
+    caption: str
+    wide: str
+    narrow: str
+    data: TableView
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of what is said of a machine: paragraphs, then figures, then tables, then notes."""
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    figures: tuple[FigureView, ...] = ()
+    tables: tuple[TableView, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """How a file was measured: its name, and pairs of what and how."""
+
+    file: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineView:
+    """All that is said of one kind of GPU.
+
+    Attributes
+    ----------
+    name, title : str
+        Its id, and its name.
+    sections : tuple of Section
+        What the records hold.
+    absent : tuple of str
+        A line for each section that they do not hold.
+    common : tuple of (str, str)
+        How all files were measured.
+    experiments : tuple of Experiment
+        How each file was measured besides.
+    """
+
+    name: str
+    title: str
+    sections: tuple[Section, ...]
+    absent: tuple[str, ...]
+    common: tuple[tuple[str, str], ...]
+    experiments: tuple[Experiment, ...]

@@ -1,0 +1,437 @@
+"""``gemmule report``: one page of record files, whole, readable without a mouse or colours, and never half written."""
+
+from __future__ import annotations
+
+import builtins
+import html.parser
+import itertools
+import json
+import re
+
+import pytest
+import report_records as made
+from click.testing import CliRunner
+
+from gemmule.cli import gemmule
+from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.lab.drawing.canvas import _apart
+from gemmule.lab.drawing.theme import DARK, LIGHT
+from gemmule.lab.report import page as report_page
+from gemmule.lab.report.page import write_whole
+from gemmule.lab.report.sources import machines, read_source
+from gemmule.lab.styles import short, styles
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["report", *map(str, arguments)])
+
+
+def made_page(tmp_path, *files):
+    """The page of lists of records, each a file."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    paths = [made.write(tmp_path / f"{number}.jsonl", records) for number, records in enumerate(files)]
+    result = run(*paths, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"report: {tmp_path / 'page.html'}\n"
+    return (tmp_path / "page.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return made_page(tmp_path_factory.mktemp("whole"), made.whole())
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects what stands where: elements with their attributes, headings, and the cells of tables by caption."""
+
+    VOID = ("meta", "link", "br", "wbr", "path", "use", "rect", "line", "circle")
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.headings, self.tables, self.svg_texts = [], [], [], {}, []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag in self.VOID:
+            return
+        self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append([int(tag[1]), ""])
+        if tag == "caption":
+            self.caption = ""
+        if tag == "tr":
+            self.row = []
+        if tag in ("th", "td"):
+            self.row.append("")
+        if tag == "tbody":
+            self.tables[self.caption] = []
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag in self.VOID:
+            return
+        assert self.open.pop() == tag, (tag, self.open[-3:])
+        if tag == "tr" and "tbody" in self.open:
+            self.tables[self.caption].append(self.row)
+
+    def handle_data(self, data):
+        if "caption" in self.open:
+            self.caption += data
+        elif "th" in self.open or "td" in self.open:
+            self.row[-1] += data
+        if self.open and re.fullmatch("h[1-6]", self.open[-1]):
+            self.headings[-1][1] += data
+        if "svg" in self.open and self.open[-1] == "text":
+            self.svg_texts.append(data)
+
+
+def test_every_section_is_there(page):
+    titles = [text for level, text in Reader(page).headings if level == 3]
+    assert titles == ["At a glance", "The ladder over sizes", "The roofline", "Errors beside cuBLAS's",
+                      "Counts by rung", "Transposes", "Tables of products", "How it was measured"]  # fmt: skip
+
+
+def test_figures_are_those_of_the_records(page):
+    tables = Reader(page).tables
+    ladder = tables["Rate over size, float32 nn, M = N = K: TFLOP/s"]
+    assert ladder[-1][0] == "4096"
+    assert ladder[-1][1:3] == ["0.67", "6.69"]
+    assert ladder[-1][-1] == "52.00"
+    roofline = {row[0]: row[1:] for row in tables["Roofline, float32, 4096 x 4096 x 4096"]}
+    # 2 * 4096**3 operations over 8e9 + 6.7e7 bytes, and over 6e8 sectors of 32.
+    assert roofline["g01_naive_uncoalesced"] == ["17.0", "7.2", "device memory", "57.1", "0.67", "1.2 %"]
+    assert roofline["g04_register_tile"][2:4] == ["arithmetic", "66.9"]
+    counted = {row[0]: row[1:] for row in tables["Counts, float32, 4096 x 4096 x 4096"]}
+    assert counted["instructions, of warps"][:3] == ["2.4 G", "2.5 G", "2.4 G"]  # the second is the virtual GPU's
+    assert counted["of them multiply-adds"][0] == "89.5 %"
+    assert counted["warps wait for"][0] == "a barrier (3.5)"
+    errors = tables["Largest error over size, float32 nn, M = N = K: largest error, u (|A| |B|)"]
+    assert errors[0] == ["1024", "3.00", "4.00", "2.00"]
+    assert tables["Bandwidth of transposes / that of the copy"][-1][1:3] == ["0.141", "0.706"]
+    blocks = tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]
+    assert blocks == [["32 x 32", "16000"], ["64 x 8", "32000"], ["8 x 64", "4000"]]
+    glance = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    assert glance == [["float32 nn", "4096 x 4096 x 4096", "g07_cp_async", "49.5", "74.0 %", "0.952"]]
+
+
+def test_every_rung_is_named_in_the_figures(page):
+    texts = Reader(page).svg_texts
+    for name in ("g01", "g04", "g05[tile_k=8]", "g05[tile_k=16]", "g07", "cuBLASLt", "peak of fp32: 66.9 TFLOP/s"):
+        assert texts.count(name) >= 2, name  # the wide figure and the narrow one
+    assert any(text.startswith("memory: 3.35") for text in texts)
+
+
+def test_it_stands_alone(page):
+    elements = Reader(page).elements
+    assert not [tag for tag, _ in elements if tag in ("script", "iframe", "img", "object", "embed")]
+    for tag, attributes in elements:
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            target = attributes.get(name) or "#"
+            assert target.startswith(("#", "data:,")), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert not re.search(r"url\((?!#)|@import", page)
+    policy = next(a["content"] for t, a in elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_it_can_be_followed_without_eyes_or_a_mouse(page):
+    read = Reader(page)
+    assert read.elements[0] == ("html", {"lang": "en"})
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in read.elements:
+        for name in ("aria-labelledby", "href", "xlink:href"):
+            if (target := attributes.get(name, "")) and not target.startswith("data:"):
+                assert target.removeprefix("#") in ids, target
+        if match := re.search(r"url\(#([^)]+)\)", attributes.get("clip-path", "") or ""):
+            assert match[1] in ids
+    levels = [level for level, _ in read.headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    tags = [tag for tag, _ in read.elements]
+    assert all(tags.count(tag) == 1 for tag in ("header", "main", "nav"))
+    tables, regions = tags.count("table"), [a for _, a in read.elements if a.get("role") == "region"]
+    assert tables == tags.count("caption") == len(regions) >= 8
+    assert all(a["tabindex"] == "0" and a["aria-labelledby"] for a in regions)
+    assert all(a.get("scope") in ("row", "col") for tag, a in read.elements if tag == "th")
+    figures = [a for tag, a in read.elements if tag == "svg"]
+    assert all(a["role"] == "img" and a["aria-labelledby"] for a in figures)
+    assert tags.count("figure") == tags.count("figcaption") == len(figures) / 2
+
+
+def test_colours_come_from_the_page(page):
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert not re.search(r"#[0-9a-fA-F]{6}\b", drawn)
+    for variable in re.findall(r"var\((--[\w-]+)\)", drawn):
+        assert page.count(f"{variable}: #") == 3, variable  # light, dark, and light again in print
+
+
+def contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+def test_colours_can_be_told_from_the_page(theme):
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for colour in (theme.ink, theme.faint):
+        assert contrast(colour, theme.page) >= 4.5, colour
+    for colour in theme.series:
+        assert contrast(colour, theme.page) >= 3, colour
+    colours = [theme.page, theme.ink, theme.faint, theme.grid, *theme.series]
+    assert len({colour.lower() for colour in colours}) == len(colours)  # each stands for one variable
+
+
+def test_the_same_records_give_the_same_page(page, tmp_path):
+    assert made_page(tmp_path, made.whole()) == page
+
+
+def test_what_is_not_in_the_records_is_named(tmp_path):
+    records = [made.experiment(), made.gemm("g01", 64, 64, 64, 1.0)]
+    text = made_page(tmp_path, records)
+    for line in (
+        "The ladder over sizes: it takes gemm records of three sizes with M = N",
+        "The roofline: it takes counts records of the hardware.",
+        "Errors beside cuBLAS&#39;s: it takes",
+        "Counts by rung: there are no counts records.",
+        "Transposes: there are no transpose records.",
+    ):
+        assert text.count(f"<li>{line}") == 1, line
+    assert "<svg" not in text
+    assert [level for level, _ in Reader(text).headings].count(4) == 1
+
+
+def test_counts_without_times_keep_their_table(tmp_path):
+    records = [r for r in made.whole() if r["record"] in ("experiment", "counts")]
+    text = made_page(tmp_path, records)
+    assert "Counted at 4096 x 4096 x 4096, float32, and not timed there: g01_naive_uncoalesced, " in text
+    row = Reader(text).tables["Roofline, float32, 4096 x 4096 x 4096"][0]
+    assert row == ["g01_naive_uncoalesced", "17.0", "7.2", "device memory", "57.1", "", ""]
+
+
+def test_chips_are_never_mixed(tmp_path):
+    sizes = (1024, 2048, 4096)
+    one = [made.experiment(), *(made.gemm("g01_naive_uncoalesced", n, n, n, 0.5) for n in sizes)]
+    other = [made.experiment("NVIDIA B200"), *(made.gemm("g06_double_buffer", n, n, n, 60.0) for n in sizes)]
+    host = [made.experiment(None), {"record": "check", "what": "tests/x.py::test_y", "passed": 3, "failed": 0}]
+    text = made_page(tmp_path, one, other, host)
+    names = [heading for level, heading in Reader(text).headings if level == 2]
+    assert names == [made.H100, "NVIDIA B200", "no GPU: Linux x86_64"]
+    first, second, third = re.split("<h2", text)[1:]
+    assert ("g01<" in first, "g06<" in first, "g01<" in second, "g06<" in second) == (True, False, False, True)
+    assert "tests/x.py" in third.replace("<wbr>", "")
+    assert len(re.findall(r'id="([^"]+)"', text)) == len(set(re.findall(r'id="([^"]+)"', text)))
+
+
+def test_the_newest_figure_counts(tmp_path):
+    old = [
+        made.experiment(date="20260101T000000"),
+        made.gemm("g01", 64, 64, 64, 1.0),
+        made.gemm("g02", 64, 64, 64, 9.0),
+    ]
+    new = [made.experiment(date="20260201T000000"), made.gemm("g01", 64, 64, 64, 2.0)]
+    sources = [read_source(made.write(tmp_path / name, records)) for name, records in (("b", new), ("a", old))]
+    (machine,) = machines(sources)
+    assert [(r["kernel"], r["tflops"]) for r in machine.records] == [("g01", 2.0), ("g02", 9.0)]
+    assert machine.replaced == 1
+    assert [source.name for source in machine.sources] == ["a", "b"]
+
+
+def test_names_are_text_and_no_markup(tmp_path):
+    records = made.whole()
+    for record in records[1:]:
+        if record.get("kernel") == "gemm_reference":
+            record["kernel"] = "<script>alert(1)</script>&"
+    records[0]["command"] = "<img src=x onerror=y>"
+    text = made_page(tmp_path, records)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "&lt;script&gt;alert(1)" in text
+
+
+TIMED = made.gemm("g01", 64, 64, 64, 1.0)
+BAD = {
+    "empty": ("", ": not a record file: it is empty"),
+    "no json": ("hello\n", ":1: not a record file, whose lines are JSON"),
+    "binary": (b"\x89PNG\r\n\xff", ":1: not a record file, whose lines are JSON"),
+    "no experiment": (json.dumps(TIMED) + "\n", ":1: not a record file, which begins with an experiment block"),
+    "cut": ([made.experiment(), TIMED, '{"record": "gemm", "ker'], ":3: not a record file: the last line is cut off"),
+    "a list": ([made.experiment(), [1]], ":2: not a record file, whose lines are objects"),
+    "unknown": ([made.experiment(), TIMED, {"record": "gem"}], ":3: record 'gem' is not known; near are gemm"),
+    "no field": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "m"}], ":2: a gemm record has no 'm'"),
+    "text": ([made.experiment(), TIMED | {"tflops": "9"}], ":2: tflops='9' of a gemm record is not a number"),
+    "nan": ([made.experiment(), TIMED | {"tflops": float("nan")}], ":2: tflops=nan of a gemm record is not a number"),
+    "zero": ([made.experiment(), TIMED | {"median_us": 0}], ":2: median_us=0 of a gemm record is not positive"),
+    "true": ([made.experiment(), TIMED | {"m": True}], ":2: m=True of a gemm record is not a whole number"),
+    "config": ([made.experiment(), TIMED | {"config": {"tile": [1]}}], ":2: config tile=[1] of a gemm record is not a"),
+    "optional": ([made.experiment(), TIMED | {"error_u": "small"}], ":2: error_u='small' of a gemm record is not"),
+    "ratio": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "paired_ratio_low"}], ":2: a gemm record"),
+    "shape": ([made.experiment(), made.counts("g", 4, "c", hardware=1) | {"shape": [4]}], ":2: shape=[4] of a"),
+    "twice": ([made.experiment(), made.experiment()], ":2: not a record file, which begins with an experiment block"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_in_one_line(name, tmp_path):
+    content, message = BAD[name]
+    path = tmp_path / "bad.jsonl"
+    if isinstance(content, list):
+        lines = [line if isinstance(line, str) else json.dumps(line) + "\n" for line in content]
+        path.write_text("".join(lines))
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if name == "unknown":  # that it is a record file is told first
+        assert len(path.read_text().splitlines()) == 3
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    result = run(path, "-o", tmp_path / "page.html")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"gemmule: {path}{message}"), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert ";" in result.stderr  # the remedy
+    assert [one.name for one in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+def test_counts_of_other_sizes_layouts_and_transposes_are_folded(tmp_path):
+    counter = "smsp__inst_executed.sum"
+    more = [
+        made.counts("g01_naive_uncoalesced", 256, counter, hardware=5.0, virtual=6.0),
+        made.counts("g07_cp_async", 8192, counter, hardware=7.0) | {"layout": "tn"},
+        made.counts("t01_naive", 64, counter, dtype="uint32", hardware=8.0) | {"shape": [64, 32]},
+        {"record": "check", "what": "bit for bit", "kernel": "g", "config": {}, "shape": [3, 4], "passed": 12, "failed": 0},
+    ]  # fmt: skip
+    read = Reader(made_page(tmp_path, made.whole() + more))
+    assert read.tables["Counts, float32, 256 x 256 x 256"] == [["instructions, of warps", "5", "6"]]
+    assert read.tables["Counts, float32 tn, 8192 x 8192 x 8192"] == [["instructions, of warps", "7"]]
+    assert read.tables["Counts, uint32, 64 x 32"] == [["instructions, of warps", "8"]]
+    assert read.tables["Tests on the hardware"] == [["bit for bit", "12", "0", "0"]]
+    titles = [attributes["id"] for tag, attributes in read.elements if tag == "title" and attributes]
+    drawn = {title.removesuffix("-title").rsplit("-", 1)[0] for title in titles if "counts-" in title}
+    assert {name.partition("counts-")[2] for name in drawn} == {"float32-nn-4096x4096x4096"}
+
+
+def test_other_kinds_are_shown_as_they_are(tmp_path):
+    records = [made.experiment(), {"record": "overhead", "path": "matmul_out", "host_us": 5.25, "samples": [1, 2]}]
+    assert ["matmul_out", "5.25"] in Reader(made_page(tmp_path, records)).tables["Time of a call on the host"]
+
+
+def test_outputs_that_cannot_be_written(tmp_path):
+    source = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
+    existing = tmp_path / "there.html"
+    existing.write_text("mine")
+    for arguments, message in (
+        ((source, "-o", existing), "there.html: exists; give --force to replace it"),
+        ((source, "-o", source, "--force"), "a.jsonl: is one of the record files; name another output"),
+        ((source, "-o", tmp_path), "is a folder; name a file"),
+        ((source, "-o", tmp_path / "no" / "page.html"), "its folder does not exist; make it first"),
+        ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: No such file"),
+    ):
+        result = run(*arguments)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
+        assert message in result.stderr
+    (tmp_path / "empty").mkdir()
+    assert "the folder holds no record files" in run(tmp_path / "empty", "-o", tmp_path / "page.html").stderr
+    assert run("-o", tmp_path / "page.html").exit_code == 2
+    assert existing.read_text() == "mine"
+    assert {one.name for one in tmp_path.iterdir()} == {"a.jsonl", "there.html", "empty"}
+
+
+def test_a_page_has_its_name_when_it_is_complete(tmp_path, monkeypatch):
+    target = tmp_path / "page.html"
+    write_whole(target, "old", force=False)
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report_page.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(target, "new", force=True)
+    assert target.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(ArgumentError, match="exists"):
+        write_whole(target, "new", force=False)
+
+
+def test_folders_stand_for_their_files(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    for name in ("b", "a"):
+        made.write(tmp_path / f"{name}.jsonl", [made.experiment(), TIMED])
+    result = run(tmp_path, tmp_path / "a.jsonl", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "from 2 record files" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_without_the_extra_the_remedy_is_named(missing, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **named):
+        if name.partition(".")[0] == missing:
+            raise ImportError(f"No module named {missing!r}")
+        return real(name, *arguments, **named)
+
+    source = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
+    if missing == "matplotlib":
+        pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    monkeypatch.setattr(builtins, "__import__", without)
+    result = run(source, "-o", tmp_path / "page.html")
+    assert result.exit_code == 1
+    assert "pip install 'gemmule[report]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_records_that_fit_together_badly_are_told(tmp_path, monkeypatch):
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    path = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
+
+    def broken(machine):
+        raise KeyError("tile_m")
+
+    monkeypatch.setattr(report_page, "machine_view", broken)
+    with pytest.raises(FileFormatError, match=r"a\.jsonl: a record is not whole \(KeyError: 'tile_m'\)"):
+        report_page.report([path])
+
+
+def test_labels_keep_apart_and_in_order():
+    places = _apart([0.5, 0.5, 0.52, 0.9, 0.1], 0.1)
+    ordered = sorted(places)
+    assert all(after - before >= 0.0999 for before, after in itertools.pairwise(ordered))
+    assert places[3:] == [0.9, 0.1]
+    assert sum(places[:3]) / 3 == pytest.approx((0.5 + 0.5 + 0.52) / 3)
+    assert max(_apart([1.0, 1.0, 1.0], 0.2)) == pytest.approx(1.0)
+    assert min(_apart([0.0, 0.0, 0.05], 0.2)) == pytest.approx(0.0)
+
+
+def test_a_kernel_looks_alike_everywhere():
+    records = [
+        {"record": "gemm", "kernel": name, "config": {"k": k}} for name in ("z", "g02_naive_coalesced") for k in (1, 2)
+    ]
+    looks = styles(records)
+    assert [(key[0], style.colour, style.config) for key, style in looks.items()] == [
+        ("g02_naive_coalesced", 0, 0), ("g02_naive_coalesced", 0, 1), ("z", 1, 0), ("z", 1, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("g01_naive_uncoalesced", "g01"),
+        ("g05_conflict_free[tile_k=16]", "g05[tile_k=16]"),
+        ("g07_cp_async[tile_m=128,tile_n=256]", "g07[128,256]"),
+        ("opt: d02_b_in_registers[tile_m=64]", "opt: d02[tile_m=64]"),
+        ("gemm_reference", "gemm_reference"),
+    ],
+)
+def test_names_beside_curves_are_short(name, text):
+    assert short(name) == text
