@@ -1,0 +1,192 @@
+"""``gemmule profile``: where the time of a product goes, by kernel, by call into CUDA and by copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import ArgumentError, UnsupportedError
+from . import gpu
+from .tables import print_table
+from .told import ToldCommand, command_line
+
+if TYPE_CHECKING:
+    from ..core.activity import Profile
+    from ..core.problem import GemmProblem
+    from ..core.spec import Choice
+    from ..lab.gemm_records import Record
+    from ..runtime.bench import BenchGpu
+
+_EPILOG = """\b
+Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
+          nsys profile -c cudaProfilerApi gemmule profile 4096 4096 4096 --ranges-only
+          ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" gemmule profile 4096 4096 4096 --ranges-only"""
+
+
+@click.command("profile", cls=ToldCommand, epilog=_EPILOG)
+@click.argument("m", type=click.IntRange(1))
+@click.argument("n", type=click.IntRange(1))
+@click.argument("k", type=click.IntRange(1))
+@click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
+@click.option(
+    "--kernels", metavar="WORDS", multiple=True,
+    help="ladder, all, or names with commas, as of `gemmule bench gemm`. May be repeated. Default: the kernel that "
+    "gemmule chooses.",
+)  # fmt: skip
+@click.option(
+    "--repeat", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Launches of each kernel."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline that Perfetto opens.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
+@click.option("--ranges-only", is_flag=True, help="Measure nothing: name the ranges for nsys or ncu, which watches.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def profile_command(**options: Any) -> None:
+    """Show where the time of the product of an M x K and a K x N matrix goes.
+
+    For each kernel A and B are copied from the host to the GPU, the kernel runs, and the result is copied back; before
+    that every kernel runs once and is checked. NVIDIA's CUPTI records the kernels, the copies and the calls into CUDA,
+    one by one: count, total, average, median, shortest, longest, share, and the sizes of the copies.
+    """
+    _profile(**options)
+
+
+def _profile(
+    *, m: int, n: int, k: int, dtype: str, kernels: Sequence[str], repeat: int, seed: int, trace: str | None,
+    record: str | None, ranges_only: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from ..dispatch import registry
+    from ..lab.candidates import parse_kernels
+    from ..lab.experiment import experiment
+    from ..lab.products import gemm_problem, output_type
+    from ..lab.profile.summary import rows
+    from ..lab.profile.tables import records
+    from ..lab.profile.trace import write_trace
+    from ..lab.records import write_records
+    from ..runtime import profiling
+
+    problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
+    # What is wrong with the words is told of before a GPU is asked for.
+    parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
+    _check_outputs(trace, record, ranges_only=ranges_only, as_json=as_json)
+    _check_gpu()
+    if not ranges_only:
+        profiling.check_cupti()
+    with gpu.open_gpu(yardstick=False) as (device, _):
+        choices = _choices(problem, device, kernels)
+        profile = _recorded(problem, device, choices, repeat, seed, ranges_only=ranges_only)
+        if profile is None:
+            click.echo("ran; nothing was measured here: the profiler that watches has the figures", err=True)
+            return
+        about = experiment(command_line(), device.pci_bus_id)
+        about |= {"seed": seed, "repeat": repeat, "cuda": device.cuda, "cupti_python": profiling.cupti_version()}
+    if trace is not None:
+        write_trace(Path(trace), profile, about)
+    lines = records(rows(profile), problem)
+    written = write_records(Path(record), about, lines) if record is not None else None
+    if as_json:
+        click.echo(json.dumps({"experiment": about, "records": lines, "lost": profile.lost}))
+        return
+    _print(problem, profile, lines)
+    for what, where in (("trace", trace), ("record", written)):
+        if where is not None:
+            click.echo(f"{what}: {where}")
+
+
+def _check_outputs(trace: str | None, record: str | None, *, ranges_only: bool, as_json: bool) -> None:
+    """Raise ArgumentError for outputs that cannot be written, or that there will be nothing for."""
+    if ranges_only and (trace is not None or record is not None or as_json):
+        raise ArgumentError(
+            "--ranges-only measures nothing, so that there is nothing for --trace, --record and --json; leave one away"
+        )
+    if trace is not None and not Path(trace).absolute().parent.is_dir():
+        raise ArgumentError(f"--trace {trace}: there is no folder {Path(trace).parent}; make it first")
+
+
+def _check_gpu() -> None:
+    from ..runtime.device import device_count
+
+    if device_count() == 0:
+        raise UnsupportedError(
+            "no NVIDIA GPU is to be had here, and its kernels and copies are all that is profiled; what works here: "
+            "`gemmule compare M N K` for the CPU's time and a chip's limits, `gemmule bench show FILE` for figures "
+            "recorded elsewhere, `gemmule info`, and products of host arrays and files"
+        )
+
+
+def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:
+    """Return the kernels that are asked for and take the product, else the one that is chosen for it."""
+    from ..dispatch import registry
+    from ..dispatch.select import choose
+    from ..lab.candidates import parse_kernels
+    from ..runtime.device import get_device
+
+    if not words:
+        multiprocessors = get_device(0).multiprocessors
+        return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors),)
+    asked = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
+    reasons = [(one, one.spec.why_not(problem, device.arch, one.config)) for one in asked]
+    skipped = [f"{one.spec.name}: {reason}" for one, reason in reasons if reason is not None]
+    taken = tuple(one for one, reason in reasons if reason is None)
+    if not taken:
+        why = "; ".join(skipped) or f"no rung of the ladder takes {problem.a.dtype}"
+        raise UnsupportedError(f"no kernel is left to profile: {why}; name others with --kernels, or all")
+    for line in skipped:
+        click.echo(f"skipped: {line}", err=True)
+    return taken
+
+
+def _recorded(
+    problem: GemmProblem, device: BenchGpu, choices: tuple[Choice, ...], repeat: int, seed: int, *, ranges_only: bool
+) -> Profile | None:
+    """Check the kernels, run them while CUPTI watches, and return what it saw; None if another profiler watches."""
+    from ..lab.products import random_inputs
+    from ..lab.profile import workload
+    from ..runtime import profiling, profiling_ranges
+
+    needed, free = problem.bytes_min, device.memory_free()
+    if needed > free:
+        raise UnsupportedError(
+            f"the operands take {needed / 1e9:.4g} GB, and {free / 1e9:.4g} GB of the GPU's memory are free; profile a "
+            "smaller product"
+        )
+    kernels = workload.named(choices)
+    inputs = random_inputs(problem, seed)
+    workload.check(device, problem, kernels, inputs, seed)
+    if ranges_only:
+        with profiling_ranges.ranges_only() as ranges:
+            workload.run(device, problem, kernels, inputs, repeat, ranges.range)
+        return None
+    with profiling.profiling() as session:
+        workload.run(device, problem, kernels, inputs, repeat, session.range)
+    profile = session.profile()
+    if not profile.kernels:
+        raise UnsupportedError(
+            "CUPTI recorded no kernel, though kernels ran: another profiler has taken the records, or CUPTI does not "
+            "know this GPU; run outside of other profilers, and with a cupti-python as new as the driver"
+        )
+    return profile
+
+
+def _print(problem: GemmProblem, profile: Profile, records: Sequence[Record]) -> None:
+    from ..lab.profile import summary, tables
+
+    size = f"{problem.m} x {problem.n} x {problem.k}, {problem.a.dtype}"
+    for kind, title, texts in tables.TIME_TABLES:
+        header, rows = tables.times(records, kind)
+        if rows:
+            print_table(f"{size}: {title}", header, rows, texts)
+    print_table(f"{size}: {tables.SIZES_TITLE}", *tables.sizes(records))
+    window = summary.window_ns(profile)
+    kernels, copies = (summary.busy_ns(spans) / 1e3 for spans in (profile.kernels, profile.copies))
+    idle = window - summary.busy_ns((*profile.kernels, *profile.copies))
+    click.echo(
+        f"From the first start to the last end: {window / 1e3:.2f} us. Kernels ran for {kernels:.2f} us of them, "
+        f"copies for {copies:.2f} us; for {idle / 1e3:.2f} us the GPU had neither."
+    )
+    if profile.lost:
+        click.echo(f"{profile.lost} records are missing: CUPTI had no room for them, or does not know their times")

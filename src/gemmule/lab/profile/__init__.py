@@ -1,0 +1,1 @@
+"""Profiles: where the time of a product goes, by kernel, by call and by copy."""
