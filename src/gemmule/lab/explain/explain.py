@@ -1,0 +1,219 @@
+"""From a kernel, a problem and a chip to what limits it there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from gemmule.core.arch import Arch
+from gemmule.core.chips import Chip
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.launch import Launch
+from gemmule.core.occupancy import Occupancy, occupancy
+from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.roofline import attainable, fastest_unit
+from gemmule.core.spec import Choice
+
+from .advice import Figures, advice
+from .explanation import Explanation, Published, multiply_adds
+from .instrument import Compile
+from .limits import ARITHMETIC, Limit, Waiting, busiest_share, limits, waiting
+from .sample import Sample, buffers, extents, samples, tile_of
+from .totals import LineCounts, Totals, totals
+from .traffic import levels, memory_bytes
+
+#: Code for chips older than this is not compiled; theirs is taken to be alike.
+OLDEST = Arch(8, 0)
+_SECTOR = 32
+# Multiply-adds, or elements, that are counted at most: minutes.
+_MOST = 1 << 30
+_WARP = 32
+
+
+def arch_for(chip: Chip) -> tuple[Arch, str]:
+    """Return the architecture that a chip's kernels are compiled for, and what is to be said of it."""
+    if chip.capability < OLDEST.capability:
+        major, minor = chip.capability
+        return OLDEST, (
+            f"{chip.name} has compute capability {major}.{minor}, and kernels are compiled for {OLDEST} and newer: "
+            f"registers and instructions are those of {OLDEST}, limits and rates those of the chip"
+        )
+    return Arch.for_device(*chip.capability), ""
+
+
+def explain(
+    problem: Problem,
+    choice: Choice,
+    chip: Chip,
+    compile_kernel: Compile,
+    *,
+    bandwidth: float | None = None,
+    l2_bandwidth: float | None = None,
+) -> Explanation:
+    """Explain a kernel.
+
+    Parameters
+    ----------
+    problem : GemmProblem or TransposeProblem
+        What it computes; one matrix, no batch.
+    choice : Choice
+        Kernel and config.
+    chip : Chip
+        Where.
+    compile_kernel : callable
+        Gives the compiled kernel to be counted: `gemmule.vgpu.instrument.CountedKernel`.
+    bandwidth : float, optional
+        Bytes a second of device memory, as measured; by default the vendor's.
+    l2_bandwidth : float, optional
+        Bytes a second of the L2 cache, as measured; without it, the L2 cache is no limit.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernel cannot take the problem, or too much of it would have to be counted.
+    """
+    arch, note = arch_for(chip)
+    if (reason := choice.spec.why_not(problem, arch, choice.config)) is not None:
+        raise UnsupportedError(f"{choice.spec.name} ({choice.config}) cannot take this problem: {reason}")
+    chosen = samples(choice.spec, choice.config, problem)
+    _check_effort(choice, chosen)
+    kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
+    recipe = choice.spec.launch(problem, choice.config)
+    shared = recipe.shared_bytes + kernel.static_shared_bytes
+    full = occupancy(chip, recipe.threads, registers_per_thread=kernel.registers, shared_bytes=shared)
+    runs = []
+    for number, sample in enumerate(chosen):
+        assert choice.signature(sample.problem) == choice.signature(problem)
+        launch = choice.spec.launch(sample.problem, choice.config)
+        runs.append(kernel.run(launch, buffers(sample.problem, number), _roomy(chip, launch, shared)))
+    counted = totals(chosen, runs)
+    tile = tile_of(choice.spec, choice.config, problem)
+    memory = memory_bytes(problem, choice, chip, kernel, recipe, full.blocks)
+    bandwidth = bandwidth if bandwidth is not None else chip.memory_bandwidth
+    ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
+    least: tuple[Limit, ...] = ()
+    waits: Waiting | None = None
+    if full.blocks:
+        least = limits(problem, counted, chip, ctas, (memory[0], bandwidth), l2_bandwidth)
+        rounds = [(sample.depth_weight, run.rounds) for sample, run in zip(chosen, runs, strict=True)]
+        waits = waiting([item for item in rounds if item[0]], chip, ctas, full.blocks, warps)
+    peak = _peak(problem, chip, least)
+    return Explanation(
+        problem=problem,
+        choice=choice,
+        chip=chip,
+        recipe=recipe,
+        arch=arch.name,
+        arch_note=note,
+        toolchain=kernel.toolchain,
+        samples=tuple((extents(sample.problem), sample.weight) for sample in chosen),
+        tile=tile,
+        registers=kernel.registers,
+        spill_bytes=kernel.spill_bytes,
+        shared_bytes=shared,
+        occupancy=full,
+        totals=counted,
+        levels=levels(problem, counted, tile, memory),
+        bandwidth=bandwidth,
+        peak=peak,
+        limits=least,
+        waiting=waits,
+        published=_published(problem, counted, ctas * warps, shared, peak, bandwidth),
+        next=_next(problem, counted, chip, full, least, waits, ctas, memory[0]),
+    )
+
+
+def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
+    work = sum(math.prod(extents(sample.problem)) for sample in chosen)
+    if work > _MOST:
+        raise UnsupportedError(
+            f"the grid of {choice.spec.name} does not tell the tile of a CTA, and the whole problem is too long to be "
+            f"counted ({work:.2g} steps, {_MOST:.2g} at most); give a smaller --shape"
+        )
+
+
+def _roomy(chip: Chip, launch: Launch, shared: int) -> Chip:
+    """Return the chip with a multiprocessor, and so an L1 cache, for each CTA: those of a sample meet nobody."""
+    sm = dataclasses.replace(chip.sm, shared_bytes=max(chip.sm.shared_bytes, shared))
+    return dataclasses.replace(
+        chip, sm=sm, sms=max(chip.sms, math.prod(launch.grid)), l2_bytes=chip.l2_bytes or 64 << 20
+    )
+
+
+def _peak(problem: Problem, chip: Chip, least: tuple[Limit, ...]) -> float | None:
+    """Return the peak of the units that the kernel uses; of those that it could use, where it uses none known."""
+    if not isinstance(problem, GemmProblem):
+        return None
+    for limit in least:
+        if limit.unit == ARITHMETIC:
+            return limit.rate
+    try:
+        return fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)[1]
+    except UnsupportedError:
+        return None
+
+
+def _published(
+    problem: Problem, counted: Totals, warps: int, shared: int, peak: float | None, bandwidth: float
+) -> Published | None:
+    """Return the simple roofline, counted as published."""
+    sectors = sum(line.sectors for line in counted.by_line if line.reads_global)
+    if not isinstance(problem, GemmProblem) or not sectors:
+        return None
+    size = _SECTOR if shared else problem.a.dtype.itemsize
+    intensity = problem.flop / (sectors * size)
+    bound = attainable(intensity, peak if peak is not None else math.inf, bandwidth)
+    return Published(sectors / (warps * problem.k), size, intensity, bound / 1e9)
+
+
+def _next(
+    problem: Problem,
+    counted: Totals,
+    chip: Chip,
+    full: Occupancy,
+    least: tuple[Limit, ...],
+    waits: Waiting | None,
+    ctas: int,
+    memory: int,
+) -> str:
+    if full.reason is not None:
+        return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."
+    kinds = counted.by_class
+
+    def issued(*names: str) -> int:
+        return sum(kinds.get(name, (0, 0))[0] for name in names)
+
+    return advice(
+        Figures(
+            seconds=tuple((limit.unit, limit.seconds) for limit in least),
+            exposed_seconds=(waits.exposed_seconds or 0.0) if waits is not None else 0.0,
+            distance=waits.distance if waits is not None else 0,
+            ctas=ctas,
+            multiprocessors=chip.sms,
+            balance=1 / (busiest_share(ctas, chip.sms) * chip.sms),
+            product=isinstance(problem, GemmProblem),
+            memory_bytes=memory,
+            least_bytes=problem.bytes_min,
+            global_passes=sum(line.passes for line in counted.by_line if not line.wavefronts),
+            needed_passes=sum(line.needed_passes for line in counted.by_line if not line.wavefronts),
+            shared_passes=counted.total("wavefronts"),
+            conflicts=counted.total("conflicts"),
+            multiply_adds=multiply_adds(counted),
+            instructions=counted.warps,
+            tensor_cores="matrix multiply" in kinds,
+            registers_between=bool(issued("load global") and issued("store shared")),
+            asynchronous=bool(issued("async copy")),
+            occupancy=f"{full.active_warps} of {full.max_warps} warps, limited by {' and '.join(full.limited_by)}",
+            worst_access=_worst(counted, lambda line: 0 if line.wavefronts else line.passes - line.needed_passes),
+            worst_conflict=_worst(counted, lambda line: line.conflicts),
+        )
+    )
+
+
+def _worst(counted: Totals, excess: Callable[[LineCounts], int]) -> str:
+    """Return the place with the largest excess."""
+    if not counted.by_line:
+        return ""
+    worst = max(counted.by_line, key=excess)
+    return f"{worst.source} ({worst.code})" if worst.code else worst.source

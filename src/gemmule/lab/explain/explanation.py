@@ -1,0 +1,261 @@
+"""A kernel explained: its figures, and what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gemmule.core.chips import Chip
+from gemmule.core.launch import Launch
+from gemmule.core.occupancy import Occupancy
+from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.spec import Choice
+
+from .limits import ASSUMED_LATENCY, Limit, Waiting
+from .sample import extents
+from .totals import Totals, as_dict
+from .traffic import LevelTraffic
+
+_READS, _WRITES = ("load global", "load generic", "async copy"), ("store global",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """The roofline of the analyses that the ladder follows, by their rule of counting.
+
+    Where every thread loads for itself, they take the size of an element for each transaction of 32 bytes; where a CTA
+    shares what it loads, all bytes.
+
+    Attributes
+    ----------
+    sectors_per_warp_step : float
+        Transactions of a warp's loads for each step of k.
+    transaction_bytes : int
+        Bytes that one counts as.
+    flop_per_byte : float
+        Operations for each of these bytes.
+    bound_gflops : float
+        That times the bandwidth of device memory, or the peak.
+    """
+
+    sectors_per_warp_step: float
+    transaction_bytes: int
+    flop_per_byte: float
+    bound_gflops: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """A kernel explained.
+
+    Attributes
+    ----------
+    problem, choice, chip, recipe
+        What is computed by which kernel, where, and its launch.
+    arch : str
+        What the code is compiled for.
+    arch_note : str
+        Why that is not the chip's own, where it is not.
+    toolchain : str
+        Compiler and version.
+    samples : tuple of (tuple of int, int)
+        Extents that were counted, and the factor of each.
+    tile : tuple of int or None
+        Rows and columns of the result that a CTA computes.
+    registers, spill_bytes, shared_bytes : int
+        Of a thread, of a thread, of a CTA.
+    occupancy : Occupancy
+        CTAs that a multiprocessor holds.
+    totals : Totals
+        The counts.
+    levels : tuple of LevelTraffic
+        Bytes by level.
+    bandwidth : float
+        Of device memory, bytes a second.
+    peak : float or None
+        Of the arithmetic units that the kernel uses.
+    limits : tuple of Limit
+        Least times, the longest first.
+    waiting : Waiting or None
+        How it waits for device memory.
+    published : Published or None
+        The simple roofline of a product.
+    next : str
+        What to change next.
+    """
+
+    problem: Problem
+    choice: Choice
+    chip: Chip
+    recipe: Launch
+    arch: str
+    arch_note: str
+    toolchain: str
+    samples: tuple[tuple[tuple[int, ...], int], ...]
+    tile: tuple[int | None, ...]
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    occupancy: Occupancy
+    totals: Totals
+    levels: tuple[LevelTraffic, ...]
+    bandwidth: float
+    peak: float | None
+    limits: tuple[Limit, ...]
+    waiting: Waiting | None
+    published: Published | None
+    next: str
+
+    @property
+    def flop(self) -> int:
+        """Operations of the product; 0 for a transpose."""
+        return self.problem.flop if isinstance(self.problem, GemmProblem) else 0
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of the launch."""
+        x, y, z = self.recipe.grid
+        return x * y * z
+
+    @property
+    def sampled(self) -> bool:
+        """Whether smaller problems were counted, and not the problem itself."""
+        return len(self.samples) > 1 or self.samples[0][1] != 1
+
+    @property
+    def least_seconds(self) -> float | None:
+        """The time of the unit that takes the longest; None where the kernel cannot be launched."""
+        return self.limits[0].seconds if self.limits else None
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """The least time, with waiting for device memory; None where it is not known."""
+        if self.least_seconds is None or self.waiting is None or self.waiting.exposed_seconds is None:
+            return None
+        return self.least_seconds + self.waiting.exposed_seconds
+
+    @property
+    def multiply_add_share(self) -> float:
+        """Multiply-adds, or products of small matrices, as a share of all instructions of warps."""
+        return multiply_adds(self.totals) / max(self.totals.warps, 1)
+
+    def rate(self, seconds: float | None) -> float | None:
+        """Return GFLOP/s of a product, or GB/s of a transpose (each element in and out), that takes so long."""
+        if not seconds:
+            return None
+        return (self.flop or self.problem.bytes_min) / seconds / 1e9
+
+    def sectors_per_request(self, *kinds: str) -> float | None:
+        """Return the sectors that a request to global memory touches on average, of those classes of instructions."""
+        lines = [line for line in self.totals.by_line if line.kind in kinds and line.sectors]
+        return sum(line.sectors for line in lines) / sum(line.requests for line in lines) if lines else None
+
+    @property
+    def read_sectors_per_request(self) -> float | None:
+        """Sectors that a read of global memory touches."""
+        return self.sectors_per_request(*_READS)
+
+    @property
+    def write_sectors_per_request(self) -> float | None:
+        """Sectors that a write of global memory touches."""
+        return self.sectors_per_request(*_WRITES)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        problem, totals, published = self.problem, self.totals, self.published
+        product = isinstance(problem, GemmProblem)
+        found: dict[str, Any] = {
+            "kernel": self.choice.spec.name,
+            "operation": self.choice.spec.operation,
+            "config": self.choice.config.as_dict(),
+            "signature": dict(self.choice.signature(problem)),
+            "shape": list(extents(problem)),
+            "dtype": (problem.a if isinstance(problem, GemmProblem) else problem.source).dtype.name,
+            "layout": problem.layout if isinstance(problem, GemmProblem) else None,
+            "chip": self.chip.name,
+            "arch": self.arch,
+            "arch_note": self.arch_note or None,
+            "compiler": self.toolchain,
+            "method": {
+                "extrapolated": self.sampled,
+                "samples": [{"shape": list(shape), "factor": factor} for shape, factor in self.samples],
+            },
+            "grid": list(self.recipe.grid),
+            "threads": self.recipe.threads,
+            "ctas": self.ctas,
+            "tile": list(self.tile[:2]),
+            "registers": self.registers,
+            "spill_bytes": self.spill_bytes,
+            "shared_memory_bytes": self.shared_bytes,
+            "ctas_per_multiprocessor": self.occupancy.blocks,
+            "active_warps": self.occupancy.active_warps,
+            "occupancy": self.occupancy.occupancy,
+            "occupancy_limit": list(self.occupancy.limited_by),
+            "why_not_launched": self.occupancy.reason,
+            "operations": self.flop,
+            "sectors_per_warp_step": published.sectors_per_warp_step if published else None,
+            "transaction_bytes": published.transaction_bytes if published else None,
+            "flop_per_byte": published.flop_per_byte if published else None,
+            "bandwidth_gbps": self.bandwidth / 1e9,
+            "bound_gflops": published.bound_gflops if published else None,
+            "peak_gflops": self.peak / 1e9 if self.peak is not None else None,
+            "sectors_per_request": {
+                "load": self.read_sectors_per_request,
+                "store": self.write_sectors_per_request,
+            },
+            "coalescing": totals.total("ideal_sectors") / max(totals.total("sectors"), 1),
+            "load_bank_conflicts": totals.load_conflicts,
+            "store_bank_conflicts": totals.store_conflicts,
+            "bytes_by_level": {
+                level.name: {
+                    "bytes": level.bytes,
+                    "counted": level.counted,
+                    "formula_bytes": level.formula_bytes,
+                    "formula": level.formula or None,
+                    "flop_per_byte": self.flop / level.bytes if product and level.bytes else None,
+                }
+                for level in self.levels
+            },
+            "instructions": totals.warps,
+            "instruction_mix": {
+                kind: {"warps": warps, "threads": threads, "share": warps / totals.warps}
+                for kind, (warps, threads) in totals.by_class.items()
+            },
+            "multiply_add_share": self.multiply_add_share if product else None,
+            "limits": [
+                {
+                    "unit": limit.unit,
+                    "amount": limit.amount,
+                    "of": limit.what,
+                    "rate": limit.rate,
+                    "seconds": limit.seconds,
+                    "gflops" if product else "gbps": self.rate(limit.seconds),
+                }
+                for limit in self.limits
+            ],
+            "limited_by": self.limits[0].unit if self.limits else None,
+            "attainable_gflops" if product else "attainable_gbps": self.rate(self.least_seconds),
+            "latency": self._latency(),
+            "by_line": [as_dict(line) for line in totals.by_line],
+            "next": self.next,
+        }
+        return found
+
+    def _latency(self) -> dict[str, Any] | None:
+        if self.waiting is None:
+            return None
+        return {
+            "rounds": self.waiting.rounds,
+            "instructions_between": self.waiting.distance,
+            "cycles_between": self.waiting.hidden_cycles,
+            "assumed_cycles": ASSUMED_LATENCY,
+            "exposed_seconds": self.waiting.exposed_seconds,
+            "gflops_if_all_wait" if self.flop else "gbps_if_all_wait": self.rate(self.waiting_seconds),
+        }
+
+
+def multiply_adds(totals: Totals) -> int:
+    """Return the instructions of warps that multiply and add."""
+    return sum(
+        warps for kind, (warps, _) in totals.by_class.items() if kind.startswith("fma") or kind == "matrix multiply"
+    )

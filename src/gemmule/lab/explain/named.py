@@ -1,0 +1,96 @@
+"""The kernel and the problem that a user names."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.core.names import unknown_name
+from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+
+from ..candidates import parse_kernels
+from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
+from ..transposes import itemsize_of, problem_for, transpose_of
+
+# A size that no kernel refuses for its edges.
+_FRIENDLY = (4096, 4096, 4096)
+# Where no type is given, float32 is asked for first.
+_DTYPES = ("float32", *(dtype for dtype in MEASURED_DTYPES if dtype != "float32"))
+
+
+def choice_named(word: str) -> Choice:
+    """Return the kernel of that name, in the config in brackets, as in ``g05_conflict_free[tile_k=16]``.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such kernel or config, or more than one.
+    """
+    name = word.partition("[")[0].strip()
+    operations = {spec.name: spec.operation for spec in REGISTRY}
+    if name not in operations:
+        raise ArgumentError(unknown_name("kernel", name, operations))
+    probe: Problem = transpose_of(1, 1, 4)
+    if operations[name] == "gemm":
+        probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
+    found = parse_kernels([word], probe, None, REGISTRY, ())
+    if len(found) != 1:
+        configs = "; ".join(str(choice.config) for choice in found)
+        raise ArgumentError(f"{word!r} names {len(found)} configs, and one is explained at a time: {configs}")
+    return found[0]
+
+
+def problem_of(
+    choice: Choice,
+    arch: Arch,
+    shape: str,
+    dtype: str | None,
+    out_dtype: str | None,
+    layout: str | None,
+    precision: str | None,
+) -> Problem:
+    """Return the problem that is asked for; a type or layout that is not given is the first that the kernel takes.
+
+    Raises
+    ------
+    ArgumentError
+        If the shape or a type is none, or does not fit the kernel.
+    """
+    spec, config = choice.spec, choice.config
+    if spec.operation != "gemm":
+        if out_dtype is not None or layout is not None or precision is not None:
+            raise ArgumentError(f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products")
+        m, n = _sides(shape, "M,N", spec.name)
+        found = problem_for(spec, config, arch, m, n, itemsize_of(dtype if dtype is not None else "float32"))
+        return dataclasses.replace(found, in_place=True) if spec.in_place else found
+    m, n, k = _sides(shape, "M,N,K", spec.name)
+    dtypes = (dtype,) if dtype is not None else _DTYPES
+    layouts = (layout,) if layout is not None else LAYOUTS
+    exact = Precision.parse(precision)
+
+    def problem(size: tuple[int, ...], kind: str, way: str) -> GemmProblem:
+        whole = gemm_problem(size[0], size[1], size[2], kind, output_type(kind, out_dtype), way)
+        return dataclasses.replace(whole, precision=exact)
+
+    # Of none that it takes, the kernel says why: of the first that it would take at a friendlier size, if there is one.
+    ways = list(itertools.product(dtypes, layouts))
+    for size in ((m, n, k), _FRIENDLY):
+        for way in ways:
+            if spec.why_not(problem(size, *way), arch, config) is None:
+                return problem((m, n, k), *way)
+    return problem((m, n, k), *ways[0])
+
+
+def _sides(shape: str, form: str, name: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in shape.split(",")]
+    if len(parts) != form.count(",") + 1 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        example = ",".join(["4096"] * (form.count(",") + 1))
+        raise ArgumentError(
+            f"--shape {shape!r} is not {form} in whole numbers from 1; {name} takes one such as {example}"
+        )
+    return tuple(map(int, parts))

@@ -1,0 +1,234 @@
+"""An explanation as text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from gemmule.core.problem import GemmProblem
+
+from ..transposes import is_copy
+from .explanation import Explanation
+from .limits import ASSUMED_LATENCY
+from .sample import extents
+from .totals import LineCounts
+
+WIDTH = 100
+# Classes of instructions below this share are added up.
+_FEW = 0.005
+
+
+def page(explained: Explanation) -> str:
+    """Return the page, without a newline at its end."""
+    parts = [_head(explained), _method(explained), _launch(explained), _bytes(explained), _requests(explained)]
+    parts += [_lines(explained), _mix(explained), _limits(explained), _textbook(explained)]
+    return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {explained.next}", "")])
+
+
+def _head(explained: Explanation) -> str:
+    spec, config, problem = explained.choice.spec, explained.choice.config, explained.problem
+    size = " x ".join(map(str, extents(problem)))
+    if isinstance(problem, GemmProblem):
+        out = f" -> {problem.d.dtype}" if problem.d.dtype != problem.a.dtype else ""
+        what = f"{size}, {problem.a.dtype}{out}, {problem.layout}"
+    else:
+        what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(problem) else 'transposed'}"
+    signature = " ".join(f"{name}={value}" for name, value in explained.choice.signature(problem))
+    lines = [
+        f"{spec.name}: {spec.summary}",
+        f"{what}, on {explained.chip.name}",
+        f"config {config}; compiled for {explained.arch}, {signature}",
+    ]
+    if explained.arch_note:
+        lines.append(f"{explained.arch_note}.")
+    return "\n".join(_wrapped(line, "") for line in lines)
+
+
+def _method(explained: Explanation) -> str:
+    if not explained.sampled:
+        text = "Counted: the virtual GPU ran the compiled PTX for this shape."
+    else:
+        shapes = ", ".join(f"{' x '.join(map(str, shape))} (times {factor:,})" for shape, factor in explained.samples)
+        alike = "tiles, and slices of K," if explained.flop else "tiles"
+        text = (
+            f"Counted: the virtual GPU ran the compiled PTX for {shapes}, with the alignment and the edges of this "
+            f"shape. Since {alike} cost the same wherever they lie, the sum is that of the whole launch."
+        )
+    return _wrapped(
+        f"{text} Instructions are those of the PTX. Bytes of L2 and device memory follow from a model of the caches.",
+        "",
+    )
+
+
+def _launch(explained: Explanation) -> str:
+    grid = " x ".join(str(extent) for extent in explained.recipe.grid)
+    full, chip = explained.occupancy, explained.chip
+    tile = " x ".join(map(str, explained.tile[:2])) if None not in explained.tile[:2] else None
+    spilled = f"{explained.spill_bytes} bytes spilled" if explained.spill_bytes else "none spilled"
+    rows = [
+        ("grid", f"{grid} = {explained.ctas:,} CTAs of {explained.recipe.threads} threads"
+         + (f", {tile} elements each" if tile is not None else "")),
+        ("registers", f"{explained.registers} a thread, {spilled}"),
+        ("shared memory", f"{explained.shared_bytes:,} bytes a CTA" if explained.shared_bytes else "none"),
+    ]  # fmt: skip
+    if full.reason is not None:
+        rows.append(("occupancy", f"none: {full.reason}"))
+    else:
+        at_once = full.blocks * chip.sms
+        rows += [
+            ("occupancy", f"{full.occupancy:.1%}: {full.blocks} CTAs, {full.active_warps} of {full.max_warps} warps of "
+             f"a multiprocessor; {' and '.join(full.limited_by)} limit it"),
+            ("waves", f"{explained.ctas / at_once:.1f} of {at_once:,} CTAs on {chip.sms} multiprocessors"),
+        ]  # fmt: skip
+    return "\n".join(["Launch", *(_item(name, text) for name, text in rows)])
+
+
+def _bytes(explained: Explanation) -> str:
+    product = explained.flop > 0
+    rows = [
+        [
+            level.name,
+            f"{_scaled(level.formula_bytes)}B" if level.formula_bytes is not None else "",
+            level.formula,
+            f"{_scaled(level.bytes)}B",
+            level.counted,
+            *([f"{explained.flop / level.bytes:.4g}"] if product else []),
+        ]
+        for level in explained.levels
+    ]
+    header = ["Bytes through", "formula", "", "counted", "", *(["FLOP a byte"] if product else [])]
+    return _table(header, rows, ">1,3,5")
+
+
+def _requests(explained: Explanation) -> str:
+    totals = explained.totals
+    rows = []
+    per = [
+        f"{text} {value:.4g}"
+        for text, value in (
+            ("a read", explained.read_sectors_per_request), ("a write", explained.write_sectors_per_request),
+        )
+        if value is not None
+    ]  # fmt: skip
+    share = totals.total("ideal_sectors") / max(totals.total("sectors"), 1)
+    if per:
+        rows.append(("sectors", f"of 32 bytes, {', '.join(per)} of a warp; {share:.1%} of them needed"))
+    if explained.published is not None:
+        rows.append(("a step of k", f"{explained.published.sectors_per_warp_step:.4g} sectors read by each warp"))
+    if wavefronts := totals.total("wavefronts"):
+        conflicts = f"{totals.load_conflicts:,} wavefronts of loads, {totals.store_conflicts:,} of stores"
+        rows.append(("bank conflicts", f"{conflicts}, of {wavefronts:,} in all"))
+    return "\n".join(["Requests", *(_item(name, text) for name, text in rows)]) if rows else ""
+
+
+def _lines(explained: Explanation) -> str:
+    rows = [
+        [
+            _short(line), line.kind, line.operand.upper(), f"{line.requests:,}",
+            *_both(line.sectors, line.ideal_sectors, line.requests),
+            *_both(line.wavefronts, line.ideal_wavefronts, line.requests),
+        ]
+        for line in explained.totals.by_line
+    ]  # fmt: skip
+    header = ["Source line", "", "of", "requests", "sectors", "least", "wavefronts", "least"]
+    table = _table(header, rows, ">3,4,5,6,7").splitlines()
+    found = table[:1]
+    for text, line in zip(table[1:], explained.totals.by_line, strict=True):
+        found += [text, *([f"    {_cut(line.code, WIDTH - 4)}"] if line.code else [])]
+    return "\n".join([*found, "(sectors and wavefronts of a request on average; least: without waste)"])
+
+
+def _both(count: int, least: int, requests: int) -> tuple[str, str]:
+    return (f"{count / requests:.4g}", f"{least / requests:.4g}") if count else ("", "")
+
+
+def _mix(explained: Explanation) -> str:
+    totals = explained.totals
+    shown = [(kind, warps) for kind, (warps, _) in totals.by_class.items() if warps >= _FEW * totals.warps]
+    rest = totals.warps - sum(warps for _, warps in shown)
+    if rest:
+        shown.append(("others", rest))
+    cells = [f"{kind:<18}{warps / totals.warps:>7.1%}" for kind, warps in shown]
+    deep = -(-len(cells) // 3)
+    lines = ["    ".join(cells[row::deep]) for row in range(deep)]
+    return "\n".join([f"Instructions of warps: {totals.warps:,}", *(f"  {line}" for line in lines)])
+
+
+def _limits(explained: Explanation) -> str:
+    if not explained.limits:
+        return ""
+    product = explained.flop > 0
+    rows = []
+    for limit in explained.limits:
+        rate = explained.rate(limit.seconds)
+        longest = explained.limits[0].seconds
+        row = [limit.unit, _scaled(limit.amount), limit.what, f"{_scaled(limit.rate)}/s", f"{limit.seconds * 1e3:.4g}"]
+        rows.append([*row, f"{limit.seconds / longest:.0%}", f"{rate:,.0f}" if rate is not None else ""])
+    unit = "GFLOP/s" if product else "GB/s"
+    lines = [_table(["Least time", "", "", "", "ms", "of longest", unit], rows, ">1,3,4,5,6")]
+    if (most := explained.rate(explained.least_seconds)) is not None:
+        share = f", {most * 1e9 / explained.peak:.1%} of the peak" if product and explained.peak is not None else ""
+        lines.append(f"At most {most:,.0f} {unit}{share}: {explained.limits[0].unit} takes the longest.")
+    if explained.chip.boost_hz is None:
+        lines.append(
+            _wrapped("(The clock of this chip is not in the table: units of a multiprocessor are left out.)", "")
+        )
+    if (waits := explained.waiting) is not None:
+        text = (
+            f"Waiting: a warp waits {waits.rounds:,} {'time' if waits.rounds == 1 else 'times'} for device memory, and "
+            f"has {waits.distance:,} instructions between request and use. With the warps beside it that is "
+            f"{waits.hidden_cycles:,} cycles of its scheduler; {ASSUMED_LATENCY} are assumed until the answer comes."
+        )
+        if (rate := explained.rate(explained.waiting_seconds)) is not None:
+            text += f" If all warps of a multiprocessor wait at once: {rate:,.0f} {unit}."
+        lines.append(_wrapped(text, ""))
+    return "\n".join(lines)
+
+
+def _textbook(explained: Explanation) -> str:
+    if (found := explained.published) is None:
+        return ""
+    return _wrapped(
+        f"By the published rule: {found.sectors_per_warp_step:.4g} transactions a warp and step, taken as "
+        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP a byte, and with "
+        f"{explained.bandwidth / 1e9:,.0f} GB/s of device memory {found.bound_gflops:,.0f} GFLOP/s at most."
+        + ("" if found.transaction_bytes == 32 else " (A transaction moves 32 bytes; caches serve most of them.)"),
+        "",
+    )
+
+
+def _item(name: str, text: str) -> str:
+    return _wrapped(f"  {name:<16}{text}", " " * 18)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> str:
+    """Return a table; `right` names the columns that are flush right, as in ``>1,3``."""
+    flush = {int(number) for number in right[1:].split(",")}
+    every = [header, *rows]
+    widths = [max(len(cells[column]) for cells in every) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in flush else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for cells in every
+    )
+
+
+def _scaled(count: float) -> str:
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.4g} {prefix}"
+    return f"{count:.4g} "
+
+
+def _short(line: LineCounts) -> str:
+    return "/".join(line.source.split("/")[-2:]) or "?"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,217 @@
+"""A few small problems that stand for a large one, and the memory that they need.
+
+CTAs of one kind do the same work, and a slice of K costs what every other does. So each count is linear in the number
+of whole tiles along M and along N, and in the number of slices, as long as what is left over at the edges stays the
+same: a count at two sizes gives it for all. The arithmetic is in whole numbers.
+
+Extents shrink by multiples of a period only, the least common multiple of the CTA's tile (along K, of its pipeline)
+and of a line of 128 bytes; the distances between rows keep their place within a line. So every request of a small
+problem touches as many sectors and lines as its twin in the large one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import DType, Kind
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
+from gemmule.core.spec import Config, KernelSpec
+
+_LINE = 128
+# Extents of a tile are looked for up to here.
+_LARGEST_TILE = 1 << 14
+# Loops over K are unrolled by divisors of this.
+_UNROLLED = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A small problem, and how often its counts are added.
+
+    Attributes
+    ----------
+    problem : GemmProblem or TransposeProblem
+        The problem.
+    weight : int
+        Factor of everything that a launch does.
+    depth_weight : int
+        Factor of what one warp does, which does not depend on M and N; 0 for all but the first M and N.
+    """
+
+    problem: Problem
+    weight: int
+    depth_weight: int
+
+
+def extents(problem: Problem) -> tuple[int, ...]:
+    """Return M, N and K of a product; of a transpose M and N, for M rows of N elements in memory."""
+    if isinstance(problem, GemmProblem):
+        return (problem.m, problem.n, problem.k)
+    return (problem.cols, problem.rows)
+
+
+def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample, ...]:
+    """Return the problems to be counted: one, where nothing is saved by less."""
+    line = _LINE // min(matrix.dtype.itemsize for matrix in problem.operands().values())
+    if isinstance(problem, TransposeProblem) and problem.in_place:
+        return _squares(spec, config, problem, line)
+    axes = []
+    for axis, (extent, side) in enumerate(zip(extents(problem), tile_of(spec, config, problem), strict=True)):
+        if axis == 2:
+            depth, least = pipeline_depth(config, problem)
+            axes.append(_points(extent, math.lcm(depth, line, _UNROLLED), least, proportional=False))
+        elif side is None:
+            axes.append([(extent, 1)])
+        else:
+            axes.append(_points(extent, math.lcm(side, line), 0, proportional=True))
+    found = []
+    for points in itertools.product(*axes):
+        weight = math.prod(factor for _, factor in points)
+        first = all(point == axis[0] for point, axis in zip(points[:2], axes[:2], strict=True))
+        depth_weight = (points[2][1] if len(points) == 3 else 1) if first else 0
+        found.append(Sample(resized(problem, tuple(extent for extent, _ in points)), weight, depth_weight))
+    return tuple(found)
+
+
+def _squares(spec: KernelSpec, config: Config, problem: TransposeProblem, line: int) -> tuple[Sample, ...]:
+    """Return squares that stand for a large one whose tiles are taken in pairs.
+
+    Counts are of the second degree in the number of tiles, and an odd number may leave a CTA without a pair: three
+    squares, two tiles apart, give all.
+    """
+    side, extent = tile_of(spec, config, problem)[0], problem.rows
+    period = math.lcm(2 * side, line) if side is not None else extent
+    whole, rest = divmod(extent, period)
+    if whole <= 3:
+        return (Sample(problem, 1, 1),)
+    steps = whole - 1
+    pairs = steps * (steps - 1) // 2
+    weights = (1 - steps + pairs, steps - 2 * pairs, pairs)
+    return tuple(
+        Sample(resized(problem, (edge, edge)), weight, 1 if number == 0 else 0)
+        for number, weight in enumerate(weights)
+        for edge in (rest + (number + 1) * period,)
+    )
+
+
+def _points(extent: int, period: int, least: int, *, proportional: bool) -> list[tuple[int, int]]:
+    """Return extents and factors whose sum stands for `extent`.
+
+    Where `proportional`, whole periods without a rest cost nothing beside themselves: one of them is enough.
+    """
+    whole, rest = divmod(extent, period)
+    if proportional and rest == 0 and whole:
+        return [(period, whole)]
+    first = max(1, -(-(least - rest) // period))
+    if whole <= first + 1:
+        return [(extent, 1)]
+    low = rest + first * period
+    return [(low, 1 - (whole - first)), (low + period, whole - first)]
+
+
+def pipeline_depth(config: Config, problem: Problem) -> tuple[int, int]:
+    """Return the period along K, and the least K at which every part of the pipeline runs."""
+    stages = config.as_dict().get("stages", 2)
+    return slice_depth(config, problem) * stages, slice_depth(config, problem) * (stages + 1)
+
+
+def slice_depth(config: Config, problem: Problem) -> int:
+    """Return how far the slices extend along K that a CTA takes one after the other."""
+    fields, itemsize = config.as_dict(), problem.operands()["a"].dtype.itemsize
+    return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", itemsize) // itemsize
+
+
+def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | None, ...]:
+    """Return how far the work of one CTA extends along each axis but K, read off the launch recipe.
+
+    None where the grid does not tell.
+    """
+    whole = extents(problem)
+    square = isinstance(problem, TransposeProblem) and problem.in_place
+
+    def ctas_along(axis: int) -> Callable[[int], int]:
+        def ctas(extent: int) -> int:
+            sides = tuple(extent if square or axis == other else 1 for other in range(len(whole)))
+            return math.prod(spec.launch(resized(problem, sides), config).grid)
+
+        return ctas
+
+    return tuple(None if axis == 2 else _tile_side(ctas_along(axis)) for axis in range(len(whole)))
+
+
+def _tile_side(ctas: Callable[[int], int]) -> int | None:
+    """Return the largest extent for which there are as many CTAs as for one element."""
+    one, low, high = ctas(1), 1, 2
+    while ctas(high) == one:
+        low, high = high, 2 * high
+        if high > _LARGEST_TILE:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if ctas(middle) == one else (low, middle)
+    return low
+
+
+def resized(problem: Problem, sides: tuple[int, ...]) -> Problem:
+    """Return the problem with other extents, no larger, and rows as close as their place in a line allows."""
+    if isinstance(problem, TransposeProblem):
+        cols, rows = sides
+        return dataclasses.replace(
+            problem,
+            rows=rows,
+            cols=cols,
+            source=_cut(problem.source, rows, cols),
+            target=_cut(problem.target, rows, cols),
+        )
+    m, n, k = sides
+    return dataclasses.replace(
+        problem,
+        m=m,
+        n=n,
+        k=k,
+        a=_cut(problem.a, m, k),
+        b=_cut(problem.b, k, n),
+        c=_cut(problem.c, m, n) if problem.c is not None else None,
+        d=_cut(problem.d, m, n),
+    )
+
+
+def _cut(matrix: StridedMatrix, rows: int, cols: int) -> StridedMatrix:
+    in_rows = matrix.col_stride == 1
+    lead = _closer(matrix.row_stride if in_rows else matrix.col_stride, cols if in_rows else rows, matrix.dtype)
+    if in_rows:
+        return dataclasses.replace(matrix, rows=rows, cols=cols, row_stride=lead)
+    return dataclasses.replace(matrix, rows=rows, cols=cols, col_stride=lead)
+
+
+def _closer(lead: int, extent: int, dtype: DType) -> int:
+    line = _LINE // dtype.itemsize
+    least = extent + line
+    return lead if lead <= least else least + (lead - least) % line
+
+
+def buffers(problem: Problem, seed: int) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """Return random memory for the operands, each as long as its extents and strides span."""
+    rng = np.random.default_rng(seed)
+    if isinstance(problem, TransposeProblem) and problem.in_place:
+        memory = _random(rng, spanned(problem.source), problem.source.dtype)
+        return {"a": memory, "d": memory}
+    return {name: _random(rng, spanned(matrix), matrix.dtype) for name, matrix in problem.operands().items()}
+
+
+def spanned(matrix: StridedMatrix) -> int:
+    """Return the elements from the first of a matrix to its last."""
+    return (matrix.rows - 1) * matrix.row_stride + (matrix.cols - 1) * matrix.col_stride + 1
+
+
+def _random(rng: np.random.Generator, size: int, dtype: DType) -> np.ndarray[Any, np.dtype[Any]]:
+    if dtype.kind is Kind.INTEGER:
+        return rng.integers(0, 256, size * dtype.itemsize, np.uint8).view(dtype.numpy())
+    return rng.standard_normal(size, np.float32).astype(dtype.numpy())

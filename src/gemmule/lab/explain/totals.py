@@ -1,0 +1,177 @@
+"""What a launch does in all: the counts of a few small launches, scaled and added."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .instrument import Row, Run
+from .sample import Sample
+
+_COLUMNS = (
+    "warps", "threads", "requests", "bytes", "sectors", "ideal_sectors", "lines", "wavefronts", "ideal_wavefronts",
+)  # fmt: skip
+# Bytes of a pass.
+_PASS = 128
+_PACKAGE = Path(__file__).parents[2]
+_LOADS = frozenset({"load shared", "matrix load"})
+_STORES = frozenset({"store shared", "async copy"})
+
+
+@dataclasses.dataclass(frozen=True)
+class LineCounts:
+    """What the memory instructions of a source line do, for one operand.
+
+    Attributes
+    ----------
+    source : str
+        File and line; the file as it is called within the package, where it belongs to it.
+    code : str
+        The line; nothing where the file cannot be read.
+    kind : str
+        Class of the instructions, e.g. ``load global``.
+    operand : str
+        ``a``, ``b``, ``c`` or ``d`` in global memory.
+    warps, threads, requests, bytes, sectors, ideal_sectors, lines, wavefronts, ideal_wavefronts : int
+        As of the virtual GPU's counts.
+    """
+
+    source: str
+    code: str
+    kind: str
+    operand: str
+    warps: int
+    threads: int
+    requests: int
+    bytes: int
+    sectors: int
+    ideal_sectors: int
+    lines: int
+    wavefronts: int
+    ideal_wavefronts: int
+
+    @property
+    def reads_global(self) -> bool:
+        """Whether it reads global memory."""
+        return self.sectors > 0 and self.kind != "store global"
+
+    @property
+    def passes(self) -> int:
+        """Passes through the memory that is L1 cache and shared memory: 128 bytes, in one line or without conflicts.
+
+        A request to global memory takes one for each line that it touches, and no less than what its threads are given
+        takes. A copy of cp.async passes once, as it is written.
+        """
+        return max(self.lines, self.wavefronts or -(-self.bytes // _PASS))
+
+    @property
+    def needed_passes(self) -> int:
+        """Passes without lines that need not be touched and without conflicts of banks."""
+        return self.ideal_wavefronts or max(self.requests, -(-self.bytes // _PASS))
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts that conflicts of banks add."""
+        return self.wavefronts - self.ideal_wavefronts
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """What a launch does in all.
+
+    Attributes
+    ----------
+    warps : int
+        Instructions that warps issue.
+    by_class : dict of str to (int, int)
+        Executions by warps and by threads for each class of instructions.
+    by_line : tuple of LineCounts
+        The memory instructions by source line and operand, in the order of the code.
+    flop_by_class : dict of str to int
+        Floating-point operations for each class of instructions.
+    l2_bytes : int
+        Bytes that the L2 cache reads and writes.
+    """
+
+    warps: int
+    by_class: dict[str, tuple[int, int]]
+    by_line: tuple[LineCounts, ...]
+    flop_by_class: dict[str, int]
+    l2_bytes: int
+
+    def total(self, column: str, *kinds: str) -> int:
+        """Return the sum of a column over the memory instructions, those of the classes `kinds` if any are given."""
+        return sum(getattr(line, column) for line in self.by_line if not kinds or line.kind in kinds)
+
+    @property
+    def load_conflicts(self) -> int:
+        """Wavefronts that bank conflicts add to loads from shared memory."""
+        return sum(line.conflicts for line in self.by_line if line.kind in _LOADS)
+
+    @property
+    def store_conflicts(self) -> int:
+        """Wavefronts that bank conflicts add to stores into shared memory, those of cp.async included."""
+        return sum(line.conflicts for line in self.by_line if line.kind in _STORES)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes that threads ask of shared memory or put there."""
+        return sum(line.bytes for line in self.by_line if line.wavefronts)
+
+
+def totals(samples: Sequence[Sample], runs: Sequence[Run]) -> Totals:
+    """Scale and add the counts of all samples."""
+    code = runs[0].instructions
+    columns = [
+        {name: sum(s.weight * getattr(run.instructions[i], name) for s, run in zip(samples, runs, strict=True))
+         for name in _COLUMNS}
+        for i in range(len(code))
+    ]  # fmt: skip
+    operands = [max((run.operands[i] for run in runs), key=len) for i in range(len(code))]
+    flop: dict[str, int] = {}
+    for sample, run in zip(samples, runs, strict=True):
+        for kind, count in run.flop_by_class.items():
+            flop[kind] = flop.get(kind, 0) + sample.weight * count
+    by_class: dict[str, tuple[int, int]] = {}
+    for row, column in zip(code, columns, strict=True):
+        warps, threads = by_class.get(row.kind, (0, 0))
+        by_class[row.kind] = (warps + column["warps"], threads + column["threads"])
+    return Totals(
+        warps=sum(column["warps"] for column in columns),
+        by_class={kind: pair for kind, pair in sorted(by_class.items(), key=lambda item: -item[1][0]) if pair[0]},
+        by_line=_by_line(code, columns, operands),
+        flop_by_class=flop,
+        l2_bytes=sum(sample.weight * run.l2_bytes for sample, run in zip(samples, runs, strict=True)),
+    )
+
+
+def _by_line(code: Sequence[Row], columns: Sequence[dict[str, int]], operands: Sequence[str]) -> tuple[LineCounts, ...]:
+    found: dict[tuple[str, str, str], dict[str, int]] = {}
+    for row, column, operand in zip(code, columns, operands, strict=True):
+        if column["requests"]:
+            sums = found.setdefault((row.source, row.kind, operand), dict.fromkeys(_COLUMNS, 0))
+            for name in _COLUMNS:
+                sums[name] += column[name]
+    return tuple(
+        LineCounts(*_place(source), kind, operand, *sums.values()) for (source, kind, operand), sums in found.items()
+    )
+
+
+def _place(source: str) -> tuple[str, str]:
+    """Return where a line is, without the folders of this computer, and its text."""
+    name, _, number = source.rpartition(":")
+    parts = Path(name).parts
+    if _PACKAGE.name in parts[:-1]:
+        # The package may have been elsewhere when the kernel was compiled.
+        inside = Path(*parts[len(parts) - parts[::-1].index(_PACKAGE.name) :])
+        text = linecache.getline(str(_PACKAGE / inside), int(number)).strip()
+        return f"{inside.as_posix()}:{number}", text
+    return f"{Path(name).name}:{number}" if name else "", ""
+
+
+def as_dict(line: LineCounts) -> dict[str, Any]:
+    """Return a line's counts as plain data."""
+    return dataclasses.asdict(line) | {"bank_conflicts": line.conflicts}

@@ -1,0 +1,236 @@
+"""Explanations without a kernel: the sentence, the small problems that stand for a large one, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmule.cli import gemmule
+from gemmule.core.arch import Arch
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import ArgumentError
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.lab.explain import arch_for
+from gemmule.lab.explain.advice import Figures, advice
+from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MEMORY, busiest_share, waiting
+from gemmule.lab.explain.named import choice_named, problem_of
+from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
+from gemmule.lab.products import gemm_problem
+
+PLAIN = Figures(
+    seconds=((ARITHMETIC, 1.0), (ISSUE, 0.9), (L1, 0.5), (MEMORY, 0.1)),
+    ctas=1320, multiprocessors=132, multiply_adds=80, instructions=100, memory_bytes=10, least_bytes=10,
+)  # fmt: skip
+
+
+def slowest(unit, **changes):
+    seconds = tuple((name, 2.0 if name == unit else spent) for name, spent in (*PLAIN.seconds, (L2, 0.2)))
+    return dataclasses.replace(PLAIN, seconds=seconds, **changes)
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (slowest(L1, global_passes=330, needed_passes=20), "Coalesce: requests to global memory touch 16.5 times"),
+        (slowest(L1, global_passes=20, needed_passes=20), "Share what is loaded: 0.25 lines of L1"),
+        (slowest(L1, shared_passes=100, conflicts=40, global_passes=4, needed_passes=4),
+         "Remove the bank conflicts: 38%"),
+        (slowest(L1, shared_passes=160, global_passes=4, needed_passes=4), "Keep more in registers: 2 passes"),
+        (slowest(L1, shared_passes=80, tensor_cores=True), "Keep more in registers: 1 passes of shared memory for one "
+         "matrix instruction; let each warp"),
+        (slowest(L1, product=False, shared_passes=80), "Move more bytes with each instruction"),
+        (slowest(L2), "Ask less of the L2 cache"),
+        (slowest(L2, product=False), "Ask less of the L2 cache"),
+        (slowest(MEMORY, memory_bytes=30), "Read less from device memory, which takes the longest: 3.0 times"),
+        (slowest(MEMORY), "Nothing in the kernel"),
+        (slowest(MEMORY, product=False, exposed_seconds=1.0, distance=4),
+         "Keep more requests on their way: a thread uses what it asked for after 4"),
+        (slowest(ISSUE, exposed_seconds=1.0, distance=7), "Hide the latency: what a slice loads is used 7"),
+        (slowest(ISSUE, multiply_adds=30), "Spend fewer instructions on what does not multiply, which is 70%"),
+        (slowest(ISSUE, registers_between=True), "Take the copies out of the instruction stream: 80%"),
+        (slowest(ISSUE, registers_between=True, asynchronous=True), "Little is left on these units: 80%"),
+        (slowest(ISSUE, tensor_cores=True), "Give each instruction more to do"),
+        (slowest(ISSUE, product=False), "Move more bytes with each instruction"),
+        (PLAIN, "Little is left on these units"),
+        (dataclasses.replace(PLAIN, balance=0.1, ctas=16), "Give every multiprocessor work: 16 CTAs keep 10%"),
+    ],
+)  # fmt: skip
+def test_the_sentence_follows_from_the_figures(figures, sentence):
+    found = advice(figures)
+    assert found.startswith(sentence)
+    assert found.endswith(".")
+
+
+def test_conflicts_are_named_only_where_they_matter():
+    few = slowest(L1, shared_passes=100, conflicts=5, worst_conflict="here.py:3")
+    assert "here.py:3" not in advice(few)
+    assert "here.py:3" in advice(dataclasses.replace(few, conflicts=50))
+
+
+def test_a_little_waiting_is_no_reason():
+    assert advice(slowest(ISSUE, exposed_seconds=0.1)).startswith("Little is left")
+
+
+@given(
+    st.integers(1, 5000), st.integers(1, 96), st.integers(0, 200), st.booleans(), st.integers(0, 9), st.integers(0, 9)
+)
+def test_points_stand_for_an_extent(extent, period, least, proportional, start, slope):
+    """Anything linear in the whole periods, with a rest that may cost what it wants, is met exactly."""
+    least = 0 if proportional else least
+    points = _points(extent, period, least, proportional=proportional)
+    assert all(point % period == extent % period and point >= min(extent, least) for point, _ in points)
+    assert max(point for point, _ in points) <= extent
+
+    def cost(length):
+        whole, rest = divmod(length, period)
+        # Where counts are proportional, nothing is done beside the periods and the rest.
+        return slope * whole + (7 * rest + start if rest or not proportional else 0)
+
+    assert sum(factor * cost(point) for point, factor in points) == cost(extent)
+
+
+TILES = {
+    "g01_naive_uncoalesced": (32, 32), "g02_naive_coalesced[1]": (16, 16), "g03_shared_tile": (32, 32),
+    "g05_conflict_free": (128, 128), "g07_cp_async": (128, 256), "d02_b_in_registers": (16, 64),
+    "gemm_reference": (64, 64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tile"), TILES.items())
+def test_the_tile_is_read_off_the_launch(name, tile):
+    choice = choice_named(name)
+    problem = problem_of(choice, Arch(9, 0, True), "1000,900,800", None, None, None, None)
+    assert tile_of(choice.spec, choice.config, problem)[:2] == tile
+
+
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("size", [(8192, 8192, 8192), (4097, 5003, 6001), (70001, 64, 33), (8, 8, 8), (5008, 5008, 64)])
+def test_samples_are_small_and_alike(spec, size):
+    """Every sample is compiled as the whole is, and its factors add up to one launch or to whole tiles of it."""
+    shape = ",".join(map(str, size[: 3 if spec.operation == "gemm" else 2]))
+    for config in spec.configs:
+        choice = dataclasses.replace(choice_named(spec.name), config=config)
+        problem = problem_of(choice, Arch(9, 0, True), shape, None, None, None, None)
+        if spec.why_not(problem, Arch(9, 0, True), config) is not None:
+            continue
+        whole = extents(problem)
+        found = samples(spec, config, problem)
+        # Of pairs of tiles, too: what is of the second degree is met.
+        assert sum(sample.weight * math.prod(extents(sample.problem)) for sample in found) == math.prod(whole)
+        for sample in found:
+            assert choice.signature(sample.problem) == choice.signature(problem)
+            assert all(small <= large for small, large in zip(extents(sample.problem), whole, strict=True))
+            assert math.prod(extents(sample.problem)) < 1 << 27
+            for name, array in buffers(sample.problem, 0).items():
+                assert len(array) == spanned(sample.problem.operands()[name])
+
+
+def test_rows_keep_their_place_in_a_line():
+    problem = gemm_problem(3000, 2001, 1003, "float32", "float32", "tn")
+    small = resized(problem, (40, 17, 35))
+    assert (small.m, small.n, small.k) == (40, 17, 35)
+    assert small.a.col_stride % 32 == problem.a.col_stride % 32
+    assert small.a.col_stride < 120
+    assert small.b.row_stride % 32 == problem.b.row_stride % 32
+    assert small.d.row_stride >= 17
+
+
+def test_rows_that_are_short_already_stay():
+    problem = gemm_problem(3000, 3, 20, "float32", "float32", "nn")
+    assert resized(problem, (40, 3, 20)).b.row_stride == 3
+
+
+def test_work_of_the_busiest_multiprocessor():
+    assert busiest_share(132, 132) == 1 / 132
+    assert busiest_share(133, 132) == 2 / 133
+    assert busiest_share(1, 132) == 1
+
+
+def test_waiting_that_others_hide():
+    """Four warps share a scheduler: 100 instructions of each are 400 cycles, and 600 are assumed."""
+    h100 = chip_named("h100")
+    found = waiting([(1, [100] * 10)], h100, 264, 2, 8)
+    assert (found.rounds, found.distance, found.hidden_cycles) == (10, 100, 400)
+    assert found.exposed_seconds == pytest.approx(10 * 200 / 1.98e9)
+    assert waiting([(1, [150] * 10)], h100, 264, 2, 8).exposed_seconds == 0
+    # Two turns of the multiprocessors; and of two samples the difference.
+    assert waiting([(1, [100])], h100, 265, 2, 8).exposed_seconds == pytest.approx(2 * 200 / 1.98e9)
+    assert waiting([(-2, [100] * 3), (3, [100] * 5)], h100, 264, 2, 8).rounds == 9
+    assert waiting([(1, [])], h100, 264, 2, 8) is None
+
+
+def test_the_architecture_of_old_and_new_chips():
+    assert arch_for(chip_named("h100")) == (Arch(9, 0, True), "")
+    assert arch_for(chip_named("rtx 4090"))[0] == Arch(8, 9)
+    arch, note = arch_for(chip_named("v100"))
+    assert arch == Arch(8, 0)
+    assert "compute capability 7.0, and kernels are compiled for sm_80 and newer" in note
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["explain", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["g04", "--shape", "1,1,1"], "kernel 'g04' is not known; near are g04_register_tile"),
+        (["g04_register_tile[7]", "--shape", "1,1,1"], "g04_register_tile has no config [7]; it has 0: tile_m=128"),
+        (["g05_conflict_free", "--config", "tile_k=3", "--shape", "1,1,1"],
+         "g05_conflict_free has no config [tile_k=3]"),
+        (["g05_conflict_free[*]", "--shape", "1,1,1"], "names 2 configs, and one is explained at a time"),
+        (["g04_register_tile", "--shape", "64,64"], "--shape '64,64' is not M,N,K in whole numbers from 1"),
+        (["g04_register_tile", "--shape", "64,0,64"], "--shape '64,0,64' is not M,N,K"),
+        (["transpose_reference", "--shape", "8,8,8"], "takes one such as 4096,4096"),
+        (["transpose_reference", "--shape", "8,8", "--layout", "nt"], "--layout and --precision are for products"),
+        (["transpose_reference", "--shape", "8,8", "--dtype", "float12"], "dtype 'float12' is not known"),
+        (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; near are"),
+        (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float16"], "cannot take this problem: A is float16"),
+        (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
+        (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; near are"),
+        (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "precision 'half' is not known"),
+    ],
+)  # fmt: skip
+def test_refusals_are_one_line(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf"])
+def test_a_bandwidth_is_positive(value):
+    result = run("g04_register_tile", "--shape", "64,64,64", "--bandwidth", value)
+    assert result.exit_code == 2
+    assert "is not a bandwidth in GB/s" in result.stderr
+
+
+def test_the_reason_is_that_of_the_type_that_a_kernel_takes():
+    """float16 with rows that begin anywhere, not float32, which it never takes."""
+    choice = choice_named("h01_mma_sync")
+    assert problem_of(choice, Arch(9, 0, True), "389,387,487", None, None, None, None).a.dtype.name == "float16"
+
+
+def test_help_has_an_example():
+    result = run("--help")
+    assert "gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_the_first_type_and_layout_that_a_kernel_takes():
+    def taken(name, *rest):
+        choice = choice_named(name)
+        problem = problem_of(choice, Arch(9, 0, True), "64,64,64", *(rest or (None,) * 4))
+        return problem.a.dtype.name, problem.d.dtype.name, problem.layout
+
+    assert taken("g04_register_tile") == ("float32", "float32", "nn")
+    assert taken("d01_shared_ab") == ("float64", "float64", "nn")
+    assert taken("gemm_reference", "int8", None, "tn", None) == ("int8", "int32", "tn")
+    with pytest.raises(ArgumentError, match="dtype 'int4' is not known"):
+        taken("gemm_reference", "int4", None, None, None)

@@ -1,0 +1,324 @@
+"""Kernels explained: the published analyses, the ladder, exactness, and figures of the hardware."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gemmule.cli import gemmule
+from gemmule.commands.explain import explanation
+from gemmule.core.arch import Arch
+from gemmule.core.chips import CHIPS, chip_named
+from gemmule.core.errors import UnsupportedError
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.lab.explain import explain, page
+from gemmule.lab.explain.named import choice_named, problem_of
+from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
+from gemmule.lab.explain.totals import totals
+from gemmule.vgpu.instrument import CountedKernel
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+H100 = chip_named("h100")
+HOPPER = Arch(9, 0, True)
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+#: Counters of the ladder at 4096 x 4096 x 4096, read on an H100.
+COUNTERS = RESULTS / "20261121T072011-nvidia-h100-80gb-hbm3-46a7276f22.jsonl"
+
+
+@functools.cache
+def explained(kernel, shape="4096,4096,4096", chip="h100", **options):
+    return explanation(kernel, shape, chip, **options)
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["explain", *arguments])
+
+
+def test_the_published_analysis_of_the_naive_kernel():
+    """M = N = K = 512 on a V100 whose memory was measured at 763 GB/s: 64 operations for 5 transactions."""
+    result = run(
+        "g02_naive_coalesced",
+        "--shape",
+        "512,512,512",
+        "--chip",
+        "Tesla V100-PCIE-32GB",
+        "--bandwidth",
+        "763",
+        "--json",
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["sectors_per_warp_step"] == 5
+    assert (found["transaction_bytes"], found["flop_per_byte"]) == (4, 3.2)
+    assert found["bound_gflops"] == pytest.approx(2442, abs=1)
+    # What the hardware moves: 32 bytes a transaction, most of them from L1.
+    assert found["bytes_by_level"]["L1"]["flop_per_byte"] == pytest.approx(0.4, rel=0.01)
+    assert found["bytes_by_level"]["L2"]["flop_per_byte"] == pytest.approx(8, rel=0.05)
+    assert found["shared_memory_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shared"), [("g04_register_tile", 8192), ("g05_conflict_free", 8192), ("g06_double_buffer", 16384)]
+)
+def test_the_published_analysis_of_tiles(kernel, shared):
+    found = explained(kernel, "512,512,512", "v100").as_json()
+    assert found["shared_memory_bytes"] == shared
+    assert found["flop_per_byte"] == 32
+    # 15.7 TFLOP/s take 490 GB/s: memory no longer limits.
+    assert found["bound_gflops"] == pytest.approx(15700)
+    assert found["occupancy"] == 0.25
+
+
+def test_conflicts_of_v1_are_gone_in_v2_and_its_store_has_its_own():
+    def conflicts(kernel, kind):
+        return sum(line.conflicts for line in explained(kernel).totals.by_line if line.kind == kind)
+
+    v1, v2 = explained("g04_register_tile").as_json(), explained("g05_conflict_free").as_json()
+    assert v1["load_bank_conflicts"] == conflicts("g04_register_tile", "load shared") > 0
+    assert v1["store_bank_conflicts"] == 0
+    assert v2["load_bank_conflicts"] == 0
+    assert v2["store_bank_conflicts"] == conflicts("g05_conflict_free", "store shared") > 0
+    # Half of the banks answer to a row of B; A is read without conflicts.
+    inner = [line for line in explained("g04_register_tile").totals.by_line if line.conflicts]
+    assert [(line.kind, line.code, line.wavefronts) for line in inner] == [
+        ("load shared", "rB[j] = sB[k, self.col(j)]", 2 * inner[0].ideal_wavefronts)
+    ]
+    text = page(explained("g05_conflict_free"))
+    assert f"0 wavefronts of loads, {v2['store_bank_conflicts']:,} of stores" in text
+
+
+@pytest.mark.parametrize(
+    ("kernel", "first", "unit"),
+    [
+        ("g01_naive_uncoalesced", "Coalesce", "L1 and shared memory"),
+        ("g02_naive_coalesced", "Share what is loaded", "L1 and shared memory"),
+        ("g03_shared_tile", "Keep more in registers", "L1 and shared memory"),
+        ("g04_register_tile", "Remove the bank conflicts", "L1 and shared memory"),
+        ("g05_conflict_free", "Hide the latency", "instruction issue"),
+        ("g06_double_buffer", "Take the copies out of the instruction stream", "instruction issue"),
+        ("g07_cp_async", "Little is left on these units", "instruction issue"),
+    ],
+)
+def test_each_rung_is_told_of_the_next(kernel, first, unit):
+    found = explained(kernel)
+    assert found.next.startswith(first)
+    assert found.limits[0].unit == unit
+
+
+@pytest.mark.parametrize(
+    ("kernel", "first"),
+    [
+        ("t02_copy_col", "Coalesce"),
+        ("t03_naive_row", "Coalesce"),
+        ("t09_shared_tile", "Remove the bank conflicts"),
+        ("t10_padded", "Keep more requests on their way"),
+        ("t12_production", "Nothing in the kernel"),
+    ],
+)
+def test_each_transpose_is_told_of_the_next(kernel, first):
+    assert explained(kernel, "8192,8192").next.startswith(first)
+
+
+def test_rungs_climb():
+    rates = [explained(name).as_json()["latency"]["gflops_if_all_wait"] for name in (
+        "g01_naive_uncoalesced", "g02_naive_coalesced", "g03_shared_tile", "g04_register_tile", "g05_conflict_free",
+        "g06_double_buffer", "g07_cp_async",
+    )]  # fmt: skip
+    assert rates == sorted(rates)
+
+
+def test_work_for_few_multiprocessors():
+    assert explained("g04_register_tile", "512,512,512").next.startswith("Give every multiprocessor work: 16 CTAs")
+
+
+def whole_counts(choice, problem):
+    """The problem itself, run and counted."""
+    kernel = CountedKernel(choice.spec, choice.config, choice.signature(problem), HOPPER)
+    recipe = choice.spec.launch(problem, choice.config)
+    chip = dataclasses.replace(H100, sms=math.prod(recipe.grid))
+    return totals([Sample(problem, 1, 1)], [kernel.run(recipe, buffers(problem, 9), chip)]), kernel
+
+
+def reduced_shape(choice, ragged):
+    """A shape that is large enough to be counted by smaller ones."""
+    form = "999,999,999" if choice.spec.operation == "gemm" else "999,999"
+    problem = problem_of(choice, HOPPER, form, None, None, None, None)
+    line = 128 // problem.operands()["a"].dtype.itemsize
+    sides = [math.lcm(side, line) for side in tile_of(choice.spec, choice.config, problem)[:2]]
+    # Where the kernel refuses rows that begin anywhere, they begin at multiples of 16 bytes.
+    for unit in (1, 8):
+        rests = (5 * unit, 3 * unit) if ragged else (0, 0)
+        shape = [(3 if rest else 2) * side + rest for side, rest in zip(sides, rests, strict=True)]
+        if choice.spec.in_place:
+            shape = [8 * sides[0] + rests[0]] * 2
+        if choice.spec.operation == "gemm":
+            depth, least = pipeline_depth(choice.config, problem)
+            depth = math.lcm(depth, line, 32)
+            shape.append(depth * (-(-least // depth) + 3) + (7 * unit if ragged else 0))
+        text = ",".join(map(str, shape))
+        found = problem_of(choice, HOPPER, text, None, None, None, None)
+        if choice.spec.why_not(found, HOPPER, choice.config) is None:
+            break
+    return text
+
+
+CASES = [
+    pytest.param(
+        f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
+        marks=[pytest.mark.slow] if number else [],
+    )
+    for spec in REGISTRY
+    for number in range(len(spec.configs))
+    for ragged in (False, True)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "ragged"), CASES)
+def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
+    choice = choice_named(kernel)
+    problem = problem_of(choice, HOPPER, reduced_shape(choice, ragged), None, None, None, None)
+    chosen = samples(choice.spec, choice.config, problem)
+    assert len(chosen) > 1 or chosen[0].weight > 1
+    assert all(math.prod(extents(sample.problem)) < math.prod(extents(problem)) for sample in chosen)
+    found = explained(kernel, ",".join(map(str, extents(problem)))).totals
+    whole, _ = whole_counts(choice, problem)
+    assert found.by_class == whole.by_class
+    assert found.flop_by_class == whole.flop_by_class
+    assert found.by_line == whole.by_line
+    # The model of L1 looks at where lines lie, which is not the same in a smaller matrix.
+    assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
+
+
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+def test_every_kernel_is_explained(spec):
+    shape = "100,70,90" if spec.operation == "gemm" else "100,100" if spec.in_place else "100,68"
+    found = explained(spec.name, shape)
+    data = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    for key in (
+        "kernel", "config", "shape", "dtype", "chip", "arch", "shared_memory_bytes", "registers", "occupancy",
+        "occupancy_limit", "sectors_per_warp_step", "load_bank_conflicts", "store_bank_conflicts", "flop_per_byte",
+        "bound_gflops", "bytes_by_level", "instruction_mix", "by_line", "next",
+    ):  # fmt: skip
+        assert key in data
+    assert data["shape"] == [int(side) for side in shape.split(",")]
+    assert sum(kind["share"] for kind in data["instruction_mix"].values()) == pytest.approx(1)
+    text = page(found)
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.splitlines()[-1].endswith(".")
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize("kernel", ["g06_double_buffer", "transpose_reference"])
+def test_every_chip(kernel, chip):
+    found = explained(kernel, "130,70,40" if kernel[0] == "g" else "130,70", chip.name)
+    data = found.as_json()
+    assert (data["arch_note"] is None) == (chip.capability >= (8, 0))
+    if found.occupancy.reason is not None:
+        assert chip.capability < (8, 0)
+        assert data["limits"] == []
+        assert data["why_not_launched"] in found.next
+    else:
+        assert data["limits"][0]["seconds"] == max(limit["seconds"] for limit in data["limits"])
+        units = {limit["unit"] for limit in data["limits"]}
+        assert ("instruction issue" in units) == (chip.boost_hz is not None)
+    assert max(map(len, page(found).splitlines())) <= 100
+
+
+def test_the_page_in_the_documentation_is_this_one():
+    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
+    shown = text.split("```\n")[2].strip().split("\n\n")
+    assert len(shown) == 5
+    found = page(explained("g04_register_tile")).split("\n\n")
+    assert [part for part in shown if part not in found] == []
+
+
+def test_an_old_chip_says_so_and_counts_with_its_own_figures():
+    old, new = explained("g04_register_tile", "512,512,512", "v100"), explained("g04_register_tile", "512,512,512")
+    assert old.as_json()["arch"] == "sm_80"
+    assert "compute capability 7.0, and kernels are compiled for sm_80" in " ".join(page(old).split())
+    assert old.bandwidth == 900e9
+    assert old.peak == 15.7e12
+    assert "compute capability" not in page(new)
+
+
+def test_a_transpose():
+    found = explained("transpose_reference", "8192,8192")
+    data = found.as_json()
+    assert data["sectors_per_request"] == {"load": 4, "store": 4}
+    assert data["bytes_by_level"]["device memory"]["bytes"] == 2 * 8192**2 * 4
+    assert (data["operations"], data["flop_per_byte"], data["bound_gflops"], data["layout"]) == (0, None, None, None)
+    assert data["attainable_gbps"] <= 3350
+    assert data["load_bank_conflicts"] == data["store_bank_conflicts"] == 0
+
+
+def test_the_l2_cache_limits_where_its_bandwidth_is_given():
+    data = explained("g01_naive_uncoalesced", "512,512,512", l2_bandwidth=1.0).as_json()
+    assert data["limited_by"] == "L2"
+    assert "larger tiles of the result" in data["next"]
+    without = explained("g01_naive_uncoalesced", "512,512,512").as_json()
+    assert "L2" not in {limit["unit"] for limit in without["limits"]}
+
+
+def test_a_grid_that_does_not_tell_the_tile():
+    """Such a kernel is run as a whole, and refused where that takes too long."""
+    spec = choice_named("g04_register_tile").spec
+
+    def launch(problem, config):
+        return dataclasses.replace(spec.launch(problem, config), grid=(1, 1, 1))
+
+    choice = dataclasses.replace(choice_named("g04_register_tile"), spec=dataclasses.replace(spec, launch=launch))
+    problem = problem_of(choice, HOPPER, "4096,4096,4096", None, None, None, None)
+    with pytest.raises(UnsupportedError, match="does not tell the tile of a CTA"):
+        explain(problem, choice, H100, CountedKernel)
+
+
+def recorded():
+    """The hardware's counters, by kernel and config."""
+    found = {}
+    for line in COUNTERS.read_text().splitlines():
+        one = json.loads(line)
+        if one["record"] == "counts":
+            key = one["kernel"], json.dumps(one["config"])
+            found.setdefault(key, {})[one["counter"]] = one["hardware"]
+    return found
+
+
+HARDWARE = recorded() if COUNTERS.exists() else {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kernel", "config"), HARDWARE)
+def test_figures_of_the_hardware(kernel, config):
+    """What was counted beside an H100's own counters: requests exactly, passes of L1 and shared memory nearly so."""
+    hardware = HARDWARE[kernel, config]
+    number = [json.dumps(one.as_dict()) for one in choice_named(kernel).spec.configs].index(config)
+    found = explained(f"{kernel}[{number}]")
+    reads = [line for line in found.totals.by_line if line.reads_global]
+    # The counter finds a quarter more sectors in copies of cp.async that move 16 bytes a thread.
+    wide = sum(line.sectors for line in reads if line.kind == "async copy" and line.bytes == 512 * line.requests)
+    sectors = sum(line.sectors for line in reads) + wide // 4
+    assert sectors == hardware["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+    assert sum(line.requests for line in reads) == hardware["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
+    # The assembler needs several instructions for addresses of 64 bits, and merges others.
+    executed = hardware["smsp__inst_executed.sum"] / found.totals.warps
+    assert 0.95 < executed < (1.1 if found.shared_bytes else 1.4)
+    # Where waves of CTAs drift apart, more is read again.
+    memory, result = found.levels[0], found.problem.d
+    read = memory.bytes - result.distinct_bytes(())
+    assert 0.9 * read < hardware["dram__bytes_read.sum"] < 4.5 * read
+    # Cycles of the run, from the instructions and the share of the cycles that issued one.
+    issued = hardware["smsp__issue_active.avg.pct_of_peak_sustained_active"] / 100
+    cycles = hardware["smsp__inst_executed.sum"] / (H100.sms * H100.sm.partitions * issued)
+    busy = hardware["l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"] / 100
+    passes = sum(line.passes for line in found.totals.by_line)
+    assert passes / H100.sms == pytest.approx(busy * cycles, rel=0.06)
+    # No unit may take longer than the whole run did.
+    assert found.least_seconds <= 1.03 * cycles / H100.boost_hz
