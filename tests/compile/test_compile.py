@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -12,11 +13,10 @@ from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS
-from gemmule.core.dtype import dtype_named, opaque_dtype
+from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
-from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -24,15 +24,66 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
+#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, and that nothing divides.
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17))
+
+
+def products(job):
+    """Products that need this very specialisation."""
+    types = dict(job.signature)
+    a, b, c, d = (dtype_named(types.get(operand) if "acc" in types else types["element"]) for operand in "abcd")
+
+    def matrix(dtype, rows, cols, row_major):
+        return contiguous(dtype, rows, cols) if row_major else contiguous(dtype, cols, rows).transposed()
+
+    for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
+        operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
+        problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
+        if job.spec.signature(problem, job.config) == job.signature:
+            yield problem
+
+
+def transposes(job):
+    """Transposes and copies that need this very specialisation, of rows of whole 16 bytes and of others."""
+    dtype = opaque_dtype(int(dict(job.signature)["element"][4:]) // 8)
+    for rows, cols in ((160, 96), (33, 20)):
+        source = contiguous(dtype, cols, rows).transposed()
+        for target in (contiguous(dtype, rows, cols), source):
+            problem = TransposeProblem(rows, cols, (), source, target)
+            yield from (dataclasses.replace(problem, in_place=in_place) for in_place in (False, True))
+        square = contiguous(dtype, rows, rows)
+        yield TransposeProblem(rows, rows, (), square.transposed(), square, in_place=True)
+
+
+def problems_of(job):
+    """Problems that need this very specialisation."""
+    if job.spec.operation == "gemm":
+        return products(job)
+    return (problem for problem in transposes(job) if job.spec.signature(problem, job.config) == job.signature)
+
+
+def refused(job):
+    """Whether the config takes none of the problems that need the specialisation."""
+    problems = list(problems_of(job))
+    return bool(problems) and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
+
+
+def problem_for(job):
+    """A problem that needs this very specialisation."""
+    return next(problem for problem in problems_of(job) if job.spec.why_not(problem, job.arch, job.config) is None)
+
+
 def jobs(configs):
-    return [
+    """Return every specialisation, but those that a config refuses."""
+    every = (
         Job(spec, config, signature, arch)
         for spec in REGISTRY
         for config in configs(spec)
         for arch in ARCHS
         if any(arch.capability >= claimed.capability for claimed in spec.archs)
         for signature in spec.signatures(arch)
-    ]
+    )
+    return [job for job in every if not refused(job)]
 
 
 DEFAULT = jobs(lambda spec: [spec.default])
@@ -43,43 +94,6 @@ OTHERS = jobs(lambda spec: spec.configs[1:])
 def compiled(which):
     """Compile all in parallel processes, once."""
     return {str(job): result for job, result in compile_all(DEFAULT if which == "default" else OTHERS)}
-
-
-#: Extents that every tile divides, that only 16-byte copies divide, and that nothing divides.
-EXTENTS = ((768, 768, 96), (68, 132, 20), (65, 63, 17))
-
-
-def problem_for(job):
-    """A problem that needs this very specialisation."""
-    types = dict(job.signature)
-    if job.spec.operation == "transpose":
-        return transpose_problem((33, 20), (1, 33), (20, 1), opaque_dtype(int(types["element"][4:]) // 8).itemsize)
-    a, b, c, d = (dtype_named(types.get(operand) if "acc" in types else types["element"]) for operand in "abcd")
-
-    def matrix(dtype, rows, cols, row_major):
-        return contiguous(dtype, rows, cols) if row_major else contiguous(dtype, cols, rows).transposed()
-
-    candidates = (
-        GemmProblem(
-            m,
-            n,
-            k,
-            (),
-            matrix(a, m, k, a_rows),
-            matrix(b, k, n, b_rows),
-            contiguous(c, m, n),
-            contiguous(d, m, n),
-            1,
-            1,
-        )
-        for (m, n, k), a_rows, b_rows in itertools.product(EXTENTS, (True, False), (True, False))
-    )
-    return next(
-        problem
-        for problem in candidates
-        if job.spec.why_not(problem, job.arch, job.config) is None
-        and job.spec.signature(problem, job.config) == job.signature
-    )
 
 
 def check(job, artifact):

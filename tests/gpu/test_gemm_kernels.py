@@ -75,7 +75,10 @@ LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
 def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, beta=0, batch=(), offset=0, config=None):
-    """Run one kernel on NumPy arrays laid out in device memory as told; return the result."""
+    """Run one kernel on NumPy arrays laid out in device memory as told; return the result.
+
+    Without a config, in the first that takes the product.
+    """
     (m, k), n = a.shape[-2:], b.shape[-1]
     with ExitStack() as stack:
 
@@ -91,7 +94,8 @@ def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, b
         problem = GemmProblem(
             m, n, k, batch, da.matrix(), db.matrix(), dc.matrix() if dc and beta else None, dd.matrix(), alpha, beta
         )
-        config = config or spec.default
+        able = (config for config in spec.configs if spec.why_not(problem, get_device().arch, config) is None)
+        config = config or next(able, spec.default)
         if reason := spec.why_not(problem, get_device().arch, config):
             pytest.skip(reason)
         pointers = {"a": da.address, "b": db.address, "d": dd.address} | ({"c": dc.address} if dc else {})

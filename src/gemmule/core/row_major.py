@@ -155,6 +155,18 @@ def _build(package: str, config: RowMajorConfig, signature: Signature) -> Builda
     return built
 
 
+def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
+    """Return a problem whose result is row-major, and the operands that are its A and B.
+
+    A column-major D is the row-major D.T = B.T @ A.T.
+    """
+    if problem.d.is_row_major:
+        return problem, "a", "b"
+    a, b, d = problem.b.transposed(), problem.a.transposed(), problem.d.transposed()
+    c = problem.c.transposed() if problem.c is not None else None
+    return dataclasses.replace(problem, m=problem.n, n=problem.m, a=a, b=b, c=c, d=d), "b", "a"
+
+
 def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
     """Say which operand is not a row-major matrix of that type, or None where all are."""
     for name, matrix in problem.operands().items():

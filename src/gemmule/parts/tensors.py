@@ -20,6 +20,7 @@ _CUTE_TYPES = {
     "uint16": cutlass.Uint16,
     "uint32": cutlass.Uint32,
     "uint64": cutlass.Uint64,
+    "uint128": cutlass.Uint128,
 }
 
 

@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid
+from gemmule.core.row_major import is_vectorised, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
@@ -75,18 +75,6 @@ class CpAsyncConfig(Config):
         """Return the shared memory of a CTA."""
         leads = self.lead(self.tile_m, a_along_k) + self.lead(self.tile_n, b_along_k)
         return leads * self.tile_k * self.stages * FLOAT32.itemsize
-
-
-def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
-    """Return a problem whose result is row-major, and the operands that are its A and B.
-
-    A column-major D is the row-major D.T = B.T @ A.T.
-    """
-    if problem.d.is_row_major:
-        return problem, "a", "b"
-    a, b, d = problem.b.transposed(), problem.a.transposed(), problem.d.transposed()
-    c = problem.c.transposed() if problem.c is not None else None
-    return dataclasses.replace(problem, m=problem.n, n=problem.m, a=a, b=b, c=c, d=d), "b", "a"
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:

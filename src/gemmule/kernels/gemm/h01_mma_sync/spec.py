@@ -1,0 +1,315 @@
+"""Tensor cores by mma.sync: what the kernel takes, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+
+#: Types that C and D may have for each type of A and B.
+OUTPUTS: dict[DType, tuple[DType, ...]] = {
+    FLOAT16: (FLOAT16, FLOAT32),
+    BFLOAT16: (BFLOAT16, FLOAT32),
+    FLOAT32: (FLOAT32,),
+    INT8: (INT8, INT32),
+}
+#: Bytes that a copy may move at once; 1 and 2 are those of an element.
+COPIES = (16, 8, 4, 2, 1)
+#: Bytes of K of a fragment, rows and columns of a square that is written at once, and what a warp needs for that.
+FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
+#: Most elements of D that a thread writes at once.
+MOST_RUN = 8
+#: Bytes of a register, and most registers of a thread for sums, fragments and elements on their way.
+_WORD, _MOST_WORDS = 4, 192
+#: What tiles must be a multiple of: 64 bytes of the narrowest elements.
+_TILE_UNIT = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class MmaSyncConfig(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements, multiples of 64.
+    k_bytes : int
+        Depth of a slice in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
+    warps_m, warps_n : int
+        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
+    stages : int
+        Slices in shared memory, at least 2.
+    mma_k_bytes : int
+        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
+    sum_bits : int
+        32, or 16 for sums in float16: coarser than other kernels, so that no search may take it.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    k_bytes: int = 128
+    warps_m: int = 2
+    warps_n: int = 2
+    stages: int = 3
+    mma_k_bytes: int = 32
+    sum_bits: int = 32
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
+        if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
+            )
+        if self.k_bytes not in (64, 128) or self.mma_k_bytes not in (16, 32) or self.sum_bits not in (16, 32):
+            raise ArgumentError(
+                f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
+            )
+        copied = max(COPIES) * self.threads
+        if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
+            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} bytes, {max(COPIES)} a thread")
+        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
+            raise ArgumentError(f"config {self}: a warp's part must be two squares of {SQUARE_M} x {SQUARE_N} or more")
+        if self.shared_bytes < WARP_BYTES * self.threads // 32:
+            raise ArgumentError(f"config {self}: its slices are too small to write the result through; add stages")
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
+
+    def depth(self, dtype: DType) -> int:
+        """Return the elements of K in a slice."""
+        return self.k_bytes // dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lines:
+    """How a matrix lies in memory: whether its lines are rows, and the bytes that a copy in them may move at once."""
+
+    rows: bool
+    copy_bytes: int
+    stride: int
+
+
+def _lines(matrix: StridedMatrix) -> _Lines:
+    """Return the lines of a matrix; a single row or column is what takes the wider copies."""
+    found = []
+    if matrix.is_row_major:
+        found.append((True, matrix.rows, matrix.row_stride))
+    if matrix.is_col_major:
+        found.append((False, matrix.cols, matrix.col_stride))
+    lines = [
+        _Lines(rows, next(size for size in COPIES if _places(matrix, count, stride) % size == 0), stride)
+        for rows, count, stride in found
+    ]
+    return max(lines, key=lambda line: line.copy_bytes)
+
+
+def _run(problem: GemmProblem) -> int:
+    """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
+    item = problem.d.dtype.itemsize
+    run = _most_run(problem.d.dtype)
+    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
+    fits = problem.n % run == 0 and all(_places(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
+    return run if fits else 1
+
+
+def _most_run(dtype: DType) -> int:
+    return min(max(COPIES) // dtype.itemsize, MOST_RUN)
+
+
+def _places(matrix: StridedMatrix, lines: int, stride: int) -> int:
+    """Return the bytes that every address of a line is a multiple of."""
+    # Of a single line it does not matter where the next would be.
+    steps = (stride if lines > 1 else 0, *matrix.batch_strides)
+    return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    if reason := _why_not_types(problem, config):
+        return reason
+    if config.shared_bytes > (most := _most_shared_bytes(arch)):
+        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    for name, matrix in problem.operands().items():
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+    if oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    if (words := _words(oriented, config)) > _MOST_WORDS:
+        return (
+            f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
+            f"for that: {words} words in each thread are more than {_MOST_WORDS}"
+        )
+    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+
+
+def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return the sums, fragments, and elements that are copied one by one, of a thread."""
+    warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
+    words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
+    parts = config.k_bytes // FRAGMENT_BYTES - 1
+    for matrix, side in ((problem.a, config.tile_m), (problem.b, config.tile_n)):
+        if _lines(matrix).copy_bytes < _WORD:
+            words += side * config.depth(matrix.dtype) // (parts * config.threads)
+    return words
+
+
+def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
+    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+    if a != b or a not in OUTPUTS:
+        known = ", ".join(map(str, OUTPUTS))
+        return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
+    if a == FLOAT32 and problem.precision is not Precision.TF32:
+        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    if d not in OUTPUTS[a]:
+        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
+    if problem.c is not None and problem.c.dtype != d:
+        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
+    if config.sum_bits == 16 and a != FLOAT16:
+        return f"config {config} sums in float16; from {a} this kernel makes sums of 32 bits"
+    return None
+
+
+def _most_shared_bytes(arch: Arch) -> int:
+    """Return the shared memory that a CTA may have."""
+    if arch.capability in ((8, 0), (8, 7)):
+        return 163 << 10
+    return (99 << 10) if arch.major in (8, 12) else (227 << 10)
+
+
+def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
+    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
+    return (tiles * (problem.batch or (1,))[0], 1, 1)
+
+
+def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
+    """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    oriented, _, _ = row_result(problem)
+    a, b, run = _lines(oriented.a), _lines(oriented.b), _run(oriented)
+    sides = (config.tile_m, config.tile_n, config.depth(problem.a.dtype))
+    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
+    along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
+    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+
+
+def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
+    acc = INT32 if element == INT8 else FLOAT32
+    return (
+        ("a", element.name),
+        ("b", element.name),
+        ("c", out.name),
+        ("d", out.name),
+        ("acc", acc.name),
+        ("a_along", a[0]),
+        ("a_copies", str(a[1])),
+        ("b_along", b[0]),
+        ("b_copies", str(b[1])),
+        ("run", str(run)),
+        ("tiles", "whole" if whole else "ragged"),
+    )
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return each type with whole tiles, those of other sizes in two layouts that have all; then narrower copies."""
+    del arch
+    whole = [(FLOAT16, FLOAT16, "k", "n"), (BFLOAT16, FLOAT32, "k", "n")]
+    whole += [
+        (FLOAT32, FLOAT32, "k", "n"),
+        (FLOAT32, FLOAT32, "m", "k"),
+        (INT8, INT32, "k", "n"),
+        (INT8, INT8, "m", "k"),
+    ]
+    whole += [(BFLOAT16, BFLOAT16, a, b) for a in "km" for b in "nk"]
+    ragged = [(BFLOAT16, BFLOAT16, 16), (BFLOAT16, BFLOAT16, 2), (FLOAT32, FLOAT32, 4), (INT8, INT32, 1)]
+    return (
+        *(_signature(element, out, (a, 16), (b, 16), _most_run(out), True) for element, out, a, b in whole),
+        *(
+            _signature(element, out, ("k", size), ("n", size), _most_run(out) if size == 16 else 1, False)
+            for element, out, size in ragged
+        ),
+    )
+
+
+def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
+    acc = problem.accumulator
+    problem, first, second = row_result(problem)
+    m, n, k = problem.m, problem.n, problem.k
+    batch = problem.batch or (1,)
+    c = problem.c if problem.c is not None else problem.d
+
+    def strides(matrix: StridedMatrix, line: int) -> tuple[int, ...]:
+        return (line, *(matrix.batch_strides or (0,)))
+
+    return Launch(
+        grid=_grid(problem, config),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=(
+            TensorParam(first, (m, k, *batch), strides(problem.a, _lines(problem.a).stride)),
+            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+            TensorParam(second, (n, k, *batch), strides(problem.b, _lines(problem.b).stride)),
+            TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, c.row_stride)),
+            TensorParam("d", (m, n, *batch), strides(problem.d, problem.d.row_stride)),
+            ScalarParam("alpha", acc, problem.alpha),
+            ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+        ),
+    )
+
+
+def build(config: MmaSyncConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="h01_mma_sync",
+    operation="gemm",
+    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
+    package="gemmule.kernels.gemm.h01_mma_sync",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        MmaSyncConfig(),
+        MmaSyncConfig(tile_n=256, warps_n=4, stages=4),
+        MmaSyncConfig(tile_m=256, warps_m=4, stages=4),
+        MmaSyncConfig(tile_n=256, k_bytes=64, warps_n=4, stages=5),
+        MmaSyncConfig(warps_n=4),
+        MmaSyncConfig(mma_k_bytes=16),
+        MmaSyncConfig(tile_m=64, stages=4),
+        MmaSyncConfig(tile_m=64, tile_n=64, stages=4),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+)

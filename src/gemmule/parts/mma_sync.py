@@ -1,0 +1,36 @@
+"""mma.sync: products of small matrices on tensor cores, which a warp holds as words of 32 bits in its registers."""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, cute
+
+#: What PTX calls the types of factors and sums.
+_FACTORS = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
+_SUMS = {"float16": "f16", "float32": "f32", "int32": "s32"}
+_ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+
+
+def mma_name(factors: str, sums: str, k_bytes: int) -> str:
+    """Return the instruction for 16 rows and 8 columns of `sums`, and `k_bytes` (16 or 32) of K of `factors`."""
+    one, total = _FACTORS[factors], _SUMS[sums]
+    return f"mma.sync.aligned.m16n8k{k_bytes // _ITEMSIZES[factors]}.row.col.{total}.{one}.{one}.{total}"
+
+
+@cute.jit
+def mma_sync(name: cutlass.Constexpr[str], rC: cute.Tensor, a, b):
+    """Add the product of the words of A and those of B, tuples both, to the words of C."""
+    count = cutlass.const_expr(cute.size(rC))
+    sums = cute.arch.inline_ptx(
+        f"{name} {_places('w', 0, count)}, {_places('r', 0, len(a))}, {_places('r', len(a), len(b))}, "
+        f"{_places('r', len(a) + len(b), count)};",
+        write_only_types=[Int32] * count,
+        read_only_args=[*a, *b, *[rC[i] for i in range(count)]],
+    )
+    for i in cutlass.range_constexpr(count):
+        rC[i] = sums[i]
+
+
+def _places(kind: str, first: int, count: int) -> str:
+    """Return the places of operands in the text of an instruction."""
+    return "{" + ", ".join(f"{{${kind}{first + i}}}" for i in range(count)) + "}"

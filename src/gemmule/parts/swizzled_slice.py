@@ -1,0 +1,120 @@
+"""A slice of an operand in shared memory: lines of neighbours whose 16-byte chunks are swizzled.
+
+Chunk c of line l stands where chunk ``c xor l`` would: the same chunk of 8 lines, which ldmatrix reads at once, and the
+8 chunks of a line, which copies write at once, both lie in different banks. In CuTe's words, for elements of 16 bits
+and lines of 64, this is Swizzle<3,3,3> on the layout (rows, 64):(64, 1).
+
+Numbers of threads and the sides of slices are powers of two, or the steps between a thread's lines are. Then what steps
+add to an address, and what they change in its swizzle, is known when the kernel is compiled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cutlass
+from cutlass import cute
+
+#: Rows of a fragment (of B: columns), and its bytes of K.
+ROWS, K_BYTES = 16, 32
+_CHUNK, _LONG, _SHORT = 16, 128, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SwizzledSlice:
+    """Where the elements of a slice are.
+
+    Attributes
+    ----------
+    extent, depth : int
+        Rows (of A, or columns of B), and elements of K.
+    itemsize : int
+        Bytes of an element.
+    along_k : bool
+        Whether neighbours in memory are neighbours along K; each row is a line then. Otherwise lines belong to one k,
+        and those of 128 (or 64) bytes of rows form a panel.
+    rows_first : bool
+        Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
+        bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
+    """
+
+    extent: int
+    depth: int
+    itemsize: int
+    along_k: bool
+    rows_first: bool
+
+    @property
+    def bytes(self) -> int:
+        """Size of the slice."""
+        return self.extent * self.depth * self.itemsize
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line."""
+        together = (self.depth if self.along_k else self.extent) * self.itemsize
+        return _LONG if together % _LONG == 0 else _SHORT
+
+    @property
+    def neighbours(self) -> bool:
+        """Whether rows g and g + 8 of a fragment are neighbours of the operand, 2g and 2g + 1.
+
+        ldmatrix transposes pairs of bytes: a thread gets two neighbouring rows of 8-bit elements that lie across K.
+        """
+        return self.itemsize == 1 and not self.along_k
+
+    def swizzle(self, line: Any) -> Any:
+        """Return what a line, a number or known when the kernel runs, changes in the place of a byte in it."""
+        if self.itemsize == 4 and not self.along_k:
+            # Read word by word, 8 neighbours in each of 4 lines at once.
+            return (line & 3) << 5
+        # Pairs of lines of 64 bytes fill all banks.
+        return (line & 7) << 4 if self.line == _LONG else (line >> 1 & 3) << 4
+
+    def k_of(self, line: Any) -> Any:
+        """Return the k of a line of a panel.
+
+        ldmatrix reads 8 lines at once. Of 8-bit elements these are k = 0, 1, 4, 5, 8, 9, 12, 13, or 2 more, so that a
+        thread gets 4 neighbours of K.
+        """
+        if self.itemsize > 1:
+            return line
+        return (line & -16) + ((line & 6) << 1) + (line >> 2 & 2) + (line & 1)
+
+    def fragment_step(self, i: int, step: int, word: int) -> tuple[int, int]:
+        """Return what to change in (xor) and then to add to a thread's place for fragment `i` of a step of K.
+
+        Only words of 32-bit elements across K are read one by one.
+        """
+        if self.along_k:
+            return step * K_BYTES, i * ROWS * self.line
+        panel, inside = divmod(i * ROWS * self.itemsize, self.line)
+        lines = panel * self.depth + step * K_BYTES // self.itemsize
+        if self.itemsize < 4:
+            return inside, lines * self.line
+        row, k = self.half_of(word)
+        return inside + row * 32, (lines + k * 4) * self.line
+
+    def half_of(self, word: Any) -> tuple[Any, Any]:
+        """Return which half of the rows and of K a word belongs to, 0 or 1."""
+        return (word & 1, word >> 1) if self.rows_first else (word >> 1, word & 1)
+
+    @cute.jit
+    def fragment_place(self, row):
+        """Return the byte where this thread reads the first fragment of its warp, which begins at `row`."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane = tid & 31
+        # Each 8 lanes give the addresses of what becomes one word.
+        half_row, half_k = self.half_of(lane >> 3)
+        if cutlass.const_expr(self.along_k):
+            return (row + half_row * 8 + (lane & 7)) * self.line + (half_k * _CHUNK ^ self.swizzle(lane & 7))
+        if cutlass.const_expr(self.itemsize == 2):
+            line, along = half_k * 8 + (lane & 7), row * 2 + half_row * _CHUNK
+        elif cutlass.const_expr(self.itemsize == 1):
+            # Two words of pairs of rows, the first and the second two of each four k, become two words of rows.
+            line, along = lane, row
+        else:
+            line, along = lane & 3, (row + (lane >> 2)) * 4
+        panel, inside = along // self.line, along & (self.line - 1)
+        return (panel * self.depth + line) * self.line + (inside ^ self.swizzle(line))

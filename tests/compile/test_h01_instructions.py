@@ -1,0 +1,64 @@
+"""The machine code of h01_mma_sync has the instructions that it is written for, and no stack."""
+
+from __future__ import annotations
+
+import collections
+import io
+import struct
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.kernels.gemm.h01_mma_sync import spec as h01
+from gemmule.parts import warp_squares
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: The last 12 bits of an instruction of 128, on sm_80 to sm_100.
+OPCODES = {"HMMA": 0x23C, "IMMA": 0x237, "LDSM": 0x83B, "LDGSTS": 0xFAE, "LDG": 0x981}
+SMALL = min(h01.SPEC.configs, key=lambda config: config.outputs)
+#: Products of a slice: 16 x 8 each, of 32 bytes of K.
+PRODUCTS = SMALL.tile_m // SMALL.warps_m // 16 * (SMALL.tile_n // SMALL.warps_n // 8) * (SMALL.k_bytes // 32)
+
+
+def instructions(artifact):
+    """Count the instructions of the kernel by name."""
+    section = ELFFile(io.BytesIO(artifact.cubin)).get_section_by_name(f".text.{artifact.entry}")
+    code = section.data()
+    counts = collections.Counter(struct.unpack_from("<Q", code, at)[0] & 0xFFF for at in range(0, len(code), 16))
+    return {name: counts[opcode] for name, opcode in OPCODES.items()}
+
+
+def compiled(arch, **wanted):
+    signature = next(signature for signature in h01.SPEC.signatures(arch) if wanted.items() <= dict(signature).items())
+    return artifact_for(h01.SPEC, SMALL, signature, arch)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(("element", "product"), [("bfloat16", "HMMA"), ("float32", "HMMA"), ("int8", "IMMA")], ids=str)
+def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, product, arch):
+    artifact = compiled(Arch.parse(arch), a=element, a_along="k", tiles="whole")
+    found = instructions(artifact)
+    assert found[product] == PRODUCTS
+    assert found[{"HMMA": "IMMA", "IMMA": "HMMA"}[product]] == 0
+    assert found["LDSM"] > 0
+    # Those of the first slices and those of the loop: 16 bytes a thread.
+    slice_bytes = (SMALL.tile_m + SMALL.tile_n) * SMALL.k_bytes
+    assert found["LDGSTS"] == 2 * slice_bytes // (16 * SMALL.threads)
+    assert artifact.resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize(("element", "copies"), [("bfloat16", "2"), ("int8", "1")])
+def test_elements_one_by_one_need_no_stack(element, copies):
+    artifact = compiled(Arch.parse("sm_90a"), a=element, a_copies=copies)
+    found = instructions(artifact)
+    assert found["LDGSTS"] == 0
+    assert found["LDG"] > 0
+    assert artifact.resources.spill_bytes == artifact.resources.stack_bytes == 0
+
+
+def test_the_spec_knows_what_the_device_code_needs():
+    assert h01.WARP_BYTES == warp_squares.WARP_BYTES
+    assert (h01.SQUARE_M, h01.SQUARE_N) == (warp_squares.SQUARE_M, warp_squares.SQUARE_N)

@@ -1,0 +1,41 @@
+"""h01_mma_sync on the hardware with float32 rounded to TF32, which is the one thing that it needs to be asked for."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from device_arrays import STREAM, DeviceMatrix, strides_of
+from oracle import assert_product, poisoned, random_matrix
+
+from gemmule.core.dtype import FLOAT32, Precision
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC
+from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
+
+
+def to_tf32(x):
+    """Round to 11 significand bits, ties away from zero."""
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.mark.parametrize("layout", itertools.product(("row", "col"), repeat=2), ids="-".join)
+@pytest.mark.parametrize("shape", [(256, 384, 512), (67, 45, 35), (260, 132, 100)], ids=str)
+def test_tf32_rounds_to_nearest(shape, layout, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    with ExitStack() as stack:
+
+        def device(values, kind):
+            matrix = DeviceMatrix(FLOAT32, values.shape, strides_of(kind, (), *values.shape))
+            return stack.enter_context(matrix).put(values)
+
+        da, db, dd = device(a, layout[0]), device(b, layout[1]), device(poisoned(FLOAT32, (m, n)), "row")
+        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix(), precision=Precision.TF32)
+        assert SPEC.why_not(problem, get_device().arch, SPEC.default) is None
+        run_kernel(problem, Choice(SPEC, SPEC.default), {"a": da.address, "b": db.address, "d": dd.address}, 0, STREAM)
+        assert_product(dd.get(), to_tf32(a), to_tf32(b))

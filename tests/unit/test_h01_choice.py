@@ -1,0 +1,146 @@
+"""What h01_mma_sync takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC, MmaSyncConfig
+
+HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
+
+
+def gemm(dtype, out, extent=512, **changes):
+    a, d = contiguous(dtype, extent, extent), contiguous(out, extent, extent)
+    return dataclasses.replace(GemmProblem(extent, extent, extent, (), a, a, None, d), **changes)
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [
+        (gemm(FLOAT16, FLOAT16), "h01_mma_sync"),
+        (gemm(BFLOAT16, FLOAT32, 513), "h01_mma_sync"),
+        (gemm(INT8, INT32), "h01_mma_sync"),
+        (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "h01_mma_sync"),
+        (gemm(FLOAT32, FLOAT32), "g07_cp_async"),
+        (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
+        (gemm(FLOAT64, FLOAT64), "d02_b_in_registers"),
+    ],
+)
+def test_choice(problem, name):
+    registry_choice = choose(problem, AMPERE, multiprocessors=108)
+    assert registry_choice.spec.name == name
+
+
+def test_no_config_of_the_search_sums_in_16_bits():
+    assert {config.sum_bits for config in SPEC.configs} == {32}
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "reason"),
+    [
+        (gemm(FLOAT32, FLOAT32), SPEC.default, "for precision='tf32'"),
+        (gemm(FLOAT64, FLOAT64), SPEC.default, "both of one type among"),
+        (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
+        (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
+        (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
+        (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "sums in float16; from bfloat16"),
+        (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
+        (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),
+        (gemm(FLOAT16, FLOAT16, 511), SPEC.default, "element by element"),
+        (gemm(FLOAT16, FLOAT16, m=2**30 + 1), SPEC.default, "more than 1073741824"),
+    ],
+)
+def test_what_it_refuses(problem, config, reason):
+    assert reason in SPEC.why_not(problem, HOPPER, config)
+
+
+def test_shared_memory_of_the_architecture():
+    problem = gemm(FLOAT16, FLOAT16)
+    largest = max(SPEC.configs, key=lambda config: config.shared_bytes)
+    assert SPEC.why_not(problem, HOPPER, largest) is None
+    assert "196608 bytes of shared memory, more than the 166912 of sm_80" in SPEC.why_not(problem, AMPERE, largest)
+    assert SPEC.why_not(problem, ADA, SPEC.default) is None
+
+
+@pytest.mark.parametrize("extent", [127, 1000, 1001, 2047, 4098])
+@pytest.mark.parametrize(("dtype", "out"), [(FLOAT16, FLOAT16), (BFLOAT16, FLOAT32), (INT8, INT32)], ids=str)
+def test_every_extent_finds_a_config(dtype, out, extent):
+    assert choose(gemm(dtype, out, extent), HOPPER, multiprocessors=132).spec is SPEC
+
+
+@pytest.mark.parametrize(
+    ("a", "along", "copies"),
+    [
+        (contiguous(FLOAT16, 64, 96), "k", "16"),
+        (contiguous(FLOAT16, 96, 64).transposed(), "m", "16"),
+        (contiguous(FLOAT16, 64, 100), "k", "8"),
+        (contiguous(FLOAT16, 64, 98), "k", "4"),
+        (contiguous(FLOAT16, 64, 97), "k", "2"),
+        (contiguous(FLOAT16, 64, 96, alignment=2), "k", "2"),
+        (contiguous(FLOAT16, 64, 96, alignment=8), "k", "8"),
+        # Of a single row or column it does not matter where the next would be.
+        (contiguous(FLOAT16, 1, 97), "k", "16"),
+        (StridedMatrix(FLOAT16, 97, 1, 1, 5), "m", "16"),
+        (StridedMatrix(FLOAT16, 64, 96, 0, 1), "k", "16"),
+    ],
+)
+def test_the_widest_copies_that_rows_allow(a, along, copies):
+    problem = GemmProblem(
+        a.rows, 64, a.cols, (), a, contiguous(FLOAT16, a.cols, 64), None, contiguous(FLOAT16, a.rows, 64)
+    )
+    signature = dict(SPEC.signature(problem, SPEC.default))
+    assert (signature["a_along"], signature["a_copies"]) == (along, copies)
+
+
+def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
+    inner = contiguous(FLOAT16, 256, 256, (3,))
+    odd = dataclasses.replace(inner, batch_strides=(256 * 256 + 1,))
+    problem = GemmProblem(256, 256, 256, (3,), odd, inner, None, odd)
+    signature = dict(SPEC.signature(problem, SPEC.default))
+    assert (signature["a_copies"], signature["b_copies"], signature["run"]) == ("2", "16", "1")
+    assert signature["tiles"] == "ragged"
+
+
+@pytest.mark.parametrize(
+    ("d", "run"),
+    [
+        (contiguous(FLOAT16, 64, 72), "8"),
+        (contiguous(FLOAT16, 64, 65), "1"),
+        # Rows begin at multiples of 16 bytes, but do not end there.
+        (StridedMatrix(FLOAT16, 64, 65, 72, 1), "1"),
+        (contiguous(FLOAT16, 64, 72, alignment=8), "1"),
+        (contiguous(FLOAT32, 64, 68), "4"),
+        (contiguous(FLOAT16, 72, 64).transposed(), "8"),
+    ],
+)
+def test_how_much_is_written_at_once(d, run):
+    a, b = contiguous(FLOAT16, d.rows, 64), contiguous(FLOAT16, 64, d.cols)
+    problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
+    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tile_m": 96},
+        {"tile_n": 160},
+        {"k_bytes": 96},
+        {"stages": 1},
+        {"mma_k_bytes": 8},
+        {"sum_bits": 64},
+        {"tile_m": 64, "tile_n": 64, "warps_n": 4},
+        {"tile_m": 64, "tile_n": 64, "warps_m": 4, "k_bytes": 64, "stages": 2},
+    ],
+)
+def test_impossible_configs_are_refused(values):
+    with pytest.raises(ArgumentError, match="config tile_m="):
+        MmaSyncConfig(**values)
