@@ -39,8 +39,9 @@ def products(job):
     for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
         operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
         problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
-        if job.spec.signature(problem, job.config) == job.signature:
-            yield problem
+        for choice in (problem, dataclasses.replace(problem, c=None, beta=0)):
+            if job.spec.signature(choice, job.config) == job.signature:
+                yield choice
 
 
 def transposes(job):
@@ -65,7 +66,8 @@ def problems_of(job):
 def refused(job):
     """Whether the config takes none of the problems that need the specialisation."""
     problems = list(problems_of(job))
-    return bool(problems) and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
+    # Tiles of some configs need no such rows; for a product there is always one.
+    return (bool(problems) or job.spec.operation == "transpose") and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
 
 
 def problem_for(job):

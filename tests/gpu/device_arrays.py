@@ -28,7 +28,7 @@ class DeviceMatrix:
     def host_view(self):
         item = self.storage.itemsize
         # NumPy cannot restride every dtype of ml_dtypes: the bits stand in.
-        bits = self.storage.view(f"u{item}")[self.first :]
+        bits = self.storage.view(f"V{item}")[self.first :]
         strides = [stride * item for stride in self.strides]
         return np.lib.stride_tricks.as_strided(bits, self.shape, strides).view(self.storage.dtype)
 

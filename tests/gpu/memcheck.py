@@ -51,18 +51,21 @@ def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
     return 1
 
 
-def check_transpose(spec, itemsize, shape, kinds, offset):
+def check_transpose(spec, config, itemsize, shape, kinds, offset):
     dtype = opaque_dtype(itemsize)
-    values = RNG.integers(0, 100, shape).astype(dtype.numpy())
+    values = np.frombuffer(RNG.bytes(shape[0] * shape[1] * itemsize), dtype.numpy()).reshape(shape)
     source_strides, target_strides = strides_of(kinds[0], (), *shape), strides_of(kinds[1], (), *shape[::-1])
     with (
         DeviceMatrix(dtype, shape, source_strides, offset) as ds,
         DeviceMatrix(dtype, shape[::-1], target_strides, offset) as dt,
     ):
         ds.put(values)
-        problem = transpose_problem(shape[::-1], source_strides[::-1], target_strides, itemsize)
-        run_kernel(problem, Choice(spec, spec.default), {"a": ds.address, "d": dt.address}, 0, STREAM)
-        np.testing.assert_array_equal(dt.get(), values.T)
+        alignments = tuple(x.address & -x.address for x in (ds, dt))
+        problem = transpose_problem(shape[::-1], source_strides[::-1], target_strides, itemsize, alignments)
+        if spec.why_not(problem, get_device().arch, config):
+            return 0
+        run_kernel(problem, Choice(spec, config), {"a": ds.address, "d": dt.address}, 0, STREAM)
+        assert dt.get().tobytes() == values.T.tobytes()
     return 1
 
 
@@ -80,7 +83,11 @@ def main() -> None:
                             for dtype in DTYPES
                         )
                     else:
-                        runs += sum(check_transpose(spec, size, shape[:2], kinds[1:], offset) for size in (1, 2, 4, 8))
+                        runs += sum(
+                            check_transpose(spec, config, size, shape[:2], kinds[1:], offset)
+                            for config in spec.configs
+                            for size in (1, 2, 4, 8, 16)
+                        )
     print(runs, "kernel runs")
 
 

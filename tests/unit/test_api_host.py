@@ -199,7 +199,11 @@ def test_outputs_that_overlap_are_refused():
     with pytest.raises(OverlapError, match="shares memory with c"):
         gm.gemm(eye(), eye(), whole[:3, :3], beta=1.0, out=whole[:3, :3].T)
     with pytest.raises(OverlapError, match="shares memory with x"):
-        gm.transpose(a, out=a)
+        gm.transpose(a, out=whole[1:4, 1:4])
+    given, axes = np.arange(27.0).reshape(3, 3, 3), (1, 2, 0)
+    expected = given.transpose(axes).copy()
+    assert gm.transpose(given, axes, out=given) is given
+    np.testing.assert_array_equal(given, expected)
     frozen = eye()
     frozen.flags.writeable = False
     with pytest.raises(ArgumentError, match="read-only"):

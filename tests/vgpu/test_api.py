@@ -10,7 +10,7 @@ from oracle import assert_product
 
 import gemmule as gm
 from gemmule.core.dtype import numpy_dtype
-from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, UnsupportedError
 from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -70,6 +70,34 @@ def test_transposes(rng, dtype):
     np.testing.assert_array_equal(gm.transpose(x, (1, 0, 2), executor="vgpu"), x.transpose(1, 0, 2))
     np.testing.assert_array_equal(gm.matrix_transpose(x[::-1], executor="vgpu"), x[::-1].swapaxes(1, 2))
     assert gm.plan(x, executor="vgpu").executor == "vgpu"
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64, np.complex128])
+def test_square_matrices_are_transposed_within_their_memory(rng, dtype):
+    for shape in [(65, 65), (3, 48, 48), (1, 1), (0, 0), (1, 1, 7)]:
+        x = rng.integers(-100, 100, shape).astype(dtype)
+        if x.shape[-1] == x.shape[-2]:
+            before = x.copy()
+            assert gm.plan(x, out=x, executor="vgpu", operation="matrix_transpose").execute() is x
+            np.testing.assert_array_equal(x, before.swapaxes(-1, -2))
+        before = x.copy()
+        # Axes that stay where they are.
+        assert gm.transpose(x, tuple(range(x.ndim)), out=x, executor="vgpu") is x
+        np.testing.assert_array_equal(x, before)
+    x = rng.standard_normal((20, 4, 20)).astype(dtype)
+    before = x.copy()
+    gm.transpose(x, out=x, executor="vgpu")
+    np.testing.assert_array_equal(x, before.T)
+    assert gm.plan(x, (2, 1, 0), out=x, executor="vgpu", operation="transpose").kernel == "t13_in_place"
+
+
+def test_what_cannot_be_permuted_in_place(rng):
+    x = rng.standard_normal((8, 8, 8))
+    before = x.copy()
+    for array, axes in [(x, (1, 2, 0)), (x[::2, ::2, 0], (1, 0))]:
+        with pytest.raises(OverlapError, match=r"out is x itself.*pass another array"):
+            gm.transpose(array, axes, out=array, executor="vgpu")
+    np.testing.assert_array_equal(x, before)
 
 
 def test_the_environment_chooses_for_a_whole_program(rng, monkeypatch):

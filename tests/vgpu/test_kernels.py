@@ -14,7 +14,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import VIRTUAL
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
@@ -22,8 +22,8 @@ from gemmule.vgpu.execute import run_kernel
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-GEMMS = [spec for spec in REGISTRY if spec.operation == "gemm"]
-TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose"]
+GEMMS = [spec for spec in VIRTUAL if spec.operation == "gemm"]
+TRANSPOSES = [spec for spec in VIRTUAL if spec.operation == "transpose"]
 SHAPES = [(1, 1, 1), (1, 1, 77), (63, 65, 17), (65, 63, 16), (130, 129, 35)]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 

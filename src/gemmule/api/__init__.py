@@ -162,7 +162,8 @@ def transpose(
     axes : sequence of int, optional
         Axis of `x` that each axis of the result is; reversed by default.
     out : array, optional
-        Where the result goes, any strides; it must not share memory with `x`.
+        Where the result goes, any strides. It shares no memory with `x`, or is `x` itself: two axes of equal length
+        can then change places, on a GPU if neighbours along one of them touch.
     stream : int or stream, optional
         As of `matmul`.
     executor : {'gpu', 'host', 'vgpu'}, optional

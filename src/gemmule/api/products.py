@@ -14,6 +14,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
@@ -249,7 +250,7 @@ def _plan_virtual(product: Product, reason: str) -> Plan:
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem = _problem_in_place(product, views)
-    choice = choose(problem, virtual_arch())
+    choice = choose(problem, virtual_arch(), VIRTUAL)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

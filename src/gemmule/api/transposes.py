@@ -7,17 +7,24 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
+from gemmule.runtime.arrays.overlap import same_memory
 from gemmule.runtime.device import get_device
 
 from .executors import check_device_arrays, wanted_executor
 from .operands import gather, least_seconds
 from .plan import Plan
 from .virtual import as_device_view, copy_back
+
+# Alignment of new arrays, of any library, and the largest that makes a difference to a kernel.
+_ALIGNMENT = 16
 
 #: Gives the axes of a transpose for a number of dimensions.
 Order = Callable[[int], tuple[int, ...]]
@@ -38,7 +45,7 @@ def plan_transpose(
             raise ShapeError(f"out has shape {target.shape}, the transpose has {shape}; they must be equal")
         if target.dtype_name != source.dtype_name:
             raise DTypeError(f"out is {target.dtype_name}, x is {source.dtype_name}; a transpose keeps the dtype")
-        check_output(target, {"x": source})
+        check_output(target, {"x": source}, may_be_same=("x",))
     bytes_min = 2 * math.prod(shape) * source.itemsize
 
     def new_output(stream: int | None = None) -> tuple[ArrayView, Any]:
@@ -61,7 +68,8 @@ def plan_transpose(
 
             view, finish = new_output()
             assert view.host is not None
-            transpose(host_source, order, view.host)
+            in_place = out is not None and same_memory(source, operands.views["out"])
+            transpose(host_source.copy() if in_place else host_source, order, view.host)
             return finish()
 
         return Plan(
@@ -84,10 +92,7 @@ def plan_transpose(
     assert operands.device is not None
     ordinal = operands.device
     device = get_device(ordinal)
-    target_strides = operands.views["out"].strides if out is not None else compact_strides(shape)
-    source_strides = tuple(source.strides[axis] for axis in order)
-    problem = transpose_problem(shape, source_strides, target_strides, source.itemsize)
-    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
+    problem, choice = _chosen(source, order, operands.views.get("out"), device.arch, device.multiprocessors)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -115,6 +120,40 @@ def plan_transpose(
     )
 
 
+def _chosen(
+    source: ArrayView, order: tuple[int, ...], target: ArrayView | None, arch: Arch, multiprocessors: int | None
+) -> tuple[TransposeProblem, Choice]:
+    """Return the transpose of device memory as a problem, and the kernel for it.
+
+    Raises
+    ------
+    OverlapError
+        If the target is the source, and no kernel can permute its axes within it.
+    """
+    shape = tuple(source.shape[axis] for axis in order)
+    source_strides = tuple(source.strides[axis] for axis in order)
+    target_strides = compact_strides(shape) if target is None else target.strides
+    alignments = tuple(_ALIGNMENT if view is None else _alignment(view.address) for view in (source, target))
+    # Where no axis of more than one element moves, every element is copied to itself.
+    moves = any(n > 1 and s != t for n, s, t in zip(shape, source_strides, target_strides, strict=True))
+    in_place = target is not None and same_memory(source, target) and moves
+    problem = transpose_problem(
+        shape, source_strides, target_strides, source.itemsize, (alignments[0], alignments[1]), in_place=in_place
+    )
+    try:
+        return problem, choose(problem, arch, multiprocessors=multiprocessors)
+    except UnsupportedError as error:
+        if not in_place:
+            raise
+        raise OverlapError(
+            f"out is x itself, whose axes cannot be permuted in place ({error}); pass another array as out"
+        ) from error
+
+
+def _alignment(address: int) -> int:
+    return min((address & -address) or _ALIGNMENT, _ALIGNMENT)
+
+
 def _plan_virtual(
     source: ArrayView,
     order: tuple[int, ...],
@@ -126,11 +165,7 @@ def _plan_virtual(
 
     seen = as_device_view(source)
     target = as_device_view(out) if out is not None else None
-    shape = tuple(source.shape[axis] for axis in order)
-    target_strides = target.strides if target is not None else compact_strides(shape)
-    source_strides = tuple(seen.strides[axis] for axis in order)
-    problem = transpose_problem(shape, source_strides, target_strides, source.itemsize)
-    choice = choose(problem, virtual_arch())
+    problem, choice = _chosen(seen, order, target, virtual_arch(), None)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

@@ -14,6 +14,7 @@ import click
 from ..core.errors import FileFormatError, GemmuleError, UnsupportedError, WrongResultError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
+from .bench_transpose import show_transposes, transpose_command
 from .failures import LEFT
 from .tables import print_table
 from .told import ToldCommand, command_line
@@ -42,6 +43,9 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.group("bench")
 def bench_command() -> None:
     """Measure kernels on this GPU, or show what was measured on another."""
+
+
+bench_command.add_command(transpose_command)
 
 
 @bench_command.command("gemm", cls=ToldCommand, epilog=_EPILOG)
@@ -190,7 +194,7 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
 def show_command(*, file: str, plot: str | None) -> None:
-    """Show the products of a record file; needs no GPU."""
+    """Show the products or transposes of a record file; needs no GPU."""
     from ..lab.gemm_tables import PRODUCTS, controls, figures, ratios, size_text
     from ..lab.plots import check_matplotlib, plots
     from ..lab.records import read_records
@@ -200,6 +204,8 @@ def show_command(*, file: str, plot: str | None) -> None:
         check_matplotlib()
     path = Path(file)
     records = read_records(path)
+    if show_transposes(records, path, plot):
+        return
     products = [one for one in records if one["record"] in PRODUCTS and "m" in one]
     if not products:
         raise FileFormatError(f"{path.name}: the file has no products; give one that `gemmule bench gemm` wrote")

@@ -52,10 +52,11 @@ def chosen_executor(
         with GpuTileExecutor(choose, 0, precision) as gpu:
             yield gpu, min(memory, usable_memory(0))
     elif chosen == "vgpu":
+        from ..dispatch.registry import VIRTUAL
         from ..dispatch.select import choose
         from ..vgpu.tiles import VirtualTileExecutor
 
-        yield VirtualTileExecutor(choose, precision), memory
+        yield VirtualTileExecutor(lambda problem, arch: choose(problem, arch, VIRTUAL), precision), memory
     else:
         from ..host.tiles import HostTileExecutor
 

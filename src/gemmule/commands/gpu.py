@@ -43,7 +43,8 @@ def open_gpu(*, yardstick: bool, required: bool = True) -> Iterator[tuple[BenchG
         raise UnsupportedError(
             "no NVIDIA GPU is to be had here, and kernels are timed on nothing else; what works here: `gemmule bench "
             "show FILE` for figures recorded elsewhere (benchmarks/results in the sources), `gemmule compare M N K` "
-            "for the CPU's time and a chip's limits, `gemmule info`, and products of host arrays and files"
+            "for the CPU's time and a chip's limits, `gemmule bench transpose --counts-only` for what transposes ask "
+            "of the caches, `gemmule info`, and products of host arrays and files"
         )
     if yardstick:
         refuse_overrides(os.environ)

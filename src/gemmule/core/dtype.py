@@ -119,6 +119,8 @@ EXTENSION_FLOATS = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 #: Floats narrower than BLAS knows; float32 holds every value of each.
 NARROW_FLOATS = EXTENSION_FLOATS | {"float16"}
 
+_OPAQUE_16 = "uint128"
+
 
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -129,6 +131,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     DTypeError
         If there is none.
     """
+    if name == _OPAQUE_16:
+        # NumPy has no integer of 128 bits; nobody reads these as a number.
+        return np.dtype("V16")
     try:
         return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
     except TypeError:
@@ -168,8 +173,8 @@ def opaque_dtype(itemsize: int) -> DType:
     Raises
     ------
     DTypeError
-        If the size is not 1, 2, 4 or 8 bytes.
+        If the size is not 1, 2, 4, 8 or 16 bytes.
     """
-    if itemsize not in (1, 2, 4, 8):
-        raise DTypeError(f"elements of {itemsize} bytes cannot be moved; kernels move 1, 2, 4 or 8 bytes")
+    if itemsize not in (1, 2, 4, 8, 16):
+        raise DTypeError(f"elements of {itemsize} bytes cannot be moved; kernels move 1, 2, 4, 8 or 16 bytes")
     return DType(f"uint{8 * itemsize}", itemsize, Kind.INTEGER, 8 * itemsize, 2 ** (8 * itemsize) - 1)

@@ -106,7 +106,83 @@ class ScalarParam:
             raise ArgumentError(f"{self.name}={self.value} does not fit into {self.dtype}") from error
 
 
-Param = TensorParam | ScalarParam
+@dataclasses.dataclass(frozen=True)
+class ExtentsParam:
+    """The extents of a tensor that a tensor map describes, as 32-bit integers.
+
+    Attributes
+    ----------
+    operand : str
+        Whose they are.
+    extents : tuple of int
+        In the kernel's order.
+    """
+
+    operand: str
+    extents: tuple[int, ...]
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the parameter in bytes."""
+        return 4
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return 4 * len(self.extents)
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes."""
+        del pointers
+        try:
+            return struct.pack(f"<{len(self.extents)}i", *self.extents)
+        except struct.error as error:
+            raise ArgumentError(f"extents {self.extents} of operand {self.operand} do not fit into 32 bits") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorMapParam:
+    """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
+
+    Attributes
+    ----------
+    operand : str
+        Which operand it describes.
+    dtype : DType
+        Type of its elements.
+    extents : tuple of int
+        Elements, the direction in which they are neighbours first.
+    pitches : tuple of int
+        Bytes from one to the next in every direction but the first, multiples of 16.
+    box : tuple of int
+        Elements that one copy brings.
+    swizzle : int
+        Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
+    promotion : int
+        Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
+    """
+
+    operand: str
+    dtype: DType
+    extents: tuple[int, ...]
+    pitches: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    promotion: int = 256
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the parameter in bytes."""
+        return 64
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return 128
+
+
+PlainParam = TensorParam | ScalarParam | ExtentsParam
+Param = PlainParam | TensorMapParam
 
 
 @dataclasses.dataclass(frozen=True)

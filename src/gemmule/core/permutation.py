@@ -8,7 +8,13 @@ from .problem import TransposeProblem, collapse_batch
 
 
 def transpose_problem(
-    shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], itemsize: int
+    shape: tuple[int, ...],
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    itemsize: int,
+    alignments: tuple[int, int] | None = None,
+    *,
+    in_place: bool = False,
 ) -> TransposeProblem:
     """Describe a copy between two arrays of one shape and any strides as a batched 2-D transpose.
 
@@ -19,7 +25,12 @@ def transpose_problem(
     source, target : tuple of int
         Strides of the two arrays in elements.
     itemsize : int
-        Bytes of an element: 1, 2, 4, 8, or 16, which is moved as two halves.
+        Bytes of an element: 1, 2, 4, 8, or 16, which are moved as two halves unless both arrays are aligned to 16.
+    alignments : tuple of int, optional
+        Bytes that the addresses of the two arrays' first elements are multiples of; by default as little as elements
+        may be aligned to.
+    in_place : bool
+        Whether the two arrays are the same memory.
 
     Returns
     -------
@@ -31,7 +42,8 @@ def transpose_problem(
     DTypeError
         If elements have another size.
     """
-    if itemsize == 16:
+    aligned = alignments or (min(itemsize, 8),) * 2
+    if itemsize == 16 and any(alignment % 16 for alignment in aligned):
         shape, source, target = (*shape, 2), (*(2 * s for s in source), 1), (*(2 * s for s in target), 1)
         itemsize = 8
     dtype = opaque_dtype(itemsize)
@@ -42,7 +54,7 @@ def transpose_problem(
     row = min(rest, key=lambda axis: (abs(sources[axis]), -axis), default=None)
     batch = [axis for axis in rest if axis != row]
 
-    def matrix(strides: tuple[int, ...]) -> StridedMatrix:
+    def matrix(strides: tuple[int, ...], alignment: int) -> StridedMatrix:
         return StridedMatrix(
             dtype,
             rows=1 if row is None else extents[row],
@@ -50,8 +62,9 @@ def transpose_problem(
             row_stride=0 if row is None else strides[row],
             col_stride=0 if col is None else strides[col],
             batch_strides=tuple(strides[axis] for axis in batch),
-            alignment=itemsize,
+            alignment=alignment,
         )
 
-    first, second = matrix(sources), matrix(targets)
-    return TransposeProblem(first.rows, first.cols, tuple(extents[axis] for axis in batch), first, second)
+    first, second = (matrix(*pair) for pair in zip((sources, targets), aligned, strict=True))
+    outer = tuple(extents[axis] for axis in batch)
+    return TransposeProblem(first.rows, first.cols, outer, first, second, in_place)

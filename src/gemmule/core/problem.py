@@ -87,6 +87,8 @@ class TransposeProblem:
     source, target : StridedMatrix
         `source` is (rows, cols); `target` is described with the source's indices, so that element (i, j)
         of both is the same value.
+    in_place : bool
+        Whether source and target are the same memory: square matrices, whose elements are exchanged in pairs.
     """
 
     rows: int
@@ -94,6 +96,7 @@ class TransposeProblem:
     batch: tuple[int, ...]
     source: StridedMatrix
     target: StridedMatrix
+    in_place: bool = False
 
     @property
     def itemsize(self) -> int:

@@ -71,6 +71,13 @@ class KernelSpec:
         ``build(config, signature)`` imports kernel.py and returns what is to be compiled.
     batch_dims : int
         Batch dimensions that one launch covers.
+    in_place : bool
+        Whether it transposes within one memory; all others read the source while they write the target.
+    virtual : bool
+        Whether the virtual GPU knows its instructions.
+    cost : callable, optional
+        ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
+        equals the first. Without it, configs are told apart by the size of their tiles.
     """
 
     name: str
@@ -85,6 +92,9 @@ class KernelSpec:
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
     batch_dims: int = 1
+    in_place: bool = False
+    virtual: bool = True
+    cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def default(self) -> Config:

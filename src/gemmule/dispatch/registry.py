@@ -12,10 +12,27 @@ from gemmule.kernels.gemm.g04_register_tile.spec import SPEC as G04
 from gemmule.kernels.gemm.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
+from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
+from gemmule.kernels.gemm.h09_production.spec import SPEC as H09
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
+from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
+from gemmule.kernels.transpose.t02_copy_col.spec import SPEC as T02
+from gemmule.kernels.transpose.t03_naive_row.spec import SPEC as T03
+from gemmule.kernels.transpose.t04_naive_col.spec import SPEC as T04
+from gemmule.kernels.transpose.t05_unroll_row.spec import SPEC as T05
+from gemmule.kernels.transpose.t06_unroll_col.spec import SPEC as T06
+from gemmule.kernels.transpose.t07_diagonal_row.spec import SPEC as T07
+from gemmule.kernels.transpose.t08_diagonal_col.spec import SPEC as T08
+from gemmule.kernels.transpose.t09_shared_tile.spec import SPEC as T09
+from gemmule.kernels.transpose.t10_padded.spec import SPEC as T10
+from gemmule.kernels.transpose.t11_swizzled_vectorised.spec import SPEC as T11
+from gemmule.kernels.transpose.t12_production.spec import SPEC as T12
+from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 
 REGISTRY: tuple[KernelSpec, ...] = (
+    H09,
+    H01,
     G07,
     G06,
     G05,
@@ -26,8 +43,29 @@ REGISTRY: tuple[KernelSpec, ...] = (
     D02,
     D01,
     GEMM_REFERENCE,
+    T12,
+    T11,
+    T10,
+    T09,
+    T08,
+    T07,
+    T06,
+    T05,
+    T04,
+    T03,
+    T02,
+    T01,
+    T13,
     TRANSPOSE_REFERENCE,
 )
 
+#: Those that the virtual GPU can run.
+VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
+
 #: The rungs of the ladder in teaching order: single precision, then double.
 LADDER: tuple[str, ...] = tuple(spec.name for spec in (G01, G02, G03, G04, G05, G06, G07, D01, D02))
+
+#: The rungs of the study of transposes, in its order.
+TRANSPOSE_LADDER: tuple[str, ...] = tuple(
+    spec.name for spec in (T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11, T12)
+)

@@ -9,7 +9,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .registry import REGISTRY
@@ -41,9 +41,10 @@ def choose(
         If none can; the message gives every kernel's reason.
     """
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
+    in_place = isinstance(problem, TransposeProblem) and problem.in_place
     refused: list[tuple[str, str]] = []
     for spec in registry:
-        if spec.operation != operation:
+        if spec.operation != operation or spec.in_place != in_place:
             continue
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         reasons = {config: spec.why_not(inner, arch, config) for config in spec.configs}
@@ -65,6 +66,9 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:
     """Return the config that computes least beyond the edges with a CTA for each multiprocessor, else the most CTAs."""
+    if spec.cost is not None:
+        cost = spec.cost
+        return min(configs, key=lambda config: cost(problem, config, multiprocessors))
     ctas = {config: math.prod(spec.launch(problem, config).grid) for config in configs}
     enough = [config for config in configs if ctas[config] >= multiprocessors]
     if enough:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.names import unknown_name
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.registry import LADDER, REGISTRY
 
@@ -18,7 +18,7 @@ _WORD = re.compile(r"(?P<name>[^,\[\]]+)(?:\[(?P<config>[^\[\]]*)\])?(?:,|$)")
 
 def parse_kernels(
     words: Sequence[str],
-    probe: GemmProblem,
+    probe: Problem,
     arch: Arch | None,
     registry: Sequence[KernelSpec] = REGISTRY,
     ladder: Sequence[str] = LADDER,
@@ -31,9 +31,10 @@ def parse_kernels(
         Each a list of names with commas between them; ``ladder`` and ``all`` stand for several. A name may carry a
         config: its number, some of its fields for all that have them, or ``*`` for all, as in ``g07_cp_async[1]`` or
         ``g07_cp_async[tile_m=128,tile_n=256]``.
-    probe : GemmProblem
-        A product of the types that will be measured. ``ladder`` has rungs for float32 and others for float64: those
-        that refuse this one are left out. Rungs for float64 stand in it with all their configs.
+    probe : GemmProblem or TransposeProblem
+        A problem of the types that will be measured: kernels of its operation are known. ``ladder`` of products has
+        rungs for float32 and others for float64: those that refuse this one are left out. Rungs for float64 stand in
+        it with all their configs.
     arch : Arch or None
         The GPU's; None asks no kernel.
     registry, ladder
@@ -44,7 +45,8 @@ def parse_kernels(
     ArgumentError
         If a name or a config is not known.
     """
-    specs = {spec.name: spec for spec in registry if spec.operation == "gemm"}
+    operation = "gemm" if isinstance(probe, GemmProblem) else "transpose"
+    specs = {spec.name: spec for spec in registry if spec.operation == operation}
     chosen: dict[tuple[str, Config], Choice] = {}
 
     def add(spec: KernelSpec, configs: Sequence[Config]) -> None:
@@ -61,7 +63,8 @@ def parse_kernels(
             for rung in ladder:
                 spec = _named(rung, specs)
                 if arch is None or spec.why_not(probe, arch, spec.default) is None:
-                    add(spec, spec.configs if probe.a.dtype.name == "float64" else [spec.default])
+                    every = isinstance(probe, GemmProblem) and probe.a.dtype.name == "float64"
+                    add(spec, spec.configs if every else [spec.default])
         else:
             spec = _named(name, specs)
             add(spec, _configs(spec, config_text))

@@ -11,7 +11,7 @@ import difflib
 import re
 from pathlib import Path
 
-_KERNELS = Path(__file__).parents[1] / "kernels" / "gemm"
+_KERNELS = Path(__file__).parents[1] / "kernels"
 #: What the class and its config are called in every rung.
 _CLASS, _CONFIG = "Kernel", "Config"
 
@@ -22,15 +22,15 @@ def class_source(kernel: str) -> str:
     Parameters
     ----------
     kernel : str
-        Name of the kernel: its folder under kernels/gemm.
+        Name of the kernel: its folder under kernels/gemm or kernels/transpose.
 
     Raises
     ------
     KeyError
         If there is no such kernel, or its module has not exactly one class.
     """
-    path = _KERNELS / kernel / "kernel.py"
-    if not path.is_file():
+    path = next(_KERNELS.glob(f"*/{kernel}/kernel.py"), None)
+    if path is None:
         raise KeyError(f"no kernel {kernel}")
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)

@@ -45,6 +45,8 @@ class ByteTile:
         # Elements of a vector of 16 bytes, and vectors of a row.
         self.vector = 16 // self.item
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
+        # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
+        self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 
     @cute.jit
     def allocate(self, smem: SmemAllocator):
@@ -226,7 +228,7 @@ class ByteTile:
     def write_ends(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
         """Write the elements at both ends of the tile's rows that make no whole vector, where there are any."""
         tid, _, _ = cute.arch.thread_idx()
-        for p in cutlass.range_constexpr(-(-self.tile_i * self.vector // self.threads)):
+        for p in cutlass.range(self.passes_ends):
             number = tid + p * self.threads
             i, e = number // self.vector, number % self.vector
             if number < self.tile_i * self.vector:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
 
 from .cublaslt import CublasLt
@@ -18,6 +18,7 @@ from .memory import Array, DeviceBuffer, usable_memory
 from .rotation import ALIGNMENT, OperandSets, Rotation
 from .sensors import Readings, Sensors
 from .stopwatch import Graph, Stopwatch, closing, lead_in, new_stream
+from .transposes import TransposeYardsticks
 
 #: Size of the copies that the host link is timed with.
 _LINK_BYTES = 256 << 20
@@ -28,7 +29,7 @@ class BenchGpu:
 
     Attributes
     ----------
-    name, pci_bus_id, arch, l2_bytes
+    name, pci_bus_id, arch, multiprocessors, l2_bytes
         Facts of the GPU.
     no_sensors : str or None
         Why clocks and watts are not sampled.
@@ -39,6 +40,7 @@ class BenchGpu:
     def __init__(self, ordinal: int, stream: int, lead: Graph) -> None:
         device = get_device(ordinal)
         self.name, self.pci_bus_id, self.arch = device.name, device.pci_bus_id, device.arch
+        self.multiprocessors = device.multiprocessors
         attribute = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
         self.l2_bytes = int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", ordinal)))
         version = int(call("cuDriverGetVersion"))
@@ -56,13 +58,13 @@ class BenchGpu:
         return usable_memory(self._ordinal)
 
     @contextlib.contextmanager
-    def operands(self, problem: GemmProblem, inputs: Mapping[str, Array], sets: int) -> Iterator[OperandSets]:
+    def operands(self, problem: Problem, inputs: Mapping[str, Array], sets: int) -> Iterator[OperandSets]:
         """Bring the inputs into device memory, `sets` times."""
         operands = OperandSets(problem, inputs, sets, self._ordinal, self._stream)
         with closing(self.wait, operands.close):
             yield operands
 
-    def kernel(self, problem: GemmProblem, choice: Choice, operands: OperandSets) -> Rotation:
+    def kernel(self, problem: Problem, choice: Choice, operands: OperandSets) -> Rotation:
         """Return a kernel on every buffer set in turn, its parameters packed."""
 
         def queued(index: int) -> Callable[[], None]:
@@ -122,6 +124,10 @@ class BenchGpu:
             self.wait()
             best = min(best, time.perf_counter() - start)
         return best
+
+    def transposes(self) -> TransposeYardsticks:
+        """Return what transposes are measured beside: the copy, and other libraries."""
+        return TransposeYardsticks(self._ordinal, self._stream)
 
     @contextlib.contextmanager
     def cublaslt(self) -> Iterator[CublasLt]:

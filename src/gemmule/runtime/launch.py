@@ -8,10 +8,11 @@ from typing import Any
 
 from gemmule.compiler.artifact import Artifact
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.launch import Launch
+from gemmule.core.launch import Launch, Param, TensorMapParam
 
 from .device import current, get_device
 from .driver import call, driver
+from .tensor_maps import encoded
 
 # Beyond this, a function must be told how much dynamic shared memory it may be given.
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
@@ -95,7 +96,7 @@ class LoadedKernel:
         """
         with current(self.ordinal):
             self._allow_shared(launch.shared_bytes)
-        packed = [param.pack(pointers) for param in launch.params]
+            packed = [_packed(param, pointers) for param in launch.params]
         return PreparedLaunch(self.ordinal, self._function, self._config(launch, stream), packed)
 
     def _allow_shared(self, wanted: int) -> None:
@@ -125,6 +126,12 @@ class LoadedKernel:
             dimension.x, dimension.y, dimension.z = launch.cluster
             config.attrs, config.numAttrs = [attribute], 1
         return config
+
+
+def _packed(param: Param, pointers: Mapping[str, int]) -> bytes:
+    if isinstance(param, TensorMapParam):
+        return encoded(param, pointers[param.operand])
+    return param.pack(pointers)
 
 
 class _Loaded:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import Problem
 
 from .device import current
 from .driver import call
@@ -36,12 +36,12 @@ class Rotation:
 
 
 class OperandSets:
-    """The operands of a product in device memory, several times, with the same values in every set.
+    """The operands of a problem in device memory, several times, with the same values in every set.
 
     Parameters
     ----------
-    problem : GemmProblem
-        The product; D lies in rows.
+    problem : GemmProblem or TransposeProblem
+        The problem, its matrices compact; D lies in rows.
     inputs : mapping of str to ndarray
         ``a``, ``b`` and, where the problem has one, ``c``, each as its elements lie in memory.
     sets : int
@@ -52,7 +52,7 @@ class OperandSets:
         The driver's handle of the stream that everything is ordered in.
     """
 
-    def __init__(self, problem: GemmProblem, inputs: Mapping[str, Array], sets: int, ordinal: int, stream: int) -> None:
+    def __init__(self, problem: Problem, inputs: Mapping[str, Array], sets: int, ordinal: int, stream: int) -> None:
         self.sets = sets
         self._problem, self._ordinal, self._stream = problem, ordinal, stream
         self._offsets: dict[str, int] = {}
@@ -84,7 +84,7 @@ class OperandSets:
 
     def poison(self, byte: int) -> None:
         """Fill every set's output with a byte."""
-        d = self._problem.d
+        d = self._problem.operands()["d"]
         with current(self._ordinal):
             for index in range(self.sets):
                 size = d.rows * d.cols * d.dtype.itemsize
@@ -92,7 +92,7 @@ class OperandSets:
 
     def output(self, index: int) -> Array:
         """Return a set's output once the work queued so far is done."""
-        d = self._problem.d
+        d = self._problem.operands()["d"]
         array: Array = np.empty((d.rows, d.cols), d.dtype.numpy())
         with current(self._ordinal):
             call("cuMemcpyDtoHAsync", array.ctypes.data, self.addresses(index)["d"], array.nbytes, self._stream)

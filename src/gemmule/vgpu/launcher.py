@@ -12,8 +12,8 @@ import numpy as np
 
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_ptx
-from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch
+from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
 
 from .arch import virtual_arch
@@ -222,7 +222,11 @@ def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int)
 def _packed(program: Program, recipe: Launch, addresses: Mapping[str, int]) -> bytes:
     """Return the parameters' bytes at the offsets that the kernel expects."""
     kernel = program.kernel
-    values = [param.pack(addresses) for param in recipe.params]
+    values = []
+    for given in recipe.params:
+        if isinstance(given, TensorMapParam):
+            raise UnsupportedError(f"{kernel.name} copies by TMA, which the virtual GPU does not know yet")
+        values.append(given.pack(addresses))
     if [len(value) for value in values] != [param.size for param in kernel.params]:
         raise ArgumentError(
             f"the recipe gives parameters of {[len(value) for value in values]} bytes, {kernel.name} takes "

@@ -7,11 +7,11 @@ import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.names import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, VIRTUAL
 
 from ..candidates import parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
@@ -30,11 +30,18 @@ def choice_named(word: str) -> Choice:
     ------
     ArgumentError
         If there is no such kernel or config, or more than one.
+    UnsupportedError
+        If the virtual GPU cannot run it.
     """
     name = word.partition("[")[0].strip()
     operations = {spec.name: spec.operation for spec in REGISTRY}
     if name not in operations:
         raise ArgumentError(unknown_name("kernel", name, operations))
+    if name not in {spec.name for spec in VIRTUAL}:
+        raise UnsupportedError(
+            f"{name} cannot be explained yet: it copies by TMA and multiplies by wgmma, which the virtual GPU, whose counts "
+            "are shown, does not know; its page in docs/hopper says what is known of it"
+        )
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")

@@ -11,7 +11,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
-_ITEMSIZES = (1, 2, 4, 8)
+_ITEMSIZES = (1, 2, 4, 8, 16)
 _MAX_GRID = 2**31 - 1
 
 
@@ -39,7 +39,7 @@ def why_not(problem: TransposeProblem, arch: Arch, config: ReferenceConfig) -> s
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch, config
     if problem.itemsize not in _ITEMSIZES:
-        return f"elements of {problem.itemsize} bytes are not supported; the kernel moves 1, 2, 4 or 8 bytes"
+        return f"elements of {problem.itemsize} bytes are not supported; the kernel moves 1, 2, 4, 8 or 16 bytes"
     return None
 
 
@@ -83,7 +83,7 @@ def build(config: ReferenceConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="transpose_reference",
     operation="transpose",
-    summary="elements of 1, 2, 4 or 8 bytes, any strides, alignment, shape, batch: 32 x 32 tiles in shared memory",
+    summary="elements of 1, 2, 4, 8 or 16 bytes, any strides, alignment, shape, batch: 32 x 32 tiles in shared memory",
     package="gemmule.kernels.transpose.reference",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(ReferenceConfig(),),

@@ -1,0 +1,307 @@
+"""``gemmule bench transpose``: transposes measured beside the device's own copy, as tables, records and plots."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import FileFormatError, GemmuleError, WrongResultError
+from ..lab.transposes import SIZE_SETS
+from . import gpu
+from .failures import LEFT
+from .tables import print_table
+from .told import ToldCommand, command_line
+
+if TYPE_CHECKING:
+    from ..core.spec import Choice
+    from ..lab.transpose_bench import TransposeBench
+    from ..lab.transpose_records import Record
+
+#: Rows and columns of the matrix that is counted on the virtual GPU, which sees no larger ones in good time.
+_COUNTED = (512, 512)
+_SETS = "\n".join(f"  {name:8}{text}" for name, (text, _) in SIZE_SETS.items())
+_EPILOG = f"""\b
+Sizes:
+{_SETS}
+  M,N     any other, such as 4096,1024
+\b
+Examples: gemmule bench transpose --kernels ladder --sizes source --record benchmarks/results
+          gemmule bench transpose --kernels 't04_naive_col[*]' --sizes source --plot plots
+          gemmule bench transpose --counts-only"""
+
+
+@click.command("transpose", cls=ToldCommand, epilog=_EPILOG)
+@click.option(
+    "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
+    help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[block_x=32] or name[*] "
+    "choose configs. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
+    help="source, square, small, odd, narrow, with commas, or M,N. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
+    help="A dtype, or the bytes of an element, which are all that matters. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True, max=3600), default=0.3, show_default=True,
+    help="Time for each kernel at each size.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
+@click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, where they are installed.")
+@click.option("--counts", is_flag=True, help="Count sectors, L1 hits and bank conflicts on the virtual GPU too.")
+@click.option("--counts-only", is_flag=True, help="Count and measure nothing: needs no GPU.")
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
+@click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures, as PNG and SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def transpose_command(**options: Any) -> None:
+    """Measure transposes beside a copy: times, effective bandwidth, its share of what a copy reaches.
+
+    Every kernel is checked first; one that is wrong is not timed, and the command fails. GB/s are bytes read and bytes
+    written, over the time.
+    """
+    _transpose(**options)
+
+
+def _transpose(
+    *, kernels: Sequence[str], sizes: Sequence[str], dtypes: Sequence[str], seconds: float, seed: int, peers: bool,
+    counts: bool, counts_only: bool, record: str | None, plot: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    from ..dispatch import registry
+    from ..dispatch.select import choose
+    from ..lab.candidates import parse_kernels
+    from ..lab.experiment import experiment
+    from ..lab.plots import check_matplotlib
+    from ..lab.transpose_bench import TransposeBench, TransposePlan
+    from ..lab.transposes import itemsize_of, parse_sizes, transpose_of
+
+    wanted = parse_sizes(sizes)
+    itemsizes = tuple(dict.fromkeys(map(itemsize_of, dtypes)))
+    words, chosen = _without_chosen(kernels)
+    probe = transpose_of(4096, 4096, itemsizes[0])
+    choices = parse_kernels(words, probe, None, registry.REGISTRY, registry.TRANSPOSE_LADDER) if words else ()
+    if plot is not None:
+        check_matplotlib()
+    if counts_only:
+        _count_only(choices, itemsizes, record, as_json=as_json)
+        return
+    with gpu.open_gpu(yardstick=False) as (device, _):
+        multiprocessors = device.multiprocessors
+        plan = TransposePlan(
+            wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed,
+            chosen=(lambda problem: choose(problem, device.arch, multiprocessors=multiprocessors)) if chosen else None,
+        )  # fmt: skip
+        bench = TransposeBench(plan, device, gpu.known_chip(device.name))
+        block = experiment(command_line(), device.pci_bus_id) | bench.about()
+        if device.no_sensors is not None:
+            click.echo(device.no_sensors, err=True)
+        add = _counter() if counts else None
+        records = _measured(bench, block, plan.points, record, add, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps({"experiment": block, "records": records}))
+    else:
+        print_end(records)
+    failure = gpu.failure_of(records)
+    if plot is not None:
+        try:
+            draw_plots([block, *records], Path(plot), str(block["date"]), quiet=as_json)
+        except (GemmuleError, OSError) as error:
+            if failure is None:
+                raise
+            click.echo(f"no plot: {error}", err=True)
+    if failure is not None:
+        raise WrongResultError(failure)
+
+
+def _without_chosen(kernels: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the words without ``chosen``, and whether that was among them."""
+    left = [",".join(part for part in word.split(",") if part.strip() != "chosen") for word in kernels]
+    return [word for word in left if word], left != list(kernels)
+
+
+def _measured(
+    bench: TransposeBench, block: Record, points: int, folder: str | None,
+    add: Callable[[Record], Record] | None, *, quiet: bool,
+) -> list[Record]:  # fmt: skip
+    """Measure; print the figures of a size, and write each record, as soon as they are there."""
+    from ..lab.records import RecordFile
+    from ..lab.transpose_tables import figures, size_text
+    from .progress import steps_progress
+
+    def show(point: list[Record]) -> None:
+        if point and not quiet:
+            print_table(size_text(point[0]), *figures(point, with_size=False))
+
+    records: list[Record] = []
+    point: list[Record] = []
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
+        if file is not None:
+            click.get_current_context().meta[LEFT] = file.partial
+        step = stack.enter_context(steps_progress("measuring", points))
+        for found in bench.records(lambda doing: step(doing, 0)):
+            one = add(found) if add is not None else found
+            if point and size_text(point[0]) != size_text(one):
+                show(point)
+                point = []
+            point.append(one)
+            records.append(one)
+            if file is not None:
+                file.write(one)
+            step("", 1)
+        show(point)
+    if file is not None:
+        del click.get_current_context().meta[LEFT]
+        if not quiet:
+            click.echo(f"record: {file.path}")
+    return records
+
+
+def print_end(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print what is to be said of all sizes together: shares of the copy, the sweep of block shapes, throughput."""
+    from ..lab.transpose_tables import ratios, sweep, sweep_table, throughput
+
+    header, rows = ratios(records)
+    if len(rows) > 1:
+        print_table("bandwidth / bandwidth of the copy", header, rows)
+    for size, (shapes, rates) in sweep(records).items():
+        print_table(f"block shapes, {size}", *sweep_table(shapes, rates))
+    header, rows = throughput(records)
+    if rows:
+        print_table("what the kernels ask of the L1 caches, by the virtual GPU's counts", header, rows, texts=2)
+
+
+def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str | None) -> bool:
+    """Print what a record file says of transposes; return whether it says something.
+
+    Raises
+    ------
+    FileFormatError
+        If records of transposes lack fields.
+    """
+    from ..lab.tables import experiment_line
+    from ..lab.transpose_plots import transpose_plots
+    from ..lab.transpose_tables import figures, of_transposes, ratios, size_text, sweep, throughput
+
+    found = of_transposes(records)
+    if not found:
+        return False
+    try:
+        head = experiment_line(records)
+        tables = [
+            (size, *figures([one for one in found if size_text(one) == size], with_size=False))
+            for size in dict.fromkeys(map(size_text, found))
+        ]
+        ratios(found), sweep(found), throughput(found), transpose_plots(records)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{path.name}: not a whole record of transposes ({type(error).__name__}: {error}); give one that "
+            "`gemmule bench transpose` wrote"
+        ) from error
+    click.echo(head)
+    for size, header, rows in tables:
+        print_table(size, header, rows)
+    print_end(found)
+    if plot is not None:
+        draw_plots(records, Path(plot), path.stem, quiet=False)
+    return True
+
+
+def draw_plots(records: Sequence[Mapping[str, Any]], folder: Path, stem: str, *, quiet: bool) -> None:
+    """Draw the plots that records give, and print their names."""
+    from ..lab.plots import draw
+    from ..lab.transpose_plots import transpose_plots
+
+    found = transpose_plots(records)
+    for plot in found:
+        for path in draw(plot, folder, stem):
+            if not quiet:
+                click.echo(f"plot: {path}")
+    if not found:
+        click.echo("no plot: it takes three sizes with M = N, or one kernel with several block shapes", err=True)
+
+
+def _counter() -> Callable[[Record], Record]:
+    """Return what adds counts to records; a kernel with a config is counted once for each element size."""
+    from ..core.spec import Choice
+    from ..dispatch.registry import REGISTRY
+    from ..lab.transpose_counts import with_counts
+
+    specs = {spec.name: spec for spec in REGISTRY}
+    known: dict[str, Record | None] = {}
+
+    def add(record: Record) -> Record:
+        if record["record"] != "transpose":
+            return record
+        spec = specs[record["kernel"]]
+        config = next(config for config in spec.configs if config.as_dict() == record["config"])
+        key = json.dumps([record["kernel"], record["config"], record["itemsize"]])
+        if key not in known:
+            known[key] = _count(Choice(spec, config), record["itemsize"])
+        counts = known[key]
+        return record if counts is None else with_counts(record, counts)
+
+    return add
+
+
+def _count_only(choices: Sequence[Choice], itemsizes: Sequence[int], folder: str | None, *, as_json: bool) -> None:
+    from ..lab.experiment import experiment
+    from ..lab.records import write_records
+    from ..lab.transpose_counts import with_counts
+    from ..lab.transpose_tables import throughput
+    from .progress import steps_progress
+
+    records: list[Record] = []
+    with steps_progress("counting", len(itemsizes) * len(choices)) as step:
+        for itemsize in itemsizes:
+            for choice in choices:
+                step(choice.spec.name, 0)
+                counts = _count(choice, itemsize)
+                if counts is not None:
+                    what = {"record": "transpose_counts", "kernel": choice.spec.name, "config": choice.config.as_dict()}
+                    size = {"itemsize": itemsize, "m": _COUNTED[0], "n": _COUNTED[1]}
+                    records.append(with_counts({**what, **size}, counts))
+                step("", 1)
+    block = experiment(command_line())
+    if as_json:
+        click.echo(json.dumps({"experiment": block, "records": records}))
+    else:
+        as_measured = [{**record, "record": "transpose"} for record in records]
+        header, rows = throughput(as_measured)
+        print_table("what the kernels ask of the L1 caches, by the virtual GPU's counts", header, rows, texts=2)
+    if folder is not None:
+        path = write_records(Path(folder), block, records)
+        if not as_json:
+            click.echo(f"record: {path}")
+
+
+def _count(choice: Choice, itemsize: int) -> Record | None:
+    """Run a kernel on the virtual GPU and return its counts; None if it does not take the matrix."""
+    import numpy as np
+
+    from ..compiler.cache import artifact_for
+    from ..lab.transpose_counts import summary
+    from ..lab.transposes import problem_for, random_matrix
+    from ..vgpu.arch import virtual_arch
+    from ..vgpu.counts import Counter
+    from ..vgpu.launcher import Options, launch
+
+    m, n = _COUNTED
+    spec, config, arch = choice.spec, choice.config, virtual_arch()
+    problem = problem_for(spec, config, arch, m, n, itemsize)
+    if spec.why_not(problem, arch, config) is not None:
+        return None
+    source = random_matrix(m, n, itemsize, 0).view(np.uint8)
+    counter = Counter(with_caches=True)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), arch)
+    launch(
+        artifact, spec.launch(problem, config), {"a": source, "d": np.empty_like(source)},
+        options=Options(), observers=(counter,),
+    )  # fmt: skip
+    return summary(counter.counts, source.nbytes)

@@ -1,0 +1,192 @@
+"""Tiles counted in bytes, so that one config suits every element size: what kernels that move them share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from .arch import Arch
+from .dtype import opaque_dtype
+from .errors import ArgumentError
+from .launch import Param, TensorParam
+from .layout import StridedMatrix
+from .problem import TransposeProblem
+from .row_major import MAX_EXTENT, MAX_GRID, VECTOR_BYTES
+from .spec import Config, Signature
+
+ITEMSIZES = (1, 2, 4, 8, 16)
+#: Lanes of a warp along the source's rows in a wide access: 128 bytes.
+LANES = 8
+#: Batch dimensions that one launch covers.
+BATCH_DIMS = 3
+_SECTOR = 32
+# What `tile_cost` counts with, of an H100: bytes a second of a multiprocessor, among all and with one CTA alone, the
+# time from the first read to the last write of a CTA, and what a multiprocessor holds at once.
+_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 23e9, 50e9, 1.5e-6
+_RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
+# Shared memory that a CTA of any architecture can have.
+_MAX_SHARED = 99 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteTileConfig(Config):
+    """Tile that a CTA moves, in bytes.
+
+    Attributes
+    ----------
+    read_bytes, write_bytes : int
+        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 128, rows are moved as
+        narrow ones.
+    threads : int
+        Threads of a CTA.
+    group : int
+        Tiles that CTAs take along the target's rows before they go on along the source's.
+    """
+
+    read_bytes: int = 256
+    write_bytes: int = 256
+    threads: int = 256
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        sides = (self.read_bytes, self.write_bytes)
+        if any(side < VECTOR_BYTES or side & (side - 1) for side in sides):
+            raise ArgumentError(f"config {self}: read_bytes and write_bytes must be powers of 2 from {VECTOR_BYTES}")
+        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024 or self.group < 1:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 1 or more")
+
+    @property
+    def outputs(self) -> int:
+        return self.read_bytes * self.write_bytes
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a warp's wide accesses fit into the tile."""
+        return min(self.read_bytes, self.write_bytes) >= LANES * VECTOR_BYTES
+
+    def tile(self, itemsize: int) -> tuple[int, int]:
+        """Return the tile's elements along the source's rows and along the target's."""
+        return self.read_bytes // itemsize, self.write_bytes // itemsize
+
+    def tile_bytes(self, itemsize: int) -> int:
+        """Return the bytes of the tile."""
+        return self.read_bytes * self.write_bytes // itemsize
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        """Return how many tiles stand along the source's rows and along the target's."""
+        tile_i, tile_j = self.tile(problem.itemsize)
+        return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
+
+
+def packed_rows(itemsize: int) -> int:
+    """Return how many elements make a word of 32 bits, 1 for larger ones: so many rows a thread reads together."""
+    return max(4 // itemsize, 1)
+
+
+def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tiles: int = 1) -> str | None:
+    """Say why tiles cannot be moved, or None where they can.
+
+    Parameters
+    ----------
+    problem, config
+        What is to be moved, in which tiles.
+    shared_tiles : int
+        Tiles that a CTA has in shared memory.
+    """
+    item = problem.itemsize
+    if item not in ITEMSIZES:
+        return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4, 8 or 16 bytes"
+    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
+        return (
+            f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
+            "in the target; this kernel takes matrices whose neighbours touch"
+        )
+    if problem.in_place and config.read_bytes != config.write_bytes:
+        return "tiles that change places must be square"
+    if item == VECTOR_BYTES and not rows_are_wide(problem):
+        return "elements of 16 bytes must lie at multiples of 16 bytes"
+    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
+        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
+    size = config.tile_bytes(item)
+    if shared_tiles * size > _MAX_SHARED:
+        return f"the tiles take {shared_tiles * size} bytes of shared memory, more than {_MAX_SHARED}"
+    if size // VECTOR_BYTES < config.threads * packed_rows(item) or config.threads * VECTOR_BYTES < config.write_bytes:
+        return f"a tile of {size} bytes leaves some of {config.threads} threads without work"
+    ctas = math.prod((*config.tiles(problem), *problem.batch))
+    if ctas > MAX_GRID[0]:
+        return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
+    return None
+
+
+def rows_are_wide(problem: TransposeProblem) -> bool:
+    """Whether every row of both matrices begins and ends at a multiple of 16 bytes."""
+    item = problem.itemsize
+
+    def aligned(matrix: StridedMatrix, lead: int, rows: int, length: int) -> bool:
+        strides = [lead] if rows > 1 else []
+        strides += [s for s, extent in zip(matrix.batch_strides, problem.batch, strict=True) if extent > 1]
+        steps = [matrix.alignment, length * item, *(s * item for s in strides)]
+        return all(step % VECTOR_BYTES == 0 for step in steps)
+
+    source, target = problem.source, problem.target
+    return aligned(source, source.col_stride, problem.cols, problem.rows) and aligned(
+        target, target.row_stride, problem.rows, problem.cols
+    )
+
+
+def tile_signature(problem: TransposeProblem, config: ByteTileConfig) -> Signature:
+    """Specialise for the element size, and for rows of whole 16 bytes (``wide``) or of anything else (``narrow``)."""
+    return _signature(problem.itemsize, config.is_wide and rows_are_wide(problem))
+
+
+def _signature(itemsize: int, wide: bool) -> Signature:
+    return (("element", opaque_dtype(itemsize).name), ("rows", "wide" if wide else "narrow"))
+
+
+def tile_signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every specialisation."""
+    del arch
+    return tuple(_signature(size, wide) for size in ITEMSIZES for wide in (True, False))
+
+
+def tile_params(problem: TransposeProblem) -> tuple[Param, ...]:
+    """Return the parameters: source and target as (rows, cols, three batch extents); unit strides are compiled in."""
+    missing = BATCH_DIMS - len(problem.batch)
+    shape = (problem.rows, problem.cols, *problem.batch, *(1,) * missing)
+    source, target = problem.source, problem.target
+    return (
+        TensorParam("a", shape, (source.col_stride, *source.batch_strides, *(0,) * missing)),
+        TensorParam("d", shape, (target.row_stride, *target.batch_strides, *(0,) * missing)),
+    )
+
+
+def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors: int) -> float:
+    """Return roughly the seconds that tiles of a config take.
+
+    What passes between the L2 cache and the multiprocessors, in whole sectors; what the threads do, those outside of
+    the matrix too; and how long it takes until the last CTA, which waits for its reads, is through.
+    """
+    item = problem.itemsize
+    tile_i, tile_j = config.tile(item)
+    batch = math.prod(problem.batch)
+    wide = config.is_wide and rows_are_wide(problem)
+
+    def sectors(length: int, tile: int) -> int:
+        """Sectors of a row of the matrix, cut into rows of tiles."""
+        whole, rest = divmod(length, tile)
+        # A row that begins anywhere straddles one sector more than it fills.
+        straddled = 0 if wide else 1
+        cut = -(-rest * item // _SECTOR) + straddled if rest else 0
+        return whole * (-(-tile * item // _SECTOR) + straddled) + cut
+
+    moved = (
+        _SECTOR * batch * (problem.cols * sectors(problem.rows, tile_i) + problem.rows * sectors(problem.cols, tile_j))
+    )
+    ctas = math.prod(config.tiles(problem)) * batch
+    size = config.tile_bytes(item)
+    work = (0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size * ctas
+    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS)
+    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    return max(
+        max(moved, work) / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
+    )

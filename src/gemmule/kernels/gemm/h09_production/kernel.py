@@ -1,0 +1,369 @@
+"""Hopper's tensor cores at their limit: TMA, wgmma, warpgroups with roles, clusters, persistent CTAs.
+
+Idea
+    A CTA stays on its multiprocessor and takes tile after tile. One warp lets the copy engine (TMA) bring slices of A
+    and B into a ring of stages; two warpgroups multiply them with wgmma, which reads both operands from shared memory,
+    and write the result through shared memory with TMA. Barriers in shared memory count the bytes that arrive and the
+    warpgroups that are done with a stage.
+Change from the rung before
+    Nothing of a slice passes through registers or is addressed by threads; the products of a tile overlap with the
+    writing of another. With `pingpong` each warpgroup has tiles of its own, and one multiplies while the other writes;
+    without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast).
+Data movement
+    The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of B
+    from shared memory for 524,288 FLOP.
+Limits
+    Power: at full rate an H100 lowers its clock. Then what a tile costs at its ends, and how the tiles of the last wave
+    fill the multiprocessors.
+Sources
+    NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp specialisation,
+    cooperative and ping-pong schedules.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, cute
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.utils import LayoutEnum, hopper_helpers
+
+from gemmule.core.spec import Buildable
+from gemmule.parts.matrix_words import load_matrices, store_matrices
+from gemmule.parts.raster import grouped_tile
+from gemmule.parts.tensors import cute_type, major_tensor
+
+from .spec import BOX_M, BOX_N, BUFFERS, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
+
+# Registers of a thread: the copying warpgroup gives up what those that multiply need.
+_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+# Named barriers: 1 and 2 for the warpgroups' own, 3 and 4 for their turns.
+_OWN, _TURN = 1, 3
+
+
+class Production:
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L), through TMA."""
+
+    def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.along_k = (types["a"] == "k", types["b"] == "k")
+        self.reads_c = types["c"] == "yes"
+        self.tile_m, self.tile_n = config.tile_m, config.tile_n
+        self.tile_k = K_BYTES * 8 // self.element.width
+        self.stages, self.group = config.stages, config.group
+        self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
+        self.pingpong = bool(config.pingpong)
+        # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
+        self.sharing = 1 if self.pingpong else CONSUMERS
+        self.blocks = self.tile_m // (MMA_M * self.sharing)
+        # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
+        self.peers = self.cluster_m + self.cluster_n - 1
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+        tile = (self.tile_m, self.tile_n, self.tile_k)
+        layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
+        sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
+        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
+        sD = hopper_helpers.make_smem_layout_epi(
+            self.element, LayoutEnum.ROW_MAJOR, (BOX_M, BOX_N), CONSUMERS * BUFFERS
+        )
+        slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        share = cpasync.CopyBulkTensorTileG2SMulticastOp()
+        tma_a, tA = cpasync.make_tiled_tma_atom(
+            load if self.cluster_n == 1 else share, mA, slice_a, (self.tile_m, self.tile_k), self.cluster_n
+        )
+        tma_b, tB = cpasync.make_tiled_tma_atom(
+            load if self.cluster_m == 1 else share, mB, slice_b, (self.tile_n, self.tile_k), self.cluster_m
+        )
+        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, BOX_N))
+        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, BOX_N))
+        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
+            grid=(grid, 1, 1),
+            block=(THREADS, 1, 1),
+            cluster=(self.cluster_m * self.cluster_n, 1, 1),
+            min_blocks_per_mp=1,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        tma_a: cute.CopyAtom,
+        mA: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        mB: cute.Tensor,
+        tma_c: cute.CopyAtom,
+        mC: cute.Tensor,
+        tma_d: cute.CopyAtom,
+        mD: cute.Tensor,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+        layout_d: cute.ComposedLayout,
+        alpha,
+        beta,
+    ):
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        smem = SmemAllocator()
+        # A stage is full when its bytes have arrived, and empty when all who read it are done.
+        full = smem.allocate_array(cutlass.Int64, self.stages)
+        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * BUFFERS)
+        sA, sB, sD = (
+            smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
+            for layout in (layout_a, layout_b, layout_d)
+        )
+        if warp == 0:
+            cpasync.prefetch_descriptor(tma_a)
+            cpasync.prefetch_descriptor(tma_b)
+            cpasync.prefetch_descriptor(tma_d)
+            with cute.arch.elect_one():
+                for s in cutlass.range_constexpr(self.stages):
+                    cute.arch.mbarrier_init(full + s, 1)
+                    cute.arch.mbarrier_init(empty + s, self.sharing * self.peers)
+                for b in cutlass.range_constexpr(CONSUMERS * BUFFERS):
+                    cute.arch.mbarrier_init(arrived + b, 1)
+            cute.arch.mbarrier_init_fence()
+        self.meet()
+
+        slices = cute.ceil_div(mA.shape[1], self.tile_k)
+        if warp // 4 == 0:
+            cute.arch.warpgroup_reg_dealloc(_PRODUCER_REGISTERS)
+            if warp == 0:
+                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
+        else:
+            cute.arch.warpgroup_reg_alloc(_CONSUMER_REGISTERS)
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, warp // 4 - 1, alpha, beta)
+        if cutlass.const_expr(self.peers > 1):
+            # The barriers of a CTA that has ended cannot be told anything.
+            self.meet()
+
+    @cute.jit
+    def meet(self):
+        """Wait for the CTA, or for the whole cluster."""
+        if cutlass.const_expr(self.peers > 1):
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+        else:
+            cute.arch.sync_threads()
+
+    @cute.jit
+    def rank(self):
+        """Return this CTA's row and column in its cluster."""
+        cta, _, _ = cute.arch.block_idx()
+        rank = cta % (self.cluster_m * self.cluster_n)
+        return rank % self.cluster_m, rank // self.cluster_m
+
+    @cute.jit
+    def share(self, mD: cute.Tensor):
+        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        size = self.cluster_m * self.cluster_n
+        tiles_m, tiles_n = self.tiles(mD)
+        return cta // size, ctas // size, tiles_m * tiles_n * mD.shape[2]
+
+    @cute.jit
+    def tiles(self, mD: cute.Tensor):
+        """Return along M and N how many tiles of whole clusters there are."""
+        tiles_m = cute.ceil_div(mD.shape[0], self.tile_m * self.cluster_m)
+        return tiles_m, cute.ceil_div(mD.shape[1], self.tile_n * self.cluster_n)
+
+    @cute.jit
+    def tile(self, mD: cute.Tensor, number):
+        """Return this CTA's tile along M, along N, and the matrix of the batch."""
+        tiles_m, tiles_n = self.tiles(mD)
+        batch = number // (tiles_m * tiles_n)
+        i, j = grouped_tile(number - batch * tiles_m * tiles_n, tiles_m, tiles_n, self.group)
+        row, col = self.rank()
+        return i * self.cluster_m + row, j * self.cluster_n + col, batch
+
+    @cute.jit
+    def following(self, stage, phase, steps: cutlass.Constexpr[int] = 1):
+        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
+        stage = stage + steps
+        if stage == self.stages:
+            stage = Int32(0)
+            phase = phase ^ 1
+        return stage, phase
+
+    @cute.jit
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
+        """Bring every slice of every tile, as stages become empty."""
+        row, col = self.rank()
+        gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
+        gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None))
+        sA_part, gA_part = cpasync.tma_partition(
+            tma_a, col, cute.make_layout(self.cluster_n), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
+        )
+        sB_part, gB_part = cpasync.tma_partition(
+            tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
+        )
+        stage, phase = Int32(0), Int32(1)
+        first, step, tiles = self.share(mD)
+        for number in cutlass.range(first, tiles, step):
+            tile_m, tile_n, batch = self.tile(mD, number)
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(empty + stage, phase)
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
+                # A goes to the CTAs of this row of the cluster, B to those of this column.
+                source, target = gA_part[None, tile_m, k, batch], sA_part[None, stage]
+                self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
+                source, target = gB_part[None, tile_n, k, batch], sB_part[None, stage]
+                self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
+                stage, phase = self.following(stage, phase)
+
+    @cute.jit
+    def bring(self, tma, source, target, barrier, first, step: cutlass.Constexpr[int], sharers: cutlass.Constexpr[int]):
+        """Start a copy, for this CTA alone or for `sharers` CTAs of the cluster, every `step`-th from `first` on."""
+        if cutlass.const_expr(sharers == 1):
+            cute.copy(tma, source, target, tma_bar_ptr=barrier)
+        else:
+            together = cutlass.const_expr(sum(1 << step * i for i in range(sharers)))
+            mask = cutlass.Int16(together) << first.to(cutlass.Int16)
+            cute.copy(tma, source, target, tma_bar_ptr=barrier, mcast_mask=mask)
+
+    @cute.jit
+    def release(self, empty, stage):
+        """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane = tid % WARPGROUP
+        row, col = self.rank()
+        if cutlass.const_expr(self.peers == 1):
+            if lane == 0:
+                cute.arch.mbarrier_arrive(empty + stage)
+        else:
+            # Its column of the cluster with itself, then the others of its row.
+            other = lane - self.cluster_m
+            other = other + 1 if other >= col else other
+            peer = col * self.cluster_m + lane if lane < self.cluster_m else other * self.cluster_m + row
+            if lane < self.peers:
+                cute.arch.mbarrier_arrive(empty + stage, peer)
+
+    @cute.jit
+    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, mine, alpha, beta):
+        """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
+        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
+        mma = hopper_helpers.make_trivial_tiled_mma(
+            self.element, self.element, *majors, cutlass.Float32, (self.sharing, 1, 1), (MMA_M, self.tile_n)
+        )
+        part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
+        rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
+        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
+        stage, phase, brought = Int32(0), Int32(0), Int32(0)
+        first, step, tiles = self.share(mD)
+        if cutlass.const_expr(self.pingpong):
+            # Every other tile; the slices of those between pass by.
+            if mine == 1:
+                stage, phase = slices % self.stages, slices // self.stages % 2
+                cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
+            first, step = first + mine * step, CONSUMERS * step
+        for number in cutlass.range(first, tiles, step):
+            tile_m, tile_n, batch = self.tile(mD, number)
+            if cutlass.const_expr(self.pingpong):
+                cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
+            # The first product overwrites the sums.
+            mma.set(warpgroup.Field.ACCUMULATE, False)
+            before = stage
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(full + stage, phase)
+                warpgroup.fence()
+                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
+                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                    mma.set(warpgroup.Field.ACCUMULATE, True)
+                warpgroup.commit_group()
+                # With one slice under way the products of the one before are done.
+                warpgroup.wait_group(1)
+                if k > 0:
+                    self.release(empty, before)
+                before = stage
+                stage, phase = self.following(stage, phase)
+            if cutlass.const_expr(self.pingpong):
+                cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
+            warpgroup.wait_group(0)
+            self.release(empty, before)
+            if cutlass.const_expr(self.pingpong):
+                passed = stage + slices
+                stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
+            brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, tile_n, batch, mine,
+                                  alpha, beta)  # fmt: skip
+        if self.warp() == 0:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    @cute.jit
+    def warp(self):
+        """Return this warp's number in its warpgroup."""
+        return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+
+    @cute.jit
+    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, tile_n, batch, mine, alpha, beta):
+        """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
+        boxes = cutlass.const_expr(self.tile_n // BOX_N)
+        gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, BOX_N), (None, None)) for mX in (mC, mD))
+        sC_part, gC_part = self.parts(tma_c, sD, gC)
+        sD_part, gD_part = self.parts(tma_d, sD, gD)
+        barrier = _OWN + mine
+        for n in cutlass.range_constexpr(self.blocks * boxes):
+            block, box = n // boxes, n % boxes
+            # A block of 64 rows, then that of the other warpgroup.
+            row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
+            col = tile_n * boxes + box
+            buffer = mine * BUFFERS + n % BUFFERS
+            if self.warp() == 0:
+                cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)
+                if cutlass.const_expr(self.reads_c):
+                    with cute.arch.elect_one():
+                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, BOX_M * K_BYTES)
+                    cute.copy(tma_c, gC_part[None, row, col], sC_part[None, buffer], tma_bar_ptr=arrived + buffer)
+            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+            if cutlass.const_expr(self.reads_c):
+                cute.arch.mbarrier_wait(arrived + buffer, brought)
+                if cutlass.const_expr(n % BUFFERS == BUFFERS - 1):
+                    brought = brought ^ 1
+            self.write_box(sD, buffer, sums, (block * self.tile_n + box * BOX_N) // 2, alpha, beta)
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+            if self.warp() == 0:
+                cute.copy(tma_d, sD_part[None, buffer], gD_part[None, row, col])
+                cute.arch.cp_async_bulk_commit_group()
+        return brought
+
+    @cute.jit
+    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor):
+        """Return boxes in shared memory, and those of the matrix, as the copy engine takes them."""
+        return cpasync.tma_partition(
+            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
+        )
+
+    @cute.jit
+    def write_box(self, sD, buffer, sums, first: cutlass.Constexpr[int], alpha, beta):
+        """Write this warp's 16 rows of a box into shared memory, in the copy engine's swizzle of 128 bytes."""
+        tid, _, _ = cute.arch.thread_idx()
+        row = self.warp() * 16 + tid % 16
+        start = sD.iterator.toint() + (buffer * BOX_M + row) * K_BYTES
+        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
+        for q in cutlass.range_constexpr(BOX_N // 16):
+            # Two neighbours of a row, those of the row 8 below, and the same 8 columns further: 16 x 16 of the warp.
+            values = cute.make_rmem_tensor(cute.make_layout(8), cutlass.Float32)
+            for v in cutlass.range_constexpr(8):
+                values[v] = flat[first + 8 * q + v] * alpha
+            address = start + ((2 * q + tid % 32 // 16) ^ (row % 8)) * 16
+            if cutlass.const_expr(self.reads_c):
+                added = cute.make_rmem_tensor(cute.make_layout(4), Int32)
+                for w, word in enumerate(load_matrices(address)):
+                    added[w] = word
+                c = cute.recast_tensor(added, self.element)
+                for v in cutlass.range_constexpr(8):
+                    values[v] = values[v] + beta * c[v].to(cutlass.Float32)
+            out = cute.make_rmem_tensor(cute.make_layout(8), self.element)
+            out.store(values.load().to(self.element))
+            store_matrices(address, cute.recast_tensor(out, Int32))
+
+
+def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    name = types["element"]
+    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0, 1, 1)
+    tensors = tuple(major_tensor(name, unit, batch=1, vector=8) for unit in units)
+    return Buildable(Production(config, types), (*tensors, Int32(1), cutlass.Float32(1), cutlass.Float32(0)))

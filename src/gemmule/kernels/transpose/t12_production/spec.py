@@ -1,0 +1,77 @@
+"""The production transpose: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+import math
+
+from gemmule.core.arch import Arch
+from gemmule.core.byte_tiles import (
+    BATCH_DIMS,
+    ByteTileConfig,
+    tile_cost,
+    tile_params,
+    tile_signature,
+    tile_signatures,
+    why_not_tiles,
+)
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Buildable, KernelSpec, Signature
+
+
+def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
+    return why_not_tiles(problem, config)
+
+
+def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile."""
+    return Launch(
+        grid=(math.prod((*config.tiles(problem), *problem.batch)), 1, 1),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.tile_bytes(problem.itemsize),
+        params=tile_params(problem),
+    )
+
+
+def build(config: ByteTileConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="t12_production",
+    operation="transpose",
+    summary="elements of 1 to 16 bytes, neighbours that touch, any pitch, batch: 16-byte accesses, packed words",
+    package="gemmule.kernels.transpose.t12_production",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        ByteTileConfig(),
+        ByteTileConfig(256, 256, 128),
+        ByteTileConfig(256, 256, 512),
+        ByteTileConfig(512, 512, 256),
+        ByteTileConfig(512, 512, 512),
+        ByteTileConfig(512, 256, 256),
+        ByteTileConfig(256, 512, 256),
+        ByteTileConfig(128, 256, 128),
+        ByteTileConfig(256, 128, 128),
+        ByteTileConfig(128, 128, 128),
+        ByteTileConfig(128, 128, 64),
+        ByteTileConfig(128, 128, 32),
+        ByteTileConfig(256, 256, 256, 1),
+        ByteTileConfig(256, 256, 256, 32),
+        ByteTileConfig(256, 256, 256, 65536),
+        ByteTileConfig(16, 2048, 128),
+        ByteTileConfig(2048, 16, 128),
+    ),
+    signatures=tile_signatures,
+    why_not=why_not,
+    signature=tile_signature,
+    launch=launch,
+    build=build,
+    batch_dims=BATCH_DIMS,
+    cost=tile_cost,
+)

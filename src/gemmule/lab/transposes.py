@@ -1,0 +1,146 @@
+"""The transposes that are measured: sizes, problems, and their random inputs."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import numpy_dtype, opaque_dtype
+from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.names import unknown_name
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Config, KernelSpec
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Size = tuple[int, int]
+
+ITEMSIZES = (1, 2, 4, 8, 16)
+# What compact matrices are aligned to on a device.
+_ALIGNMENT = 256
+_CHUNK = 1 << 20
+
+
+def _squares(*edges: int) -> tuple[Size, ...]:
+    return tuple((edge, edge) for edge in edges)
+
+
+#: The named sets, each with what it is for.
+SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
+    "source": ("M = N = 4096, the one of the study", _squares(4096)),
+    "square": ("M = N = 512, 1024, 2048 ... 16384", _squares(512, 1024, 2048, 4096, 8192, 16384)),
+    "small": ("M = N = 32, 64, 128, 256, 384", _squares(32, 64, 128, 256, 384)),
+    "odd": (
+        "8191 x 8193, 4095 x 4097, 1000 x 1001, 8190 x 8194",
+        ((8191, 8193), (4095, 4097), (1000, 1001), (8190, 8194)),
+    ),
+    "narrow": ("65536 x 64, 64 x 65536, 1000000 x 3, 3 x 1000000", ((65536, 64), (64, 65536), (10**6, 3), (3, 10**6))),
+}
+
+
+def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
+    """Return the sizes that are asked for, each once, in the order given.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Names of sets with commas between them, or ``M,N``: the source has M rows of N elements.
+
+    Raises
+    ------
+    ArgumentError
+        If a word is neither.
+    """
+    sizes: dict[Size, None] = {}
+    for word in words:
+        for named, parts in itertools.groupby(word.split(","), lambda part: part.strip() in SIZE_SETS):
+            if named:
+                for name in parts:
+                    sizes.update(dict.fromkeys(SIZE_SETS[name.strip()][1]))
+            else:
+                sizes[_one(",".join(parts))] = None
+    return tuple(sizes)
+
+
+def _one(word: str) -> Size:
+    parts = word.split(",")
+    numbers = [int(part) for part in parts if part.strip().isascii() and part.strip().isdigit()]
+    if not numbers:
+        raise ArgumentError(f"{unknown_name('size', word, SIZE_SETS)}, or any M,N such as 4096,4096")
+    if len(numbers) != len(parts) or len(numbers) != 2 or min(numbers) < 1:
+        raise ArgumentError(f"size {word!r} is not M,N in whole numbers from 1, such as 4096,4096")
+    return numbers[0], numbers[1]
+
+
+def itemsize_of(word: str) -> int:
+    """Return the bytes of an element: of a dtype's name, or as the number itself.
+
+    Raises
+    ------
+    ArgumentError
+        If kernels move no elements of that size.
+    DTypeError
+        If there is no such dtype.
+    """
+    if word.isascii() and word.isdigit():
+        size = int(word)
+    else:
+        try:
+            size = numpy_dtype(word).itemsize
+        except DTypeError as error:
+            raise DTypeError(f"{error}; or give the bytes of an element") from None
+    if size not in ITEMSIZES:
+        raise ArgumentError(f"{word!r} is {size} bytes an element; transposes move {', '.join(map(str, ITEMSIZES))}")
+    return size
+
+
+def transpose_of(m: int, n: int, itemsize: int) -> TransposeProblem:
+    """Return the transpose of a compact matrix of m rows and n columns into another compact one."""
+    kind = opaque_dtype(itemsize)
+    # The source's neighbours lie along i, the n columns of its rows.
+    source = StridedMatrix(kind, n, m, 1, n, (), _ALIGNMENT)
+    return TransposeProblem(n, m, (), source, StridedMatrix(kind, n, m, m, 1, (), _ALIGNMENT))
+
+
+def copy_of(m: int, n: int, itemsize: int) -> TransposeProblem:
+    """Return the copy of such a matrix, which some kernels measure as a bound."""
+    source = transpose_of(m, n, itemsize).source
+    return TransposeProblem(n, m, (), source, source)
+
+
+def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, itemsize: int) -> TransposeProblem:
+    """Return what a kernel is measured with: the transpose, or the copy if that is all it does."""
+    transpose, copy = transpose_of(m, n, itemsize), copy_of(m, n, itemsize)
+    if spec.why_not(transpose, arch, config) is None or spec.why_not(copy, arch, config) is not None:
+        return transpose
+    # The reference takes both; a kernel that only copies says so of the transpose.
+    return copy
+
+
+def is_copy(problem: TransposeProblem) -> bool:
+    """Whether the target lies in memory as the source does."""
+    return problem.source == problem.target
+
+
+def random_matrix(m: int, n: int, itemsize: int, seed: int) -> Array:
+    """Return random bits as m rows of n elements; the same seed gives the same, whatever the number of threads."""
+    values: Array = np.empty((m, n), opaque_dtype(itemsize).numpy())
+    raw = values.view(np.uint8).reshape(-1)
+    starts = range(0, raw.size, _CHUNK)
+    seeds = np.random.SeedSequence([seed, m, n, itemsize]).spawn(len(starts))
+
+    def fill(start: int, child: np.random.SeedSequence) -> None:
+        part = raw[start : start + _CHUNK]
+        words = np.random.SFC64(child).random_raw(-(-part.size // 8))
+        part[...] = words.view(np.uint8)[: part.size]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(fill, *item) for item in zip(starts, seeds, strict=True)]:
+            done.result()
+    return values

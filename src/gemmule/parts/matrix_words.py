@@ -1,0 +1,33 @@
+"""A warp's squares of 16 x 16 elements of 16 bits between registers and shared memory: stmatrix and ldmatrix."""
+
+from __future__ import annotations
+
+from cutlass import Int32, cute
+
+
+@cute.jit
+def store_matrices(address, words: cute.Tensor):
+    """Write four 8 x 8 matrices of 16-bit elements.
+
+    Parameters
+    ----------
+    address : Int32
+        Where this lane's row of 8 elements begins in shared memory: lanes 0 to 7 give the rows of the first matrix, 8 to
+        15 those of the second, and so on.
+    words : Tensor
+        Two neighbours of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
+    """
+    cute.arch.inline_ptx(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+        read_only_args=[address, words[0], words[1], words[2], words[3]],
+    )
+
+
+@cute.jit
+def load_matrices(address):
+    """Return the words that `store_matrices` would write."""
+    return cute.arch.inline_ptx(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Int32, Int32, Int32, Int32],
+        read_only_args=[address],
+    )

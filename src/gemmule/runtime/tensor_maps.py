@@ -1,0 +1,53 @@
+"""Encoding tensor maps for the copy engine (TMA)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from gemmule.core.launch import TensorMapParam
+
+from .driver import call, driver
+
+_TYPES = {
+    "float64": "FLOAT64",
+    "float32": "FLOAT32",
+    "float16": "FLOAT16",
+    "bfloat16": "BFLOAT16",
+    "int32": "INT32",
+    "int8": "UINT8",
+    "float8_e4m3fn": "UINT8",
+    "float8_e5m2": "UINT8",
+}
+_BYTES = 128
+
+
+@functools.lru_cache(maxsize=1024)
+def encoded(param: TensorMapParam, address: int) -> bytes:
+    """Return the 128 bytes that describe a tensor at an address.
+
+    Raises
+    ------
+    DriverError
+        If the driver refuses the description.
+    """
+    bindings = driver()
+    rank = len(param.extents)
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{param.swizzle}B' if param.swizzle else 'NONE'}"
+    promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{param.promotion}B' if param.promotion else 'NONE'}"
+    described = call(
+        "cuTensorMapEncodeTiled",
+        getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[param.dtype.name]}"),
+        rank,
+        address,
+        [bindings.cuuint64_t(extent) for extent in param.extents],
+        [bindings.cuuint64_t(pitch) for pitch in param.pitches],
+        [bindings.cuuint32_t(side) for side in param.box],
+        [bindings.cuuint32_t(1)] * rank,
+        bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(bindings.CUtensorMapSwizzle, swizzle),
+        getattr(bindings.CUtensorMapL2promotion, promotion),
+        # What lies outside is zero.
+        bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return ctypes.string_at(int(described.getPtr()), _BYTES)

@@ -1,0 +1,80 @@
+"""The Hopper kernel on what its copy engine takes: ragged tiles, all layouts, C, batches, every config."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from oracle import assert_product, poisoned, random_matrix
+from test_gemm_kernels import multiply
+
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.runtime.device import get_device
+
+SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
+DTYPES = ["bfloat16", "float16"]
+LAYOUTS = list(itertools.product(("row", "col"), repeat=3))
+CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]
+
+
+@pytest.fixture(autouse=True)
+def _hopper():
+    if get_device().capability != (9, 0):
+        pytest.skip("needs compute capability 9.0")
+
+
+def typed(name):
+    from gemmule.core.dtype import dtype_named
+
+    return dtype_named(name)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 8, 8), (65, 72, 24), (127, 264, 1000), (1000, 1304, 712), (2049, 520, 64)], ids=str
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_ragged_tiles(config, dtype, shape, rng):
+    m, n, k = shape
+    kind = typed(dtype)
+    a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, kind, (m, n))
+    assert_product(multiply(SPEC, a, b, poisoned(kind, (m, n)), config=config), a, b)
+    got = multiply(SPEC, a, b, poisoned(kind, (m, n)), c=c, alpha=0.75, beta=-1.5, config=config)
+    assert_product(got, a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_layouts(config, layout, rng):
+    m, n, k = 264, 520, 200
+    kind = typed("bfloat16")
+    a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, kind, (m, n))
+    got = multiply(SPEC, a, b, poisoned(kind, (m, n)), kinds=layout, c=c, alpha=-1.0, beta=0.5, config=config)
+    assert_product(got, a, b, c, -1.0, 0.5)
+
+
+@pytest.mark.parametrize("batch", [(3,), (200,), (2, 3)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_batches_of_whole_bytes(config, batch, rng):
+    kind = typed("float16")
+    a, b = random_matrix(rng, kind, (*batch, 72, 104)), random_matrix(rng, kind, (*batch, 104, 136))
+    assert_product(multiply(SPEC, a, b, poisoned(kind, (*batch, 72, 136)), batch=batch, config=config), a, b)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_same_bits_every_time(config, rng):
+    kind = typed("bfloat16")
+    a, b = random_matrix(rng, kind, (1032, 2048)), random_matrix(rng, kind, (2048, 776))
+    first, *others = (multiply(SPEC, a, b, poisoned(kind, (1032, 776)), config=config) for _ in range(4))
+    for other in others:
+        np.testing.assert_array_equal(first.view(np.uint16), other.view(np.uint16))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_small_integers_are_exact(config, rng):
+    kind = typed("bfloat16")
+    a, b = (rng.integers(-3, 4, (512, 512)).astype(kind.numpy()) for _ in range(2))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    got = multiply(SPEC, a, b, poisoned(kind, (512, 512)), config=config)
+    np.testing.assert_array_equal(got.view(np.uint16), exact.astype(kind.numpy()).view(np.uint16))

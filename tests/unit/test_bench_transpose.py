@@ -1,0 +1,381 @@
+"""``gemmule bench transpose``: what is measured, refused, printed, recorded and drawn, on a scripted device."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fake_bench import FakeDevice, FakeWork
+
+from gemmule.cli import gemmule
+from gemmule.commands import gpu
+from gemmule.core.arch import Arch
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import ArgumentError, CompileError, DriverError, DTypeError, UnsupportedError
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY, TRANSPOSE_LADDER
+from gemmule.dispatch.select import choose
+from gemmule.lab import transpose_tables
+from gemmule.lab.records import read_records
+from gemmule.lab.transpose_bench import TransposeBench, TransposePlan
+from gemmule.lab.transpose_counts import summary, with_counts
+from gemmule.lab.transpose_plots import transpose_plots
+from gemmule.lab.transposes import is_copy, itemsize_of, parse_sizes, problem_for, random_matrix, transpose_of
+from gemmule.runtime import device as runtime_device
+
+HOPPER = Arch.parse("sm_90a")
+SPECS = {spec.name: spec for spec in REGISTRY}
+H100 = chip_named("H100 SXM")
+
+
+class Operands:
+    """Buffer sets on the host; `poisons` counts how often they were filled."""
+
+    def __init__(self, problem, inputs, sets):
+        self.problem, self.sets, self.a = problem, sets, inputs["a"]
+        self.outputs = [np.zeros((problem.rows, problem.cols), self.a.dtype) for _ in range(sets)]
+
+    @property
+    def bytes(self):
+        return self.sets * self.problem.bytes_min
+
+    def poison(self, byte):
+        for output in self.outputs:
+            output.view(np.uint8)[...] = byte
+
+    def output(self, index):
+        return self.outputs[index].copy()
+
+
+class Work(FakeWork):
+    """Writes the transpose, or the copy, into the next buffer set."""
+
+    def __init__(self, name, operands, seconds, spoil=None, copies=False):
+        super().__init__(name, operands, seconds, spoil)
+        self.copies = copies
+
+    def sample(self, calls):
+        self.calls += calls
+
+    def __call__(self):
+        index = self.calls % self.operands.sets
+        target, source = self.operands.outputs[index], self.operands.a
+        self.calls += 1
+        if self.copies:
+            target.reshape(source.shape)[...] = source
+        else:
+            target[...] = source.T
+        if self.spoil is not None:
+            self.spoil(target, index)
+
+
+class Device(FakeDevice):
+    multiprocessors = 132
+
+    @contextlib.contextmanager
+    def operands(self, problem, inputs, sets):
+        self.sets.append(sets)
+        yield Operands(problem, inputs, sets)
+
+    def kernel(self, problem, choice, operands):
+        error = self.spoil.get(choice.spec.name)
+        if isinstance(error, Exception):
+            raise error
+        return Work(choice.spec.name, operands, self.clock(choice.spec.name), error, is_copy(problem))
+
+    def transposes(self):
+        return self
+
+    def copy(self, problem, operands):
+        return Work("copy", operands, self.clock("copy"), copies=True)
+
+    def peers(self, problem, operands):
+        yield "torch", Work("torch", operands, self.clock("torch"), self.spoil.get("torch"))
+
+
+SECONDS = {"t12_production": 1.25e-3, "t01_copy_row": 2e-3, "t04_naive_col": 4e-3, "copy": 1e-3, "torch": 5e-3}
+
+
+def measured(device, *names, sizes=((40, 24),), itemsizes=(4,), **options):
+    choices = tuple(Choice(SPECS[name], SPECS[name].default) for name in names)
+    plan = TransposePlan(tuple(sizes), itemsizes, choices, seconds=0.01, warm_up_seconds=0.01, **options)
+    return list(TransposeBench(plan, device, H100).records())
+
+
+def test_the_figures_of_a_record():
+    (record,) = measured(Device(SECONDS), "t12_production", sizes=[(4000, 250)], itemsizes=(2,))
+    moved = 2 * 4000 * 250 * 2
+    assert record["record"] == "transpose"
+    assert (record["m"], record["n"], record["itemsize"]) == (4000, 250, 2)
+    assert record["median_us"] == record["min_us"] == record["max_us"] == 1250
+    assert record["gbps"] == pytest.approx(moved * 1e-9 / 1.25e-3, abs=0.01)
+    assert record["copy_gbps"] == pytest.approx(moved * 1e-9 / 1e-3, abs=0.01)
+    assert record["ratio"] == record["paired_ratio"] == 0.8
+    assert record["torch_ratio"] == 4
+    assert record["peak_share"] == pytest.approx(record["gbps"] * 1e9 / H100.memory_bandwidth, abs=1e-4)
+    assert len(record["samples_us"]) == len(record["copy_samples_us"]) >= 3
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_every_element_size_is_checked_bit_by_bit(itemsize):
+    def one_bit(target, index):
+        if index == 0:
+            target.view(np.uint8).reshape(-1)[-1] ^= 1
+
+    assert measured(Device(SECONDS), "t12_production", itemsizes=(itemsize,))[0]["record"] == "transpose"
+    (wrong,) = measured(Device(SECONDS, {"t12_production": one_bit}), "t12_production", itemsizes=(itemsize,))
+    assert wrong["record"] == "check"
+    assert wrong["failed"] == 1
+    assert "row 23 of the result is wrong, first at column 39" in wrong["reason"]
+
+
+def test_what_is_wrong_in_the_last_buffer_set_only_is_found():
+    device = Device(SECONDS)
+
+    def last(target, index):
+        if index == device.sets[0] - 1:
+            target[3, 5] += 1
+
+    device.spoil["t12_production"] = last
+    (wrong,) = measured(device, "t12_production")
+    assert device.sets[0] > 1
+    assert "row 3 of the result is wrong, first at column 5" in wrong["reason"]
+
+
+def test_what_is_not_written_is_found():
+    """The poisons differ in every byte, so that neither is right by chance."""
+    keep = np.uint32(0x55555555)
+
+    class Lazy(Device):
+        def kernel(self, problem, choice, operands):
+            work = super().kernel(problem, choice, operands)
+            operands.a[7, 9] = keep
+
+            def call():
+                before = operands.outputs[work.calls % operands.sets][9, 7].copy()
+                index = work.calls % operands.sets
+                work()
+                operands.outputs[index][9, 7] = before
+
+            call.sample = work.sample
+            return call
+
+    (wrong,) = measured(Lazy(SECONDS), "t12_production")
+    assert wrong["record"] == "check"
+    assert "0xaa" in wrong["reason"]
+
+
+def test_a_large_result_is_compared_in_rows(monkeypatch):
+    monkeypatch.setattr("gemmule.lab.transpose_bench._WHOLE_BELOW", 100)
+
+    def everywhere(target, index):
+        target[:, 11] ^= 1
+
+    assert measured(Device(SECONDS), "t12_production")[0]["record"] == "transpose"
+    (wrong,) = measured(Device(SECONDS, {"t12_production": everywhere}), "t12_production")
+    assert "first at column 11" in wrong["reason"]
+
+
+def test_kernels_that_do_not_run():
+    spoil = {"t04_naive_col": CompileError("no"), "t03_naive_row": UnsupportedError("not here")}
+    records = measured(Device(SECONDS, spoil), "t04_naive_col", "t03_naive_row", "t11_swizzled_vectorised",
+                       sizes=[(33, 31)])  # fmt: skip
+    assert [(r["record"], r["reason"]) for r in records[:2]] == [("failed", "no"), ("skipped", "not here")]
+    assert records[2]["record"] == "skipped"
+    assert "multiples of 16 bytes" in records[2]["reason"]
+    gone = DriverError("cuLaunchKernelEx", "CUDA_ERROR_LAUNCH_FAILED", "gone")
+    broken = Device(SECONDS, {"t04_naive_col": gone})
+    asked = iter([1 << 40])
+
+    def memory_free():
+        for free in asked:
+            return free
+        raise gone
+
+    broken.memory_free = memory_free
+    bench = TransposeBench(
+        TransposePlan(((8, 8),), (4,), (Choice(SPECS["t04_naive_col"], SPECS["t04_naive_col"].default),)), broken, H100
+    )
+    found = bench.records()
+    assert next(found)["record"] == "check"
+    with pytest.raises(DriverError, match="gone"):
+        next(found)
+
+
+def test_too_little_memory_and_peers_that_are_wrong():
+    (skipped,) = measured(Device(SECONDS, free=1000), "t12_production")
+    assert "GB of the GPU's memory are free" in skipped["reason"]
+
+    def wrong(target, index):
+        target[0, 0] ^= 1
+
+    with pytest.raises(UnsupportedError, match="torch transposes 40 x 24 wrongly"):
+        measured(Device(SECONDS, {"torch": wrong}), "t12_production")
+    assert "torch_us" not in measured(Device(SECONDS), "t12_production", peers=False)[0]
+
+
+def test_bounds_are_measured_as_copies():
+    (record,) = measured(Device(SECONDS), "t01_copy_row")
+    assert record["ratio"] == 0.5
+    assert "torch_ratio" not in record
+    for name in ("t01_copy_row", "t02_copy_col"):
+        assert is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
+    for name in ("t03_naive_row", "t12_production", "transpose_reference"):
+        assert not is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
+
+
+def test_what_a_call_would_run_is_measured_once():
+    def chosen(problem):
+        return choose(problem, HOPPER, multiprocessors=132)
+
+    (record,) = measured(Device(SECONDS), sizes=[(512, 512)], chosen=chosen)
+    assert record["chosen_by"] == "dispatch"
+    assert record["kernel"] == "t12_production"
+    config = chosen(transpose_of(512, 512, 4)).config
+    plan = TransposePlan(((512, 512),), (4,), (Choice(SPECS["t12_production"], config),), chosen=chosen, seconds=0.01)
+    assert len(list(TransposeBench(plan, Device(SECONDS), H100).records())) == 1
+
+
+def test_sizes_and_elements():
+    assert parse_sizes(["source", "8,9", "4096,4096"]) == ((4096, 4096), (8, 9))
+    assert itemsize_of("float16") == itemsize_of("bfloat16") == itemsize_of("2") == 2
+    assert itemsize_of("complex128") == 16
+    for words, error in [
+        (["8"], "not M,N"),
+        (["8,9,10"], "not M,N"),
+        (["0,3"], "from 1"),
+        (["sources"], "near are source"),
+    ]:
+        with pytest.raises(ArgumentError, match=error):
+            parse_sizes(words)
+    with pytest.raises(ArgumentError, match="'3' is 3 bytes"):
+        itemsize_of("3")
+    with pytest.raises(DTypeError, match="float12"):
+        itemsize_of("float12")
+
+
+def test_random_bits_depend_on_the_seed_only(monkeypatch):
+    first = random_matrix(700, 900, 4, 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    np.testing.assert_array_equal(first, random_matrix(700, 900, 4, 1))
+    assert not np.array_equal(first, random_matrix(700, 900, 4, 2))
+    assert abs(np.unpackbits(first.view(np.uint8)).mean() - 0.5) < 0.001
+
+
+@dataclasses.dataclass
+class Counts:
+    totals: dict
+    hit_rates: dict
+
+    def total(self, name, *kinds):
+        return self.totals.get((name, *kinds), 0)
+
+
+def test_throughput_from_counts():
+    totals = {
+        ("sectors", "load global"): 800, ("requests", "load global"): 200,
+        ("sectors", "store global"): 6400, ("requests", "store global"): 200,
+        ("wavefronts",): 300, ("ideal_wavefronts",): 225,
+    }  # fmt: skip
+    found = summary(Counts(totals, {"l1": 0.5}), 25600)
+    assert found["load_sectors_per_request"] == 4
+    assert found["store_bytes_per_byte"] == 8
+    assert found["bank_conflict_share"] == 0.25
+    record = with_counts({"gbps": 100.0}, found)
+    # Half of the bandwidth is reading, of which every byte passes once.
+    assert (record["load_gbps"], record["store_gbps"]) == (50, 400)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    fake = Device(SECONDS)
+
+    @contextlib.contextmanager
+    def opened(*, yardstick, required=True):
+        assert not yardstick
+        yield fake, None
+
+    monkeypatch.setattr(gpu, "open_gpu", opened)
+    return fake
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["bench", "transpose", "--seconds", "0.01", *map(str, arguments)])
+
+
+def test_the_command_prints_and_records(device, tmp_path):
+    result = run("--kernels", "t12_production,t01_copy_row,chosen", "--sizes", "40,24", "--sizes", "64,64",
+                 "--dtype", "float32", "--dtype", "1", "--record", tmp_path)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    for title in ("40 x 24 of 4 bytes", "64 x 64 of 1 byte", "bandwidth / bandwidth of the copy"):
+        assert title in [line.strip() for line in lines]
+    assert "0.800 (0.800 to 0.800)" in result.stdout
+    (file,) = tmp_path.glob("*.jsonl")
+    records = read_records(file)
+    assert records[0]["command"].startswith("gemmule bench transpose")
+    assert {r["chosen_by"] for r in records[1:]} == {"rung", "dispatch"}
+    shown = CliRunner().invoke(gemmule, ["bench", "show", str(file)])
+    assert shown.exit_code == 0, shown.output
+    # The run prints where the record is, the record where it was made.
+    assert shown.stdout.splitlines()[1:] == [line for line in lines if not line.startswith("record:")]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("\n".join(json.dumps({k: v for k, v in r.items() if k != "copy_us" and k != "ratio"})
+                                for r in records))  # fmt: skip
+    assert "not a whole record of transposes" in CliRunner().invoke(gemmule, ["bench", "show", str(broken)]).stderr
+    as_json = run("--kernels", "t12_production", "--sizes", "40,24", "--json")
+    assert json.loads(as_json.stdout)["records"][0]["ratio"] == 0.8
+
+
+def test_the_sweep_of_block_shapes(device):
+    device.seconds["t04_naive_col"] = iter([3e-3] * 10_000).__next__
+    result = run("--kernels", "t04_naive_col[*]", "--sizes", "64,64")
+    assert result.exit_code == 0, result.output
+    (header,) = [line for line in result.stdout.splitlines() if "32 x 16" in line and "128 x 8" in line]
+    assert header.split("  ")[0].strip() == "kernel, GB/s"
+
+
+def test_a_wrong_kernel_fails_the_command(device):
+    device.spoil["t04_naive_col"] = lambda target, index: target.fill(0)
+    result = run("--kernels", "t04_naive_col,t12_production", "--sizes", "40,24")
+    assert result.exit_code == 1
+    assert "t04_naive_col" in result.stderr
+    assert "is wrong and was not timed" in result.stderr
+    assert "WRONG" in result.stdout
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(runtime_device, "device_count", lambda: 0)
+    result = run()
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "gemmule bench transpose --counts-only" in result.stderr
+    unknown = run("--kernels", "t4_naive")
+    assert "t04_naive_col" in unknown.stderr
+
+
+def test_plots_and_tables_of_records():
+    device = Device(SECONDS)
+    records = [{"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"}]
+    records += measured(device, "t12_production", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256)])
+    configs = SPECS["t04_naive_col"].configs
+    plan = TransposePlan(((64, 64),), (4,), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01)
+    records += list(TransposeBench(plan, device, H100).records())
+    sizes, blocks = transpose_plots(records)
+    assert sizes.places == ("64", "128", "256")
+    assert blocks.bars
+    assert blocks.places == tuple(f"{c.block_x} x {c.block_y}" for c in configs)
+    header, rows = transpose_tables.figures(records)
+    assert len(rows) == 6 + len(configs)
+    assert "x PyTorch" in header
+
+
+def test_the_ladder_is_registered_and_ordered():
+    names = [spec.name for spec in REGISTRY]
+    assert list(TRANSPOSE_LADDER) == sorted(TRANSPOSE_LADDER)
+    # The later rung is tried first, and what only copies last of all.
+    assert [name for name in names if name in TRANSPOSE_LADDER] == list(TRANSPOSE_LADDER)[::-1]

@@ -1,0 +1,201 @@
+"""Every transpose on the virtual GPU, all checks on: every config and specialisation, memory of any alignment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmule.core.dtype import opaque_dtype
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import TransposeProblem, split_batch
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.arrays import virtual_address
+from gemmule.vgpu.counts import Counter
+from gemmule.vgpu.execute import run_kernel
+from gemmule.vgpu.launcher import launch
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose" and not spec.in_place]
+IN_PLACE = [spec for spec in REGISTRY if spec.in_place]
+ARCH = virtual_arch()
+ITEMSIZES = (1, 2, 4, 8, 16)
+
+
+def rows_of(shape, itemsize, pad=0, offset=0):
+    """Matrices whose rows are `pad` elements apart, `offset` elements into memory that ends with the last element."""
+    *batch, rows, cols = shape
+    pitch = cols + pad
+    count = int(np.prod(batch)) * rows * pitch
+    # A multiple of 16 bytes begins the storage.
+    raw = np.empty((count + offset) * itemsize + 16, np.uint8)
+    lead = -virtual_address(raw) % 16
+    storage = raw[lead : lead + (count + offset) * itemsize].view(opaque_dtype(itemsize).numpy())
+    return storage[offset:].reshape(*batch, rows, pitch)[..., :cols]
+
+
+def random_rows(rng, *args, **kwargs):
+    array = rows_of(*args, **kwargs)
+    bits = rng.integers(0, 256, (*array.shape, array.itemsize), np.uint8)
+    array[...] = np.ascontiguousarray(bits).view(array.dtype)[..., 0]
+    return array
+
+
+def matrix(array, transposed):
+    address = virtual_address(array)
+    *outer, row, col = (stride // array.itemsize for stride in array.strides)
+    rows, cols = array.shape[-2:]
+    found = StridedMatrix(
+        opaque_dtype(array.itemsize), rows, cols, row, col, tuple(outer), min((address & -address) or 256, 256)
+    )
+    return found.transposed() if transposed else found
+
+
+def transpose_of(source, target, copies=False):
+    """The problem whose rows are the source's contiguous direction."""
+    cols, rows = source.shape[-2:]
+    return TransposeProblem(rows, cols, source.shape[:-2], matrix(source, True), matrix(target, copies))
+
+
+def bits(array):
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+def transposed(spec, config, source, pad=0, offset=0, **options):
+    """Run a kernel into poisoned memory and hold every element against the source."""
+    copies = spec.name in ("t01_copy_row", "t02_copy_col")
+    shape = source.shape if copies else (*source.shape[:-2], source.shape[-1], source.shape[-2])
+    target = rows_of(shape, source.itemsize, pad, offset)
+    target.view(np.uint8)[...] = 0x77
+    problem = transpose_of(source, target, copies)
+    inner, _, _ = split_batch(problem, spec.batch_dims)
+    if reason := spec.why_not(inner, ARCH, config):
+        pytest.skip(reason)
+    run_kernel(problem, Choice(spec, config), {"a": source, "d": target}, Options(checks=True, **options))
+    np.testing.assert_array_equal(bits(target), bits(source if copies else np.swapaxes(source, -1, -2)))
+
+
+def case_id(value):
+    return getattr(value, "name", str(value))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 70), (70, 1), (33, 31), (65, 210)], ids=str)
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
+def test_ragged_shapes(spec, itemsize, shape, rng):
+    transposed(spec, spec.default, random_rows(rng, shape, itemsize))
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+@pytest.mark.parametrize("offset", [0, 1, 5])
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
+def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
+    """Tiles inside of the matrix as well as across its edge."""
+    edge = 600 // itemsize
+    source = random_rows(rng, (2, edge, edge + 7), itemsize, pad, offset)
+    transposed(spec, spec.default, source, pad=pad + 1, offset=offset)
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["wide", "narrow"])
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize(("spec", "config"), [(spec, c) for spec in TRANSPOSES for c in spec.configs], ids=case_id)
+def test_every_config(spec, config, itemsize, wide, rng):
+    shape = (80, 144) if wide else (77, 131)
+    transposed(spec, config, random_rows(rng, shape, itemsize))
+
+
+@pytest.mark.parametrize("schedule", ["eager", "random"])
+@pytest.mark.parametrize("spec", TRANSPOSES, ids=case_id)
+def test_any_schedule(spec, schedule, rng):
+    transposed(spec, spec.default, random_rows(rng, (144, 80), 4), schedule=schedule, seed=int(rng.integers(2**31)))
+
+
+@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (1, 1), (0, 3)])
+@pytest.mark.parametrize("edge", [1, 2, 31, 64, 100, 144, 301])
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize(("spec", "config"), [(spec, c) for spec in IN_PLACE for c in spec.configs], ids=case_id)
+def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
+    array = random_rows(rng, (2, edge, edge), itemsize, pad, offset)
+    before = array.copy()
+    problem = TransposeProblem(edge, edge, (2,), matrix(array, True), matrix(array, False), in_place=True)
+    if reason := spec.why_not(problem, ARCH, config):
+        pytest.skip(reason)
+    run_kernel(problem, Choice(spec, config), {"a": array, "d": array}, Options(checks=True))
+    np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
+
+
+def counts_of(spec, config, itemsize, edge=256, pad=0):
+    source, target = (rows_of((edge, edge), itemsize, pad) for _ in range(2))
+    source[...] = np.zeros((), source.dtype)
+    problem = transpose_of(source, target)
+    assert spec.why_not(problem, ARCH, config) is None
+    counter = Counter()
+    from gemmule.compiler.cache import artifact_for
+
+    artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH)
+    launch(artifact, spec.launch(problem, config), {"a": source, "d": target}, observers=(counter,))
+    return counter.counts
+
+
+def named(name):
+    return next(spec for spec in REGISTRY if spec.name == name)
+
+
+@pytest.mark.parametrize("itemsize", ITEMSIZES)
+def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize):
+    spec, checked = named("t12_production"), 0
+    for config in spec.configs:
+        if not config.is_wide:
+            continue
+        edge = max(config.tile(itemsize))
+        source = rows_of((edge, edge), itemsize)
+        if spec.why_not(transpose_of(source, source), ARCH, config):
+            continue
+        checked += 1
+        counts = counts_of(spec, config, itemsize, edge)
+        sectors = edge * edge * itemsize // 32
+        for way in ("load", "store"):
+            assert counts.total("sectors", f"{way} global") == sectors
+            assert counts.total("requests", f"{way} global") == sectors // 16
+        assert counts.bank_conflicts == 0
+    assert checked > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "loads", "stores", "conflicts"),
+    [
+        ("t03_naive_row", 4, 32, 0),
+        ("t04_naive_col", 32, 4, 0),
+        ("t05_unroll_row", 4, 32, 0),
+        ("t06_unroll_col", 32, 4, 0),
+        ("t07_diagonal_row", 4, 32, 0),
+        ("t08_diagonal_col", 32, 4, 0),
+        ("t09_shared_tile", 4, 4, 31),
+        ("t10_padded", 4, 4, 0),
+        ("t11_swizzled_vectorised", 16, 16, 0),
+    ],
+)
+def test_the_studys_sectors_and_bank_conflicts(name, loads, stores, conflicts):
+    """Sectors of a request, and what conflicts add to each read of shared memory."""
+    spec = named(name)
+    counts = counts_of(spec, spec.default, 4)
+    for way, sectors in (("load", loads), ("store", stores)):
+        assert counts.total("sectors", f"{way} global") == sectors * counts.total("requests", f"{way} global")
+    reads = counts.total("requests", "load shared")
+    assert counts.bank_conflicts == conflicts * reads
+
+
+@pytest.mark.parametrize(
+    ("itemsize", "read", "written"), [(1, 1.97, 1.24), (2, 1.47, 1.23), (4, 1.22, 1.2), (8, 1.09, 1.16)]
+)
+def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
+    """As docs/transpose/t12_production.md says."""
+    spec = named("t12_production")
+    counts = counts_of(spec, spec.default, itemsize, edge=512, pad=1)
+    for way, expected in (("load", read), ("store", written)):
+        ratio = 32 * counts.total("sectors", f"{way} global") / (512 * 512 * itemsize)
+        assert ratio == pytest.approx(expected, abs=0.006)
