@@ -12,8 +12,8 @@ def store_matrices(address, words: cute.Tensor):
     Parameters
     ----------
     address : Int32
-        Where this lane's row of 8 elements begins in shared memory: lanes 0 to 7 give the rows of the first matrix, 8 to
-        15 those of the second, and so on.
+        Where this lane's row of 8 elements begins in shared memory: lanes 0 to 7 give the rows of the first matrix,
+        8 to 15 those of the second, and so on.
     words : Tensor
         Two neighbours of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
     """

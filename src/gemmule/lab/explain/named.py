@@ -39,8 +39,8 @@ def choice_named(word: str) -> Choice:
         raise ArgumentError(unknown_name("kernel", name, operations))
     if name not in {spec.name for spec in VIRTUAL}:
         raise UnsupportedError(
-            f"{name} cannot be explained yet: it copies by TMA and multiplies by wgmma, which the virtual GPU, whose counts "
-            "are shown, does not know; its page in docs/hopper says what is known of it"
+            f"{name} cannot be explained yet: it copies by TMA and multiplies by wgmma, which the virtual GPU, whose "
+            "counts are shown, does not know; its page in docs/hopper says what is known of it"
         )
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":

@@ -10,14 +10,14 @@ Change from the rung before
     writing of another. With `pingpong` each warpgroup has tiles of its own, and one multiplies while the other writes;
     without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast).
 Data movement
-    The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of B
-    from shared memory for 524,288 FLOP.
+    The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
+    B from shared memory for 524,288 FLOP.
 Limits
     Power: at full rate an H100 lowers its clock. Then what a tile costs at its ends, and how the tiles of the last wave
     fill the multiprocessors.
 Sources
-    NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp specialisation,
-    cooperative and ping-pong schedules.
+    NVIDIA, PTX ISA: wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA CUTLASS, "Efficient GEMM in CUDA": warp
+    specialisation, cooperative and ping-pong schedules.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
     problem, first, second = row_result(problem)
-    m, n, k = problem.m, problem.n, problem.k
+    m, n = problem.m, problem.n
     batch = (problem.batch or (1,))[0]
     tiles = -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
     clusters = min(tiles, config.ctas // config.cluster)
@@ -238,7 +238,7 @@ def build(config: ProductionConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h09_production",
     operation="gemm",
-    summary="float16 and bfloat16, any of the four layouts, rows of whole 16 bytes: wgmma, TMA, clusters, persistent CTAs",
+    summary="float16 and bfloat16, any of the four layouts, pitches of whole 16 bytes: wgmma, TMA, persistent CTAs",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
     configs=(
