@@ -56,6 +56,9 @@ class Production:
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing = 1 if self.pingpong else CONSUMERS
         self.blocks = self.tile_m // (MMA_M * self.sharing)
+        self.boxes = self.tile_n // BOX_N
+        # Boxes of D alternate between buffers from tile to tile too, or all use one.
+        self.buffers = BUFFERS if self.blocks * self.boxes % BUFFERS == 0 else 1
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
 
@@ -299,19 +302,18 @@ class Production:
     @cute.jit
     def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, tile_n, batch, mine, alpha, beta):
         """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
-        boxes = cutlass.const_expr(self.tile_n // BOX_N)
         gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, BOX_N), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = self.parts(tma_c, sD, gC)
         sD_part, gD_part = self.parts(tma_d, sD, gD)
         barrier = _OWN + mine
-        for n in cutlass.range_constexpr(self.blocks * boxes):
-            block, box = n // boxes, n % boxes
+        for n in cutlass.range_constexpr(self.blocks * self.boxes):
+            block, box = n // self.boxes, n % self.boxes
             # A block of 64 rows, then that of the other warpgroup.
             row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
-            col = tile_n * boxes + box
-            buffer = mine * BUFFERS + n % BUFFERS
+            col = tile_n * self.boxes + box
+            buffer = mine * BUFFERS + n % self.buffers
             if self.warp() == 0:
-                cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)
+                cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 if cutlass.const_expr(self.reads_c):
                     with cute.arch.elect_one():
                         cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, BOX_M * K_BYTES)
@@ -319,7 +321,7 @@ class Production:
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             if cutlass.const_expr(self.reads_c):
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
-                if cutlass.const_expr(n % BUFFERS == BUFFERS - 1):
+                if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
             self.write_box(sD, buffer, sums, (block * self.tile_n + box * BOX_N) // 2, alpha, beta)
             cute.arch.fence_proxy("async.shared", space="cta")
