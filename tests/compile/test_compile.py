@@ -67,7 +67,8 @@ def refused(job):
     """Whether the config takes none of the problems that need the specialisation."""
     problems = list(problems_of(job))
     # Tiles of some configs need no such rows; for a product there is always one.
-    return (bool(problems) or job.spec.operation == "transpose") and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
+    may_be = bool(problems) or job.spec.operation == "transpose"
+    return may_be and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
 
 
 def problem_for(job):

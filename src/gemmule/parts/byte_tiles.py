@@ -17,8 +17,8 @@ from gemmule.core.byte_tiles import LANES, ByteTileConfig, packed_rows
 from .tensors import cute_type
 from .words import exchange, load_16_bytes, packed, shifted, words_at
 
-# Loads of one element each that a thread has on their way.
-_IN_FLIGHT = 32
+# Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
+_IN_FLIGHT, _AT_ONCE = 32, 8
 
 
 class ByteTile:
@@ -130,13 +130,21 @@ class ByteTile:
         """Write the tile, vectors of 16 bytes along j."""
         tid, _, _ = cute.arch.thread_idx()
         count = cutlass.const_expr(self.tile_i * self.vectors_j // self.threads)
-        for p in cutlass.range_constexpr(count):
-            number = tid + p * self.threads
-            i, chunk = number // self.vectors_j, number % self.vectors_j
-            j = j0 + chunk * self.vector
-            if i0 + i < gD.shape[0] and j < gD.shape[1]:
+        together = cutlass.const_expr(min(count, _AT_ONCE))
+        for first in cutlass.range_constexpr(0, count, together):
+            # All are read before the first is written, so that they wait together.
+            vectors = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
+            for p in cutlass.range_constexpr(together):
+                number = tid + (first + p) * self.threads
+                i, chunk = number // self.vectors_j, number % self.vectors_j
                 source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % LANES)) * 4, 4)
-                cute.autovec_copy(source, words_at(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), 4))
+                cute.autovec_copy(source, vectors[None, p])
+            for p in cutlass.range_constexpr(together):
+                number = tid + (first + p) * self.threads
+                i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
+                if i0 + i < gD.shape[0] and j < gD.shape[1]:
+                    target = words_at(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), 4)
+                    cute.autovec_copy(vectors[None, p], target)
 
     @cute.jit
     def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):

@@ -11,7 +11,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from gemmule.core.errors import ArgumentError, DTypeError
 
-from .memory import GLOBAL_BASE, GlobalMemory
+from .memory import GLOBAL_BASE, Allocation, GlobalMemory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -75,6 +75,11 @@ class DeviceArrays:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")
+            if array.itemsize not in (1, 2, 4) and (array.itemsize == 0 or array.itemsize % 8):
+                raise DTypeError(
+                    f"operand {name} has elements of {array.itemsize} bytes ({array.dtype}); an element has 1, 2, 4 or "
+                    "a multiple of 8 bytes"
+                )
         for names, low, high in _groups(arrays):
             first_of_all = arrays[names[0]]
             allocation = self.memory.reserve("/".join(names), high - low, low - _owner_start(first_of_all))
@@ -98,15 +103,30 @@ class DeviceArrays:
         Raises
         ------
         ArgumentError
-            If it wrote into a read-only array.
+            If it wrote into read-only arrays; the others hold what it wrote.
         """
         for name, placed in self._placed.items():
-            view, bits = self._view(name), _bits(placed.array)
-            if not view.size or np.array_equal(view, bits):
-                continue
-            if not placed.array.flags.writeable:
-                raise ArgumentError(f"the kernel wrote into operand {name}, which is read-only")
-            bits[...] = view
+            if placed.array.flags.writeable and self._changed(name):
+                _bits(placed.array)[...] = self._view(name)
+        # Memory that can be written through another operand has arrived by now: what still differs cannot be.
+        lost = [name for name, placed in self._placed.items() if self._changed(name)]
+        if lost:
+            raise ArgumentError(f"the kernel wrote into operand {', '.join(lost)}, which is read-only")
+
+    def gaps(self, allocation: Allocation) -> Array | None:
+        """Return which bytes of an allocation belong to no element of any operand; None where all do."""
+        free = np.ones(allocation.end - allocation.start, np.bool_)
+        for placed in self._placed.values():
+            array, first = placed.array, placed.address - GLOBAL_BASE - allocation.start
+            if array.size and 0 <= first < len(free):
+                shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
+                np.ndarray(shape, np.bool_, free, first, strides)[...] = False
+        return free if free.any() else None
+
+    def _changed(self, name: str) -> bool:
+        """Say whether an array in the arena differs from the caller's."""
+        view = self._view(name)
+        return bool(view.size) and not np.array_equal(view, _bits(self._placed[name].array))
 
     def _view(self, name: str) -> Array:
         """Return an array's elements in the arena, as unsigned integers."""

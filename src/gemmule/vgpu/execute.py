@@ -15,7 +15,7 @@ from .arch import virtual_arch
 from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.program import program_of
-from .launcher import Options, run
+from .launcher import Options, finish, run
 
 
 def run_kernel(
@@ -47,12 +47,10 @@ def run_kernel(
     artifact.check_launch(launch)
     program = program_of(artifact.ptx)
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
-    device = DeviceArrays(arrays)
+    device, collected = DeviceArrays(arrays), Collected()
     for offsets in outer_offsets(outer, list(strides.values())):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
         addresses = {name: address + moved.get(name, 0) for name, address in device.addresses.items()}
-        collected = Collected()
-        observers = all_checks(collected) if options.checks else ()
+        observers = all_checks(collected, device) if options.checks else ()
         run(program, launch, device.memory, addresses, options, observers)
-        collected.check()
-    device.take_back()
+    finish(device, collected)

@@ -147,12 +147,22 @@ def launch(
     options = options or Options.from_environment()
     collected = Collected()
     if options.checks:
-        observers = (*all_checks(collected), *observers)
+        observers = (*all_checks(collected, device), *observers)
     if isinstance(kernel, Buildable):
         kernel = compile_ptx(kernel, virtual_arch())
     program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel)
     run(program, recipe, device.memory, device.addresses, options, observers, ctas)
-    device.take_back()
+    finish(device, collected)
+
+
+def finish(device: DeviceArrays, collected: Collected) -> None:
+    """Take back what kernels wrote, and then raise what checks found: the arrays hold it in any case."""
+    try:
+        device.take_back()
+    except ArgumentError:
+        # What was found says more of the same kernel; its error has this one as its context.
+        collected.check()
+        raise
     collected.check()
 
 

@@ -100,20 +100,31 @@ class GlobalMemory:
 
     def outside(self, positions: Array, size: int) -> Array:
         """Return a mask of those accesses of `size` bytes that do not lie within one array."""
+        if not self.allocations:
+            return np.ones(len(positions), np.bool_)
         number = np.searchsorted(np.array(self._starts), positions, "right") - 1
         ends = np.array([allocation.end for allocation in self.allocations])
         found: Array = (number < 0) | (positions + size > ends[number])
         return found
 
-    def describe(self, position: int) -> str:
-        """Say where a byte of the arena lies, seen from the nearest array."""
-        if not self.allocations:
-            return f"address {GLOBAL_BASE + position:#x}; the launch has no arrays"
+    def _nearest(self, position: int) -> Allocation | None:
+        """Return the array that a byte of the arena is in, or else the nearest."""
 
         def distance(allocation: Allocation) -> int:
             return max(allocation.start - position, position - allocation.end + 1, 0)
 
-        nearest = min(self.allocations, key=distance)
+        return min(self.allocations, key=distance, default=None)
+
+    def offset(self, position: int) -> int:
+        """Return where a byte of the arena lies, counted from the first byte of the nearest array."""
+        nearest = self._nearest(position)
+        return GLOBAL_BASE + position if nearest is None else position - nearest.start
+
+    def describe(self, position: int) -> str:
+        """Say where a byte of the arena lies, seen from the nearest array."""
+        nearest = self._nearest(position)
+        if nearest is None:
+            return f"address {GLOBAL_BASE + position:#x}; the launch has no arrays"
         offset = position - nearest.start
         size = nearest.end - nearest.start
         if 0 <= offset < size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,9 @@ class Access:
     address : array of int64
         For each lane its first byte: within the arena for global memory, else within its CTA's or thread's own space.
     size : int
-        Bytes that each lane accesses.
+        Bytes that each lane accesses, or the most that one of them does.
+    sizes : array of int64 or None
+        The bytes of each lane, where they are not the same.
     read, write : bool
         What it does; an atomic operation does both.
     atomic : bool
@@ -53,6 +56,17 @@ class Access:
     write: bool = False
     atomic: bool = False
     asynchronous: bool = False
+    sizes: Array | None = None
+
+    def uniform(self) -> Iterator[Access]:
+        """Yield the access in parts whose lanes access the same number of bytes each."""
+        if self.sizes is None:
+            yield self
+            return
+        for size in np.unique(self.sizes).tolist():
+            mask = self.sizes == size
+            lanes, address = self.lanes.where(mask), self.address[mask]
+            yield dataclasses.replace(self, lanes=lanes, address=address, size=size, sizes=None)
 
 
 class Observer:
@@ -66,6 +80,15 @@ class Observer:
 
     def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
         """See lanes run the instructions of a block."""
+
+    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        """See lanes of a block come to an instruction whose guard holds only for those that `mask` names.
+
+        Told before these run it; where the guard holds for all, or jumps, nothing is told.
+        """
+
+    def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
+        """See an instruction's first destination get a value that is not defined, in the lanes of that number."""
 
     def access(self, access: Access) -> None:
         """See a memory access."""

@@ -34,7 +34,8 @@ class Finding:
     space : str
         ``global``, ``shared``, ``local`` or nothing.
     address : int or None
-        Address of the first of those lanes: bytes within the operand for global memory, else within the space.
+        Address of the first of those lanes: for global memory the distance from the first byte of the operand that is
+        nearest, negative before it; else within the space.
     times : int
         How often it was seen at this place.
     """

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..observe import Observer
 from .barrier_use import BarrierUse
 from .clocks import Clocks
 from .collected import Collected
+from .gaps import Gaps
 from .global_races import GlobalRaces
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
 from .unfinished import UnfinishedCopies
 
+if TYPE_CHECKING:
+    from ..arrays import DeviceArrays
+
 __all__ = ["Collected", "all_checks"]
 
 
-def all_checks(collected: Collected) -> tuple[Observer, ...]:
-    """Return every check; what they find goes into `collected`."""
+def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ...]:
+    """Return every check of a launch on those operands; what they find goes into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
     return (
         # Before the checks that ask for it.
@@ -23,6 +29,7 @@ def all_checks(collected: Collected) -> tuple[Observer, ...]:
         BarrierUse(collected),
         SharedRaces(collected, clocks, registers),
         GlobalRaces(collected, clocks),
+        Gaps(collected, device),
         registers,
         UnfinishedCopies(collected, clocks),
     )

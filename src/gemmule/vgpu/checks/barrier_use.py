@@ -19,7 +19,9 @@ _WARP = 32
 
 
 class BarrierUse(Observer):
-    """Looks for warps that come to a barrier in parts, threads that leave it out, and arrivals that nobody awaits.
+    """Looks for warps that come to a barrier in parts, and arrivals that nobody awaits.
+
+    Threads that have ended are not waited for, wherever they ended: that is no misuse.
 
     Parameters
     ----------
@@ -50,21 +52,6 @@ class BarrierUse(Observer):
                 f"{(lacking % _WARP).tolist()} are elsewhere, but the instruction is for whole warps",
                 instruction,
                 index,
-            )
-
-    def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
-        arrived = batch.barriers.arrived
-        if not arrived.any():
-            return
-        ctas = lanes.pick(batch.cta_of_lane)
-        left_out = arrived[ctas].any(axis=1) & batch.barriers.for_all(ctas)
-        if left_out.any():
-            self._collected.add(
-                batch,
-                "barrier",
-                "threads end while others of their CTA wait at a barrier for all threads",
-                instruction,
-                lanes.index[left_out],
             )
 
     def batch_ends(self, batch: Batch) -> None:

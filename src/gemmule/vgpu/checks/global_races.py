@@ -83,8 +83,11 @@ class GlobalRaces(Observer):
         return found
 
     def access(self, access: Access) -> None:
-        if access.space != "global":
-            return
+        if access.space == "global":
+            for part in access.uniform():
+                self._access(part)
+
+    def _access(self, access: Access) -> None:
         memory = access.batch.memory
         allocation = memory.allocation_at(int(access.address[0]))
         inside = allocation is not None and bool(
@@ -113,7 +116,11 @@ class GlobalRaces(Observer):
         warp = access.lanes.pick(access.batch.warp_of_lane)[mask]
         cta = access.lanes.pick(self._cta)[mask]
         self._hold_against_writes(access, shadow, piece, warp, cta, mask)
-        mark = (self._clocks.epoch(warp) << self._clocks.column_bits) | (warp % self._clocks.warps)
+        column, clock = warp % self._clocks.warps, self._clocks.epoch(warp)
+        if access.asynchronous:
+            # The copy reads between now and the wait for its group.
+            column, clock = self._clocks.warps + column, self._clocks.groups[warp] + 1
+        mark = (clock << self._clocks.column_bits) | column
         if access.write:
             self._hold_against_reads(access, shadow, piece, warp, cta, mask)
             mark = mark.astype(np.int32)
@@ -172,7 +179,8 @@ class GlobalRaces(Observer):
         other = (reader != 0) & (reader != cta[:, None])
         race = other | ((reader == cta[:, None]) & self._unknown(shadow.read_mark[piece], warp))
         if race.any():
-            self._report(access, mask, race.any(axis=1), "another warp or CTA read it, and nothing orders the two")
+            why = "another warp, CTA or an asynchronous copy reads it, and nothing orders the two"
+            self._report(access, mask, race.any(axis=1), why)
 
     def _report(self, access: Access, mask: Array, bad: Array, why: str) -> None:
         chosen = np.flatnonzero(mask)[bad]
@@ -186,5 +194,5 @@ class GlobalRaces(Observer):
             access.instruction,
             access.lanes.index[chosen],
             space="global",
-            address=address,
+            address=access.batch.memory.offset(address),
         )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..observe import Observer
-from ..ptx.effects import read, written
+from ..ptx.effects import operands_read, read, registers_in, written
 from ..ptx.flow import Block, flow_of
-from ..ptx.module import Instruction, Kernel, Register
+from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
 from .collected import Collected
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class UninitialisedRegisters(Observer):
     def begin(self, kernel: Kernel) -> None:
         flow = flow_of(kernel)
         self._blocks = flow.blocks
-        self._block_of = {instruction.index: block.index for block in flow.blocks for instruction in block.instructions}
         self._from_start = suspects(kernel)
         self._followed: set[Register] = set()
         self._touching: dict[int, list[Instruction]] = {}
@@ -100,24 +99,53 @@ class UninitialisedRegisters(Observer):
                 self._touching[block.index] = touching
 
     def batch_begins(self, batch: Batch) -> None:
+        self._under_way: tuple[Block, Lanes, int] | None = None
         self._unwritten = {register: np.ones(batch.lane_count, np.bool_) for register in self._from_start}
         self._origin: dict[Register, str] = {}
 
     def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
-        for instruction in self._touching.get(block.index, ()):
-            self._step(batch, instruction, lanes.index)
+        self._finish(batch)
+        if block.instructions:
+            self._under_way = (block, lanes, block.instructions[0].index)
 
-    def loaded_unwritten(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
-        """See a load bring values that nobody wrote into registers of those lanes."""
-        targets = set(written(instruction))
-        self._follow(targets | self._copies_of(targets))
+    def batch_ends(self, batch: Batch) -> None:
+        self._finish(batch)
+
+    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        self._advance(batch, instruction.index)
+        self._advance(batch, instruction.index + 1, mask)
+
+    def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
+        target = instruction.operands[0]
+        self.brought(batch, instruction, registers_in(target.first if isinstance(target, Pair) else target), index, what)
+
+    def brought(
+        self, batch: Batch, instruction: Instruction, targets: tuple[Register, ...], index: Array, what: str
+    ) -> None:
+        """See an instruction bring values that nobody wrote into registers of those lanes."""
+        # What it writes was written, but for these.
+        self._advance(batch, instruction.index + 1)
+        self._follow({*targets} | self._copies_of({*targets}))
         for register in targets:
             self._bad(batch, register)[index] = True
             self._origin[register] = what
-        # The rest of the block counted as done before the load was seen.
-        for later in self._touching.get(self._block_of[instruction.index], ()):
-            if later.index > instruction.index:
-                self._step(batch, later, index)
+
+    def _finish(self, batch: Batch) -> None:
+        """Take the rest of the block into account."""
+        if self._under_way is not None:
+            self._advance(batch, self._under_way[0].instructions[-1].index + 1)
+            self._under_way = None
+
+    def _advance(self, batch: Batch, end: int, mask: Array | None = None) -> None:
+        """Take the instructions of the block under way into account, up to that number; a mask is its last one's."""
+        assert self._under_way is not None
+        block, lanes, begin = self._under_way
+        if end <= begin:
+            return
+        self._under_way = (block, lanes, end)
+        for instruction in self._touching.get(block.index, ()):
+            if begin <= instruction.index < end:
+                self._step(batch, instruction, lanes.index, mask)
 
     def _copies_of(self, registers: set[Register]) -> set[Register]:
         """Return the registers into which a chain of copies may carry those."""
@@ -140,23 +168,37 @@ class UninitialisedRegisters(Observer):
             found = self._unwritten[register] = np.zeros(batch.lane_count, np.bool_)
         return found
 
-    def _step(self, batch: Batch, instruction: Instruction, index: Array) -> None:
-        """Take one instruction into account: what it uses, and what it writes."""
+    def _step(self, batch: Batch, instruction: Instruction, index: Array, mask: Array | None) -> None:
+        """Take one instruction into account: what it uses, and what it writes, in the lanes that its guard lets."""
         copies = instruction.name in _COPIES
+        guard = instruction.guard
+        if guard is not None:
+            # All lanes ask the guard.
+            register = guard.register if isinstance(guard, Negated) else guard
+            self._use(batch, instruction, register, index)
+        index = index if mask is None else index[mask]
         bad = np.zeros(len(index), np.bool_)
-        for register in read(instruction):
+        for register in operands_read(instruction):
             if register not in self._followed:
+                continue
+            if not copies:
+                self._use(batch, instruction, register, index)
                 continue
             here = self._bad(batch, register)[index]
             bad |= here
-            if here.any() and copies:
+            if here.any():
                 self._origin.update(
                     (target, self._origin[register]) for target in written(instruction) if register in self._origin
                 )
-            elif here.any():
-                what = self._origin.get(register, "which was not written")
-                self._collected.add(batch, "uninitialised", f"uses {register}, {what}", instruction, index[here])
         for register in written(instruction):
             if register in self._followed:
                 known = self._bad(batch, register)
                 known[index] = bad if copies else False
+
+    def _use(self, batch: Batch, instruction: Instruction, register: Register, index: Array) -> None:
+        """See lanes use a register."""
+        if register in self._followed:
+            here = self._bad(batch, register)[index]
+            if here.any():
+                what = self._origin.get(register, "which was not written")
+                self._collected.add(batch, "uninitialised", f"uses {register}, {what}", instruction, index[here])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..observe import Access, Observer
-from ..ptx.module import Instruction, Kernel
+from ..ptx.effects import registers_in
+from ..ptx.module import Instruction, Kernel, Operand, Vector
 from .clocks import Clocks
 from .collected import Collected
 from .granule import shared_granule
@@ -64,8 +65,8 @@ class SharedRaces(Observer):
         warp = lanes.pick(batch.warp_of_lane)
         rows = piece // many
         before = self._written.reshape(-1, many).take(rows, 0)
-        if access.read and not access.atomic and not before.all():
-            self._uninitialised(access, (before == 0).any(axis=1))
+        if access.read and not before.all():
+            self._uninitialised(access, before == 0)
         unordered = self._unordered(access, before, warp)
         if unordered.any():
             bad = np.asarray(unordered.any(axis=1))
@@ -141,17 +142,55 @@ class SharedRaces(Observer):
             address=address,
         )
 
-    def _uninitialised(self, access: Access, bad: Array) -> None:
-        """Follow the values that nobody wrote: they may never be used."""
+    def _uninitialised(self, access: Access, unwritten: Array) -> None:
+        """Follow the values that nobody wrote: they may never be used.
+
+        Parameters
+        ----------
+        access : Access
+            A load or an atomic operation.
+        unwritten : array of bool, (lanes, pieces)
+            The pieces that nobody wrote.
+        """
         instruction, batch = access.instruction, access.batch
-        index = access.lanes.index[bad]
-        address = int(access.address[np.flatnonzero(bad)[0]])
-        what = f"loaded{_at(instruction)} from {access.size} bytes at {address:#x} of shared memory, which nobody wrote"
+        if access.atomic and "exch" not in instruction.modifiers:
+            # What was there goes into what is there then: that is a use.
+            bad = np.asarray(unwritten.any(axis=1))
+            address = int(access.address[bad][0])
+            self._collected.add(
+                batch,
+                "uninitialised",
+                f"changes {access.size} bytes at {address:#x} of shared memory, which nobody wrote",
+                instruction,
+                access.lanes.index[bad],
+                space="shared",
+                address=address,
+            )
+            return
+        if instruction.name == "red":
+            return
+        target = instruction.operands[0]
+        items = target.items if isinstance(target, Vector) else (target,)
         if instruction.name == "ldmatrix":
             # Any lane of the warp may get the row that one of them names.
-            warps = np.unique(batch.warp_of_lane[index])
+            bad = np.asarray(unwritten.any(axis=1))
+            warps = np.unique(batch.warp_of_lane[access.lanes.index[bad]])
             index = np.flatnonzero(np.isin(batch.warp_of_lane, warps) & batch.alive)
-        self._registers.loaded_unwritten(batch, instruction, index, what)
+            self._bring(access, items, index, int(access.address[bad][0]), access.size)
+            return
+        size = access.size // len(items)
+        pieces = np.repeat(unwritten, max(len(items) // unwritten.shape[1], 1), axis=1)
+        for number, lanes in enumerate(pieces.reshape(access.lanes.count, len(items), -1).any(axis=2).T):
+            if lanes.any():
+                address = int(access.address[lanes][0]) + number * size
+                self._bring(access, (items[number],), access.lanes.index[lanes], address, size)
+
+    def _bring(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
+        targets = tuple(register for item in items for register in registers_in(item))
+        what = (
+            f"loaded{_at(access.instruction)} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
+        )
+        self._registers.brought(access.batch, access.instruction, targets, index, what)
 
 
 def _at(instruction: Instruction) -> str:

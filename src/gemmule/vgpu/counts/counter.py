@@ -58,6 +58,7 @@ class Counter(Observer):
             for item in kernel.instructions
         ]
         self.counts = Counts(kernel.name, rows)
+        self._memory = None
         self._flop = [flop_of_lane(item) for item in kernel.instructions]
 
     def batch_begins(self, batch: Batch) -> None:
@@ -77,6 +78,10 @@ class Counter(Observer):
             row.warps += warps
             row.threads += lanes.count
 
+    def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        del batch
+        self.counts.instructions[instruction.index].threads -= lanes.count - int(np.count_nonzero(mask))
+
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
         del instruction, barrier
         self.counts.barriers += len(np.unique(lanes.pick(batch.warp_of_lane)))
@@ -86,13 +91,14 @@ class Counter(Observer):
         addresses, active = warps.spread(access.address), warps.active
         row = self.counts.instructions[access.instruction.index]
         if access.space == "global":
+            size: int | Array = access.size if access.sizes is None else warps.spread(access.sizes, 1)
             row.requests += len(addresses)
-            row.bytes += access.lanes.count * access.size
-            row.sectors += int(sectors.request_sectors(addresses, active, access.size).sum())
-            row.lines += int(sectors.request_lines(addresses, active, access.size).sum())
-            row.ideal_sectors += int(sectors.ideal_sectors(addresses, active, access.size).sum())
+            row.bytes += access.lanes.count * access.size if access.sizes is None else int(access.sizes.sum())
+            row.sectors += int(sectors.request_sectors(addresses, active, size).sum())
+            row.lines += int(sectors.request_lines(addresses, active, size).sum())
+            row.ideal_sectors += int(sectors.ideal_sectors(addresses, active, size).sum())
             if self._memory is not None:
-                self._through_caches(access, warps, addresses)
+                self._through_caches(access, warps, addresses, size)
         elif access.space == "shared":
             if not access.asynchronous:
                 row.requests += len(addresses)
@@ -106,10 +112,10 @@ class Counter(Observer):
                 row.wavefronts += int(banks.wavefronts(addresses, active, access.size, write).sum())
                 row.ideal_wavefronts += int(banks.ideal_wavefronts(addresses, active, access.size, write).sum())
 
-    def _through_caches(self, access: Access, warps: Warps, addresses: Array) -> None:
+    def _through_caches(self, access: Access, warps: Warps, addresses: Array, size: int | Array) -> None:
         assert self._memory is not None
         batch = access.batch
-        request, touched = sectors.touched_sectors(addresses, warps.active, access.size)
+        request, touched = sectors.touched_sectors(addresses, warps.active, size)
         cta = np.array(batch.ctas)[warps.numbers // batch.geometry.warps]
         multiprocessor = cta[request] % self._multiprocessors
         past_l1 = access.atomic or (access.instruction.name == "cp" and "cg" in access.instruction.modifiers)

@@ -38,9 +38,9 @@ class Footprint(Observer):
         allocation = access.batch.memory.allocation_at(int(access.address[0]))
         if allocation is not None:
             self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
-        if access.read:
-            first = np.unique(access.address // WORD)
-            words = max(1, access.size // WORD)
+        for part in access.uniform() if access.read else ():
+            first = np.unique(part.address // WORD)
+            words = max(1, part.size // WORD)
             self._of_batch.append((first[:, None] + np.arange(words)).reshape(-1) if words > 1 else first)
 
     def batch_ends(self, batch: Batch) -> None:

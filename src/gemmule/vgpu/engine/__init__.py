@@ -6,6 +6,7 @@ def load_definitions() -> None:
     from . import (  # noqa: F401
         atomics,
         bits,
+        carry,
         compare,
         control,
         convert,
@@ -15,5 +16,6 @@ def load_definitions() -> None:
         loads,
         matrix,
         move,
+        signs,
         warp,
     )

@@ -31,7 +31,8 @@ class Barriers:
     Attributes
     ----------
     arrived : array of int, (CTAs, 16)
-        Threads that arrived at each barrier since it last completed.
+        Threads that arrived at each barrier since it last completed; where it is for a number of threads, a warp counts
+        as 32, however many of its threads there are.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -43,6 +44,9 @@ class Barriers:
         # For each lane the barrier that it waits at, -1 for none, and the block where it goes on.
         self._waits_at = np.full(batch.lane_count, -1, np.int64)
         self._goes_to = np.zeros(batch.lane_count, np.int64)
+        self._came_by = np.zeros(batch.lane_count, np.int64)
+        # Which warps of its CTA arrived at each barrier since it last completed.
+        self._came = np.zeros((ctas, COUNT, batch.geometry.warps), np.bool_)
         self._instructions: dict[int, Instruction] = {}
         self._waiting = 0
 
@@ -70,6 +74,49 @@ class Barriers:
         if not ((barrier >= 0) & (barrier < COUNT)).all():
             bad = (barrier < 0) | (barrier >= COUNT)
             raise batch.fault("barrier", f"barrier {int(barrier[bad][0])} is none of 0 to 15", instruction, lanes, bad)
+        self._came_by[lanes.index] = instruction.index
+        if count is None:
+            self._admit(instruction, lanes, barrier, None, goes_to, np.ones(lanes.count, np.int64), wait=wait)
+            return
+        weight = self._weights(lanes)
+        turn = self._turns(lanes, barrier, count, weight)
+        for number in range(int(turn.max()) + 1):
+            mask = turn == number
+            self._admit(instruction, lanes.where(mask), barrier[mask], count, goes_to, weight[mask], wait=wait)
+
+    def _weights(self, lanes: Lanes) -> Array:
+        """Return for how many threads each lane counts: a warp is 32, its last running lane counts for the others."""
+        alive = self._batch.alive.reshape(-1, 32)
+        missing, last = 32 - np.count_nonzero(alive, axis=1), 31 - alive[:, ::-1].argmax(axis=1)
+        warp = lanes.pick(self._batch.warp_of_lane)
+        weight: Array = 1 + np.where(lanes.index % 32 == last[warp], missing[warp], 0)
+        return weight
+
+    def _turns(self, lanes: Lanes, barrier: Array, count: int, weight: Array) -> Array:
+        """Return which completion of its barrier each lane is part of: 0 for the next, 1 for the one after it."""
+        place = lanes.pick(self._batch.cta_of_lane) * COUNT + barrier
+        order = np.argsort(place, kind="stable")
+        ordered, sums = place[order], np.cumsum(weight[order])
+        first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        before_group = (sums - weight[order])[first][np.cumsum(first) - 1]
+        earlier = sums - weight[order] - before_group + self.arrived.reshape(-1)[ordered]
+        turn = np.empty(lanes.count, np.int64)
+        turn[order] = earlier // count
+        return turn
+
+    def _admit(
+        self,
+        instruction: Instruction,
+        lanes: Lanes,
+        barrier: Array,
+        count: int | None,
+        goes_to: int,
+        weight: Array,
+        *,
+        wait: bool,
+    ) -> None:
+        """Let lanes arrive that a barrier completes with at most once."""
+        batch = self._batch
         for observer in batch.observers:
             observer.barrier_arrived(batch, instruction, lanes, barrier)
         if wait and count is None and self._all_at_once(lanes, barrier):
@@ -85,7 +132,8 @@ class Barriers:
             batch.scheduler.go(goes_to, lanes)
         cta = lanes.pick(batch.cta_of_lane)
         self._expect(instruction, lanes, cta, barrier, count or 0)
-        np.add.at(self.arrived, (cta, barrier), 1)
+        np.add.at(self.arrived, (cta, barrier), weight)
+        self._came[cta, barrier, lanes.pick(batch.warp_of_lane) % batch.geometry.warps] = True
         self._release()
 
     def _all_at_once(self, lanes: Lanes, barrier: Array) -> bool:
@@ -124,6 +172,7 @@ class Barriers:
         if not complete.any():
             return
         self.arrived[complete] = 0
+        self._came[complete] = False
         waiting = np.flatnonzero(self._waits_at >= 0)
         waiting = waiting[complete[batch.cta_of_lane[waiting], self._waits_at[waiting]]]
         barrier = self._waits_at[waiting]
@@ -143,11 +192,6 @@ class Barriers:
         if self._waiting:
             self._release()
 
-    def for_all(self, ctas: Array) -> Array:
-        """Say of each CTA whether threads wait at a barrier that is for all of its threads."""
-        waited: Array = ((self.arrived > 0) & (self._expected == 0)).any(axis=1)[ctas]
-        return waited
-
     def last_use(self, barrier: int) -> Instruction:
         """Return the instruction that last arrived at a barrier."""
         return self._instructions[barrier]
@@ -163,7 +207,13 @@ class Barriers:
             own = slice(where[0] * batch.cta_lanes, (where[0] + 1) * batch.cta_lanes)
             expected = int(self._expected[where]) or int(np.count_nonzero(batch.alive[own]))
             message = f"waits at barrier {barrier}, where {int(self.arrived[where])} of {expected} threads arrived"
-            yield batch.finding("deadlock", message, self._instructions[barrier], index)
+            runs = batch.alive[own].reshape(-1, 32).any(axis=1)
+            absent = np.flatnonzero(runs & ~self._came[where]).tolist()
+            if absent:
+                message += f"; of the warps that run, {', '.join(map(str, absent))} did not"
+            for place in np.unique(self._came_by[index]).tolist():
+                here = index[self._came_by[index] == place]
+                yield batch.finding("deadlock", message, batch.program.kernel.instructions[place], here)
 
 
 def _threads(expected: int) -> str:

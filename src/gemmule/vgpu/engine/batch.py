@@ -20,6 +20,7 @@ from .registers import RegisterFile
 from .scheduler import Scheduler
 from .special import fill_specials
 from .types import Array
+from .warp_barriers import WarpBarriers
 
 if TYPE_CHECKING:
     from .program import Program
@@ -150,6 +151,7 @@ class Batch:
         self.observers = setting.observers
         self.scheduler = Scheduler(self)
         self.barriers = Barriers(self)
+        self.warp_barriers = WarpBarriers(self)
         self.copies = Copies(self)
         fill_specials(self)
 
@@ -163,9 +165,9 @@ class Batch:
             observer.batch_ends(self)
 
     def access(
-        self, instruction: Instruction, lanes: Lanes, space: str, address: Array, size: int, **what: bool
+        self, instruction: Instruction, lanes: Lanes, space: str, address: Array, size: int, **what: Any
     ) -> None:
-        """Tell the observers of a memory access."""
+        """Tell the observers of a memory access; `what` is the rest of an `Access`."""
         access = Access(instruction, self, lanes, space, address, size, **what)
         for observer in self.observers:
             observer.access(access)
@@ -176,6 +178,7 @@ class Batch:
         for observer in self.observers:
             observer.exited(self, instruction, lanes)
         self.barriers.threads_ended()
+        self.warp_barriers.lanes_ended()
         self.scheduler.wake()
 
     def fault(

@@ -10,6 +10,7 @@ import numpy as np
 from gemmule.vgpu.ptx.module import Pair
 
 from .define import Build, Step, defines
+from .floating import flushed
 from .registers import Frame
 from .types import NUMPY, Array
 
@@ -48,24 +49,33 @@ def _comparison(name: str, floating: bool) -> Callable[..., Any]:
     return unordered
 
 
+def _reader(build: Build, name: str, kind: str, flush: bool) -> Callable[[Any], Any] | None:
+    """Return what makes values comparable: bf16 as float32, with ``.ftz`` no subnormals; None where they are."""
+    if kind in ("b16", "b32", "b64") and name not in ("eq", "ne"):
+        raise build.error("types of bits compare equal or not equal only")
+    if flush and kind not in ("f16", "f32"):
+        raise build.error(f".ftz is not known for .{kind}")
+    if kind == "bf16":
+        return lambda value: (np.asarray(value).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return flushed if flush else None
+
+
 @defines("setp")
 def _setp(build: Build) -> Step:
     """Compare; combine with a predicate where one is given; the second destination is the inverse."""
     name = build.take(*_COMPARISONS)
     combine = build.take(*_COMBINE, default="")
-    build.flag("ftz")
+    flush = build.flag("ftz")
     kind = build.type(*_TYPES)
     build.done(4 if combine else 3)
     target, first, second, *rest = build.operands
-    if kind.startswith("b") and kind != "bf16" and name not in ("eq", "ne"):
-        raise build.error("types of bits compare equal or not equal only")
+    read = _reader(build, name, kind, flush)
     a, b = build.source(first, kind), build.source(second, kind)
     targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
     condition = build.predicate(rest[0]) if rest else None
     slots = [build.dest(item, "pred") for item in targets]
     compare = _comparison(name, NUMPY[kind].kind == "f" or kind == "bf16")
-    widen = kind == "bf16"
-    if len(slots) == 1 and condition is None and not widen:
+    if len(slots) == 1 and condition is None and read is None:
         (out,) = slots
 
         def plain(frame: Frame) -> None:
@@ -75,8 +85,8 @@ def _setp(build: Build) -> Step:
 
     def step(frame: Frame) -> None:
         x, y = frame[a], frame[b]
-        if widen:
-            x, y = ((np.asarray(value).astype(np.uint32) << np.uint32(16)).view(np.float32) for value in (x, y))
+        if read is not None:
+            x, y = read(x), read(y)
         result = np.empty(frame.lanes.count, np.bool_)
         compare(x, y, out=result)
         inverse = ~result
@@ -95,18 +105,22 @@ def _setp(build: Build) -> Step:
 def _set(build: Build) -> Step:
     """Compare; true is all ones, or 1.0 for a float."""
     name = build.take(*_COMPARISONS)
-    build.flag("ftz")
+    flush = build.flag("ftz")
     target_kind = build.type("u32", "s32", "f32")
     kind = build.type(*_TYPES)
     build.done(3)
+    read = _reader(build, name, kind, flush)
     a, b = build.source(build.operands[1], kind), build.source(build.operands[2], kind)
     out = build.dest(build.operands[0], target_kind)
-    compare = _comparison(name, NUMPY[kind].kind == "f")
+    compare = _comparison(name, NUMPY[kind].kind == "f" or kind == "bf16")
     true = NUMPY[target_kind].type(1.0) if target_kind == "f32" else np.uint32(0xFFFFFFFF).view(NUMPY[target_kind])
 
     def step(frame: Frame) -> None:
+        x, y = frame[a], frame[b]
+        if read is not None:
+            x, y = read(x), read(y)
         result = np.empty(frame.lanes.count, np.bool_)
-        compare(frame[a], frame[b], out=result)
+        compare(x, y, out=result)
         frame[out][...] = np.where(result, true, NUMPY[target_kind].type(0))
 
     return step

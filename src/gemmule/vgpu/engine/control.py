@@ -104,18 +104,7 @@ def _bar(build: Build) -> Step:
     """Arrive at a named barrier of the CTA, and wait unless it is ``.arrive``; or meet the warp's other lanes."""
     build.flag("cta")
     if build.flag("warp"):
-        from .warp import meet
-
-        build.take("sync")
-        build.done(1)
-        meet(build, build.source(build.operands[0], "u32"))
-        instruction = build.instruction
-
-        def met(frame: Frame) -> None:
-            for observer in frame.batch.observers:
-                observer.warp_met(frame.batch, instruction, frame.lanes)
-
-        return met
+        return _warp_barrier(build)
     action = build.take("sync", "arrive")
     # `bar` is `barrier.aligned`: the same instruction in all lanes of a warp.
     build.flag("aligned")
@@ -142,6 +131,21 @@ def _bar(build: Build) -> Step:
                     wrong,
                 )
         frame.batch.barriers.arrive(instruction, lanes, number, expected, following, wait=action == "sync")
+
+    return arrive
+
+
+def _warp_barrier(build: Build) -> Step:
+    """Wait for the lanes that a mask names, wherever in the code they wait for the same."""
+    build.take("sync")
+    build.done(1)
+    slot = build.source(build.operands[0], "u32")
+    build.sends = True
+    instruction, following = build.instruction, build.next_block
+
+    def arrive(frame: Frame) -> None:
+        masks = np.broadcast_to(np.asarray(frame[slot]), (frame.lanes.count,))
+        frame.batch.warp_barriers.arrive(instruction, frame.lanes, masks, following)
 
     return arrive
 

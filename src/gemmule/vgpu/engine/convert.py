@@ -14,7 +14,7 @@ from gemmule.vgpu.numeric.narrow import from_float64, to_float64
 
 from .define import Build, Step, defines
 from .elementwise import call
-from .floating import canonical
+from .floating import canonical, clipped, flushed
 from .types import NUMPY, Array, size_of
 
 _FLOAT_MODES = ("rn", "rz", "rm", "rp", "rna")
@@ -23,7 +23,6 @@ _TO_INTEGER: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor,
 _INTEGERS = tuple(f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64))
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2"}
 _FLOATS = ("f16", "bf16", "f32", "f64")
-_TINY = 1.1754943508222875e-38
 
 
 @defines("cvt")
@@ -33,6 +32,12 @@ def _cvt(build: Build) -> Step:
     flush, saturate = build.flag("ftz"), build.flag("sat")
     finite, relu = build.flag("satfinite"), build.flag("relu")
     target, source = build.type(), build.type()
+    if flush and "f32" not in (target, source):
+        raise build.error(".ftz is for conversions from or to .f32")
+    if (flush or saturate) and (target in _PACKED or target == "tf32"):
+        raise build.error(f".ftz and .sat are not known for conversions to .{target}")
+    if (finite or relu) and target not in (*_PACKED, "tf32", "f16", "bf16"):
+        raise build.error(f".satfinite and .relu are not known for conversions to .{target}")
     if target in _PACKED:
         return _packed(build, target, source, mode, saturate=finite, relu=relu)
     build.done(2)
@@ -47,7 +52,7 @@ def _cvt(build: Build) -> Step:
             raise build.error("a conversion to an integer needs .rni, .rzi, .rmi or .rpi")
         return call(_float_to_integer(source, target, mode, flush), [read], out)
     if target in _FLOATS and source in (*_FLOATS, *_INTEGERS):
-        return call(_to_float(build, source, target, mode, flush, saturate or finite, relu), [read], out)
+        return call(_to_float(build, source, target, mode, flush, saturate, finite, relu), [read], out)
     raise build.error(f"a conversion of .{source} to .{target} is not known")
 
 
@@ -93,7 +98,7 @@ def _float_to_integer(source: str, target: str, mode: str, flush: bool) -> Calla
     def convert(a: Any, out: Array) -> None:
         value = _as_float(a, source).astype(np.float64)
         if flush:
-            value = np.where(np.abs(value) < _TINY, 0.0, value)
+            value = flushed(value, "f32")
         whole = rounded(value)
         kept = np.clip(np.where(np.isnan(whole), 0.0, whole), float(limits.min), top).astype(NUMPY[target])
         kept = np.where(whole > top, limits.max, kept)
@@ -107,7 +112,7 @@ def _float_to_integer(source: str, target: str, mode: str, flush: bool) -> Calla
 
 
 def _to_float(
-    build: Build, source: str, target: str, mode: str, flush: bool, saturate: bool, relu: bool
+    build: Build, source: str, target: str, mode: str, flush: bool, saturate: bool, finite: bool, relu: bool
 ) -> Callable[..., None]:
     to_whole = mode in _INTEGER_MODES
 
@@ -125,7 +130,7 @@ def _to_float(
         else:
             value = _as_float(a, source)
             if flush and source == "f32":
-                value = np.where(np.abs(value) < _TINY, np.copysign(np.float32(0), value), value)
+                value = flushed(value)
         if to_whole:
             value = _TO_INTEGER[mode](value)
         high, low = exact(value)
@@ -134,9 +139,11 @@ def _to_float(
             if mode in ("rz", "rm", "rp"):
                 result = directed(high, np.asarray(low), mode)
         else:
-            result = round_to(target, high, low, mode if mode in _FLOAT_MODES else "rn")
+            result = round_to(target, high, low, mode if mode in _FLOAT_MODES else "rn", saturate=finite)
+        if flush and target == "f32":
+            result = flushed(result, "f32")
         if saturate:
-            result = np.where(np.isnan(result), 0.0, np.clip(result, 0.0, 1.0)) + 0.0
+            result = clipped(result)
         if relu:
             result = np.where(result < 0, 0.0, result)
         if target in ("f16", "bf16"):
@@ -157,12 +164,13 @@ def _to_float(
             bits[nan] = 0x7FFF
 
     exactly_held = source in _FLOATS and NUMPY[target].itemsize > NUMPY[source].itemsize and target in ("f32", "f64")
-    if exactly_held and not (saturate or relu or flush or to_whole):
+    changes = saturate or finite or relu or flush
+    if exactly_held and not (changes or to_whole):
         return widen
-    if source in ("f32", "f64") and target == "f16" and mode == "rn" and not (saturate or relu or flush):
+    if source in ("f32", "f64") and target == "f16" and mode == "rn" and not changes:
         # NumPy rounds to nearest, ties to even, and once.
         return narrow_to_half
-    if source in _FLOATS and target == source and mode == "":
+    if source in _FLOATS and target == source and mode == "" and not changes:
         raise build.error("this conversion changes nothing and is not known")
     return convert
 

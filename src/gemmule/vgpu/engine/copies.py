@@ -83,14 +83,20 @@ def _copy(build: Build) -> Step:
         origin = np.zeros(lanes.count, np.int64)
         least, most = int(read.min()), int(read.max())
         # Where nothing is read, the address may be any.
+        seen = np.zeros(lanes.count, np.int64)
         for count in (most,) if least == most else np.unique(read).tolist():
             if count == 0:
                 continue
             mask = read == count
             part = frame if mask.all() else frame.part(mask, build.read_slots)
-            _, origin[mask], seen = source(part, count)
-            if batch.observers:
-                batch.access(instruction, part.lanes, "global", seen, count, read=True, asynchronous=True)
+            _, origin[mask], seen[mask] = source(part, count)
+        if batch.observers and most > 0:
+            some = read > 0
+            readers = lanes if least > 0 else lanes.where(some)
+            sizes = read[some] if int(read[some].min()) < most else None
+            batch.access(
+                instruction, readers, "global", seen[some], most, read=True, asynchronous=True, sizes=sizes
+            )
         if batch.observers:
             batch.access(instruction, lanes, "shared", address, size, write=True, asynchronous=True)
         batch.copies.issue(lanes, position, origin, size, read)

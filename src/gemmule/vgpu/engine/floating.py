@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.vgpu.numeric.directed import directed, zero_sign
-from gemmule.vgpu.numeric.exact import two_product, two_sum
+from gemmule.vgpu.numeric.directed import directed, directed_product, zero_sign
+from gemmule.vgpu.numeric.exact import two_sum
 from gemmule.vgpu.numeric.fma import fma32, fma64, fma_narrow
 from gemmule.vgpu.numeric.formats import round_to
 from gemmule.vgpu.numeric.narrow import from_float64, to_float64
@@ -21,10 +21,12 @@ from .define import Build, Step, defines
 from .elementwise import Function, elementwise
 from .types import FLOATS, NUMPY, Array
 
-_NARROW = ("f16", "f16x2", "bf16", "bf16x2")
+#: Types that are computed in float64.
+NARROW = ("f16", "f16x2", "bf16", "bf16x2")
 _MODES = ("rn", "rz", "rm", "rp")
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
-_TINY = np.float32(1.1754943508222875e-38)
+#: Of values that are held in a wider type.
+_SMALLEST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126}
 
 
 def canonical(out: Array) -> None:
@@ -33,24 +35,30 @@ def canonical(out: Array) -> None:
         out[np.isnan(out)] = _NAN32
 
 
-def _flushed(value: Any) -> Any:
-    """Return float32 values, subnormals as zeros of the same sign."""
-    return np.where(np.abs(value) < _TINY, np.copysign(np.float32(0), value), value)
+def flushed(value: Any, kind: str = "") -> Any:
+    """Return floats, subnormals of their type, or of the narrow type `kind`, as zeros of the same sign."""
+    tiny = _SMALLEST_NORMAL.get(kind.removesuffix("x2")) or np.finfo(np.asarray(value).dtype).smallest_normal
+    return np.where(np.abs(value) < tiny, np.copysign(np.asarray(value).dtype.type(0), value), value)
 
 
-def _finishing(function: Function, flush: bool, saturate: bool) -> Function:
+def clipped(value: Array) -> Array:
+    """Return what ``.sat`` makes of floats: from 0 to 1; what is not a number becomes 0, and -0 becomes +0."""
+    found: Array = np.where(np.isnan(value), 0, np.clip(value, 0, 1)) + 0.0
+    return found
+
+
+def finishing(function: Function, flush: bool, saturate: bool) -> Function:
     """Return the function with inputs and results flushed and clipped as the modifiers say."""
 
     def apply(*arrays: Any) -> None:
         *sources, out = arrays
         if flush:
-            sources = [_flushed(source) for source in sources]
+            sources = [flushed(source) for source in sources]
         function(*sources, out)
         if flush:
-            out[...] = _flushed(out)
+            out[...] = flushed(out)
         if saturate:
-            # Not a number becomes 0, and -0 becomes +0.
-            out[...] = np.where(np.isnan(out), 0, np.clip(out, 0, 1)) + 0.0
+            out[...] = clipped(out)
         else:
             canonical(out)
 
@@ -72,6 +80,8 @@ def _sum(mode: str, kind: str, subtract: bool) -> Function:
     def directed64(a: Any, b: Any, out: Array) -> None:
         x, y = np.asarray(a), -np.asarray(b) if subtract else np.asarray(b)
         total, error = two_sum(x, y)
+        # A sum of finite numbers is less than the infinity that it was rounded to.
+        error = np.where(np.isinf(total), np.where(np.isfinite(x) & np.isfinite(y), -total, 0), error)
         out[...] = zero_sign(directed(total, error, mode), total, mode, x, y)
 
     return directed32 if kind == "f32" else directed64
@@ -85,25 +95,29 @@ def _product(mode: str, kind: str) -> Function:
         out[...] = round_to("f32", np.multiply(a, b, dtype=np.float64), 0.0, mode)
 
     def directed64(a: Any, b: Any, out: Array) -> None:
-        product, error = two_product(np.asarray(a), np.asarray(b))
-        out[...] = directed(product, np.where(np.isfinite(error), error, 0), mode)
+        out[...] = directed_product(np.asarray(a), np.asarray(b), mode)
 
     return directed32 if kind == "f32" else directed64
 
 
-def _narrow(operation: Callable[..., Array], kind: str) -> Function:
+def narrow(operation: Callable[..., Array], kind: str, flush: bool = False, saturate: bool = False) -> Function:
     """Return an operation on f16 or bf16 values, or on pairs of them, from one on float64."""
     element = kind.removesuffix("x2")
+
+    def compute(*bits: Array) -> Array:
+        values = [to_float64(element, half) for half in bits]
+        result = operation(*(flushed(value, element) for value in values) if flush else values)
+        result = flushed(result, element) if flush else result
+        return clipped(result) if saturate else result
 
     def apply(*arrays: Any) -> None:
         *sources, out = arrays
         if kind.endswith("x2"):
-            halves = [np.asarray(source, np.uint32)[..., None].view(np.uint16) for source in sources]
-            result = operation(*(to_float64(element, half) for half in halves))
+            result = compute(*(np.asarray(source, np.uint32)[..., None].view(np.uint16) for source in sources))
             result = np.ascontiguousarray(np.broadcast_to(from_float64(element, result), (*out.shape, 2)))
             out.view(np.uint32)[...] = result.view(np.uint32)[..., 0]
             return
-        result = operation(*(to_float64(element, np.asarray(source).view(np.uint16)) for source in sources))
+        result = compute(*(np.asarray(source).view(np.uint16) for source in sources))
         out.view(np.uint16)[...] = from_float64(element, result)
 
     return apply
@@ -120,18 +134,29 @@ def _rounded(kind: str, operation: Callable[..., tuple[Array, Array | float]]) -
     return apply
 
 
+def check_modifiers(build: Build, kind: str, mode: str, flush: bool, saturate: bool) -> None:
+    """Refuse modifiers that PTX does not have for a type."""
+    if kind in NARROW and mode != "rn":
+        raise build.error(f".{mode} is not known for .{kind}, which is rounded to nearest")
+    if flush and kind not in ("f32", "f16", "f16x2"):
+        raise build.error(f".ftz is not known for .{kind}")
+    if saturate and kind not in ("f32", "f16", "f16x2"):
+        raise build.error(f".sat is not known for .{kind}")
+
+
 @defines("add.float", "sub.float")
 def _add(build: Build) -> Step:
     """Add or subtract."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate = build.flag("ftz"), build.flag("sat")
-    kind = build.type(*FLOATS, *_NARROW)
+    kind = build.type(*FLOATS, *NARROW)
     subtract = build.instruction.name == "sub"
-    if kind in _NARROW:
+    check_modifiers(build, kind, mode, flush, saturate)
+    if kind in NARROW:
         sign = -1.0 if subtract else 1.0
-        function = _narrow(_rounded(kind, lambda a, b: two_sum(a, sign * b)), kind)
-        return elementwise(build, _finishing(function, False, saturate), kind, kind, kind)
-    return elementwise(build, _finishing(_sum(mode, kind, subtract), flush, saturate), kind, kind, kind)
+        function = narrow(_rounded(kind, lambda a, b: two_sum(a, sign * b)), kind, flush, saturate)
+        return elementwise(build, function, kind, kind, kind)
+    return elementwise(build, finishing(_sum(mode, kind, subtract), flush, saturate), kind, kind, kind)
 
 
 @defines("mul.float")
@@ -139,11 +164,12 @@ def _mul(build: Build) -> Step:
     """Multiply."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate = build.flag("ftz"), build.flag("sat")
-    kind = build.type(*FLOATS, *_NARROW)
-    if kind in _NARROW:
-        function = _narrow(_rounded(kind, lambda a, b: (a * b, 0.0)), kind)
-        return elementwise(build, _finishing(function, False, saturate), kind, kind, kind)
-    return elementwise(build, _finishing(_product(mode, kind), flush, saturate), kind, kind, kind)
+    kind = build.type(*FLOATS, *NARROW)
+    check_modifiers(build, kind, mode, flush, saturate)
+    if kind in NARROW:
+        function = narrow(_rounded(kind, lambda a, b: (a * b, 0.0)), kind, flush, saturate)
+        return elementwise(build, function, kind, kind, kind)
+    return elementwise(build, finishing(_product(mode, kind), flush, saturate), kind, kind, kind)
 
 
 @defines("fma", "mad.float")
@@ -151,16 +177,19 @@ def _fma(build: Build) -> Step:
     """Multiply and add, rounded once."""
     mode = build.take(*_MODES, default="rn")
     flush, saturate, relu = build.flag("ftz"), build.flag("sat"), build.flag("relu")
-    kind = build.type(*FLOATS, *_NARROW)
+    kind = build.type(*FLOATS, *NARROW)
     kinds = (kind, kind, kind, kind)
-    if kind in _NARROW:
+    check_modifiers(build, kind, mode, flush, saturate)
+    if relu and kind not in NARROW:
+        raise build.error(f".relu is not known for .{kind}")
+    if kind in NARROW:
         element = kind.removesuffix("x2")
 
-        def narrow(a: Array, b: Array, c: Array) -> Array:
+        def multiply_add(a: Array, b: Array, c: Array) -> Array:
             result = fma_narrow(element, a, b, c)
             return np.where(np.isnan(result), result, np.maximum(result, 0)) if relu else result
 
-        return elementwise(build, _finishing(_narrow(narrow, kind), False, saturate), *kinds)
+        return elementwise(build, narrow(multiply_add, kind, flush, saturate), *kinds)
     if mode != "rn":
         if kind != "f32":
             raise build.error(f"fma.{mode}.f64 is not known to the virtual GPU; only .rn is")
@@ -171,11 +200,11 @@ def _fma(build: Build) -> Step:
             rounded = round_to("f32", total, np.where(np.isfinite(total), error, 0), mode)
             out[...] = zero_sign(rounded, total, mode, product, np.asarray(c))
 
-        return elementwise(build, _finishing(directed, flush, saturate), *kinds)
+        return elementwise(build, finishing(directed, flush, saturate), *kinds)
     function = fma32 if kind == "f32" else fma64
     if not (flush or saturate):
         return elementwise(build, function, *kinds)
-    return elementwise(build, _finishing(function, flush, saturate), *kinds)
+    return elementwise(build, finishing(function, flush, saturate), *kinds)
 
 
 @defines("div.float")
@@ -184,7 +213,8 @@ def _div(build: Build) -> Step:
     build.take("rn", "approx", "full")
     flush = build.flag("ftz")
     kind = build.type(*FLOATS)
-    return elementwise(build, _finishing(np.divide, flush, False), kind, kind, kind)
+    check_modifiers(build, kind, "rn", flush, saturate=False)
+    return elementwise(build, finishing(np.divide, flush, False), kind, kind, kind)
 
 
 def _by_float64(function: Callable[[Array], Array]) -> Function:
@@ -215,70 +245,11 @@ def _function(build: Build) -> Step:
     flush = build.flag("ftz")
     kind = build.type(*FLOATS, "f16", "bf16")
     function = _FUNCTIONS[name]
-    if kind in _NARROW:
-        return elementwise(build, _narrow(_rounded(kind, lambda a: (function(a), 0.0)), kind), kind, kind)
+    if kind in NARROW:
+        return elementwise(build, narrow(_rounded(kind, lambda a: (function(a), 0.0)), kind, flush), kind, kind)
     if name == "rcp" and kind == "f32":
         # One division in float32 is rounded once.
-        return elementwise(build, _finishing(lambda a, out: np.divide(np.float32(1), a, out), flush, False), kind, kind)
+        return elementwise(build, finishing(lambda a, out: np.divide(np.float32(1), a, out), flush, False), kind, kind)
     if name == "sqrt" and kind == "f32":
-        return elementwise(build, _finishing(np.sqrt, flush, False), kind, kind)
-    return elementwise(build, _finishing(_by_float64(function), flush, False), kind, kind)
-
-
-def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Build], Step]:
-    """Return a definition that changes sign bits only."""
-
-    def definition(build: Build) -> Step:
-        flush = build.flag("ftz")
-        kind = build.type(*FLOATS, *_NARROW)
-        size = NUMPY[kind].itemsize
-        sign = np.array(0x80008000 if kind.endswith("x2") else 1 << (8 * size - 1), f"u{size}")
-
-        def apply(a: Any, out: Array) -> None:
-            out.view(sign.dtype)[...] = operation(np.asarray(a).view(sign.dtype), sign)
-
-        return elementwise(build, _finishing(apply, flush, False) if flush else apply, kind, kind)
-
-    return definition
-
-
-defines("abs.float")(_sign_operation(lambda bits, sign: bits & ~sign))
-defines("neg.float")(_sign_operation(lambda bits, sign: bits ^ sign))
-
-
-@defines("copysign")
-def _copysign(build: Build) -> Step:
-    """Give the second number the first one's sign."""
-    kind = build.type(*FLOATS)
-    return elementwise(build, lambda a, b, out: np.copysign(b, a, out), kind, kind, kind)
-
-
-def _extreme(larger: bool, keep_nan: bool) -> Callable[[Array, Array], Array]:
-    """Return the larger or the smaller of two; -0 is smaller than +0; a number wins over none unless asked."""
-
-    def choose(a: Any, b: Any) -> Array:
-        x, y = np.asarray(a), np.asarray(b)
-        first = (x > y) if larger else (x < y)
-        first |= (x == y) & (np.signbit(y) if larger else np.signbit(x))
-        first |= np.isnan(y)
-        result = np.where(first, x, y)
-        if keep_nan:
-            result = np.where(np.isnan(x) | np.isnan(y), x + y, result)
-        return result
-
-    return choose
-
-
-@defines("min.float", "max.float")
-def _extremes(build: Build) -> Step:
-    """Give the smaller or the larger."""
-    flush, keep_nan = build.flag("ftz"), build.flag("NaN")
-    kind = build.type(*FLOATS, *_NARROW)
-    choose = _extreme(build.instruction.name == "max", keep_nan)
-    if kind in _NARROW:
-        return elementwise(build, _narrow(choose, kind), kind, kind, kind)
-
-    def apply(a: Array, b: Array, out: Array) -> None:
-        out[...] = choose(a, b)
-
-    return elementwise(build, _finishing(apply, flush, False), kind, kind, kind)
+        return elementwise(build, finishing(np.sqrt, flush, False), kind, kind)
+    return elementwise(build, finishing(_by_float64(function), flush, False), kind, kind)

@@ -10,6 +10,7 @@ from gemmule.vgpu.ptx.module import TYPE_BYTES, Register, Special, Vector
 
 from .define import Build, Step, defines
 from .elementwise import call, elementwise
+from .floating import flushed
 from .registers import Frame
 from .spaces import WINDOWS
 from .special import CLOCKS
@@ -105,11 +106,14 @@ def _selp(build: Build) -> Step:
 @defines("slct")
 def _slct(build: Build) -> Step:
     """Choose the first value where the third is not negative."""
-    build.flag("ftz")
+    flush = build.flag("ftz")
     kind, by = build.type(), build.type("s32", "f32")
+    if flush and by != "f32":
+        raise build.error(".ftz is for a third operand of type .f32")
 
     def choose(a: Array, b: Array, c: Array, out: Array) -> None:
-        out[...] = np.where(c >= 0, a, b)
+        # -0 is not negative.
+        out[...] = np.where((flushed(c) if flush else c) >= 0, a, b)
 
     return elementwise(build, choose, kind, kind, kind, by)
 

@@ -126,13 +126,15 @@ class Program:
         assert build.instruction.guard is not None
         reads, writes = tuple(build.read_slots), tuple(build.write_slots)
         slot, negated = build.predicate(build.instruction.guard)
-        following, sends, gate = build.next_block, build.sends, build.gate
+        following, sends, gate, instruction = build.next_block, build.sends, build.gate, build.instruction
 
         def guarded(frame: Frame) -> None:
             mask = ~frame[slot] if negated else frame[slot]
             if mask.all():
                 step(frame)
                 return
+            for observer in frame.batch.observers:
+                observer.passed_over(frame.batch, instruction, frame.lanes, mask)
             if sends:
                 frame.batch.scheduler.go(following, frame.lanes.where(~mask))
             if mask.any():

@@ -129,7 +129,7 @@ class Scheduler:
     def _deadlock(self) -> DeadlockError:
         """Say who waits for what."""
         batch = self._batch
-        findings: list[Finding] = list(batch.barriers.who_waits())
+        findings: list[Finding] = [*batch.barriers.who_waits(), *batch.warp_barriers.who_waits()]
         for block, lanes in self._parked.items():
             instruction = batch.program.blocks[block].block.instructions[0]
             for warp in np.unique(batch.warp_of_lane[lanes.index]):

@@ -63,6 +63,8 @@ def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
     slot = build.source(base, kind)
     if space == "generic":
         return _generic(build, slot, offset, size)
+    if space not in _IN_SPACE:
+        raise build.error(f"memory of space .{space} is not known to the virtual GPU")
     find, alignment = _IN_SPACE[space], size
 
     def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
@@ -119,7 +121,7 @@ def _in_global(build: Build, frame: Frame, address: Array, size: int, alignment:
                 frame.lanes,
                 bad,
                 space="global",
-                address=where,
+                address=memory.offset(where),
             )
     _check_alignment(build, frame, "global", position, alignment)
     return position, position
@@ -181,14 +183,17 @@ def _check_alignment(build: Build, frame: Frame, space: str, address: Array, siz
     if size > 1 and int(np.bitwise_or.reduce(address)) & (size - 1):
         bad = (address & (size - 1)) != 0
         where = int(address[np.flatnonzero(bad)[0]])
+        place, memory = f"{space} address {where:#x}", frame.batch.memory
+        if space == "global":
+            place = f"global address {GLOBAL_BASE + where:#x}, {memory.describe(where)}"
         raise frame.batch.fault(
             "misaligned",
-            f"{size} bytes at {space} address {where:#x}, which must be a multiple of {size}",
+            f"{size} bytes at {place}: the address must be a multiple of {size}",
             build.instruction,
             frame.lanes,
             bad,
             space=space,
-            address=where,
+            address=memory.offset(where) if space == "global" else where,
         )
 
 

@@ -10,7 +10,7 @@ from gemmule.vgpu.ptx.module import Pair
 
 from .define import Build, Step, defines
 from .lanes import Lanes
-from .registers import Frame
+from .registers import POISON, Frame
 from .types import NUMPY, Array
 
 WARP = 32
@@ -69,7 +69,7 @@ def rows_of(lanes: Lanes) -> Warps:
     return found
 
 
-def _mask_bits(mask: Array) -> Array:
+def mask_bits(mask: Array) -> Array:
     """Return (…, 32) booleans from 32-bit masks."""
     bits: Array = (mask[..., None].astype(np.int64) >> _LANE) & 1 != 0
     return bits
@@ -82,18 +82,60 @@ def meet(build: Build, mask_slot: int | None) -> None:
         warps = warps_of(frame)
         alive = frame.batch.alive.reshape(-1, WARP)[warps.numbers]
         here = warps.active if taking_part is None else warps.active & warps.spread(taking_part, False)
-        if here.shape == alive.shape and (here == alive).all():
+        missing = alive & ~here
+        if not missing.any():
             return None
         if mask_slot is None:
-            needed = alive
+            ready: Array = np.broadcast_to(~missing.any(axis=1)[:, None], here.shape)
         else:
             masks = warps.spread(np.broadcast_to(np.asarray(frame[mask_slot]), (frame.lanes.count,)))
-            union = np.bitwise_or.reduce(np.where(here, masks, 0), axis=1)
-            needed = _mask_bits(union) & alive
-        ready: Array = ~(needed & ~here).any(axis=1)
-        return warps.collect(np.broadcast_to(ready[:, None], warps.active.shape))
+            ready = ~(mask_bits(masks) & missing[:, None, :]).any(axis=2)
+        return warps.collect(ready)
 
     build.gate = gate
+
+
+def members(build: Build, frame: Frame, mask_slot: int) -> Array:
+    """Return, for each lane of the frame's warps, the lanes that its mask names and that are there.
+
+    Returns
+    -------
+    array of bool, (warps, 32, 32)
+        Entry [w, l, j]: lane j of warp w is one of those with which lane l acts.
+
+    Raises
+    ------
+    FaultError
+        If a lane is not in its own mask, or two lanes that one names have other masks.
+    """
+    warps, lanes = warps_of(frame), frame.lanes
+    given = np.broadcast_to(np.asarray(frame[mask_slot]), (lanes.count,))
+    masks = warps.spread(given)
+    if (given == 0xFFFFFFFF).all():
+        return np.broadcast_to(warps.active[:, None, :], (*masks.shape, WARP))
+    named = mask_bits(masks)
+    left_out = warps.active & ~named[:, _LANE, _LANE]
+    if left_out.any():
+        bad = warps.collect(left_out)
+        raise frame.batch.fault(
+            "barrier",
+            f"a lane is not in its own mask {int(given[bad][0]):#010x}: it must name all lanes that run this",
+            build.instruction,
+            lanes,
+            bad,
+        )
+    named = named & warps.active[:, None, :]
+    differ = warps.active & (named & (masks[:, :, None] != masks[:, None, :])).any(axis=2)
+    if differ.any():
+        bad = warps.collect(differ)
+        raise frame.batch.fault(
+            "barrier",
+            f"lanes that the mask {int(given[bad][0]):#010x} names come with another mask; they must give the same",
+            build.instruction,
+            lanes,
+            bad,
+        )
+    return named
 
 
 def _met(build: Build, frame: Frame) -> None:
@@ -115,7 +157,7 @@ def _shfl(build: Build) -> Step:
     build.take("b32")
     build.done(5)
     target, value, by, clamp, _ = build.operands
-    _mask_operand(build, 4)
+    mask_slot = _mask_operand(build, 4)
     source, lane, segment = build.source(value, "b32"), build.source(by, "u32"), build.source(clamp, "u32")
     targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
     out = build.dest(targets[0], "b32")
@@ -124,6 +166,7 @@ def _shfl(build: Build) -> Step:
     def step(frame: Frame) -> None:
         _met(build, frame)
         warps = warps_of(frame)
+        there = members(build, frame, mask_slot)
         values = warps.spread(frame[source])
         b = warps.spread(np.asarray(frame[lane])).astype(np.int64) & 31
         c = warps.spread(np.asarray(frame[segment])).astype(np.int64)
@@ -142,11 +185,25 @@ def _shfl(build: Build) -> Step:
             j = _LANE ^ b
             good = j <= limit
         j = np.where(good, j, _LANE)
-        frame[out][...] = warps.collect(np.take_along_axis(values, j, 1))
+        result = np.take_along_axis(values, j, 1)
+        absent = warps.active & ~np.take_along_axis(there, j[:, :, None], 2)[:, :, 0]
+        if absent.any():
+            # Nothing is promised of such a value; using it is another matter than getting it.
+            result = np.where(absent, values.dtype.type(POISON[4]), result)
+            for observer in frame.batch.observers:
+                index = frame.lanes.index[warps.collect(absent)]
+                what = f"read{_place(build)} from a lane that does not take part"
+                observer.undefined(frame.batch, build.instruction, index, what)
+        frame[out][...] = warps.collect(result)
         if inside is not None:
             frame[inside][...] = warps.collect(good)
 
     return step
+
+
+def _place(build: Build) -> str:
+    source = build.instruction.source
+    return f" at {source}" if source is not None else f" in PTX line {build.instruction.line}"
 
 
 @defines("vote")
@@ -156,7 +213,7 @@ def _vote(build: Build) -> Step:
     mode = build.take("all", "any", "uni", "ballot")
     build.take("pred", "b32")
     build.done(3)
-    _mask_operand(build, 2)
+    mask_slot = _mask_operand(build, 2)
     slot, negated = build.predicate(build.operands[1])
     out = build.dest(build.operands[0], "b32" if mode == "ballot" else "pred")
 
@@ -165,15 +222,13 @@ def _vote(build: Build) -> Step:
         warps = warps_of(frame)
         value = np.broadcast_to(np.asarray(frame[slot]), (frame.lanes.count,))
         votes = warps.spread(~value if negated else value, False)
-        yes = votes & warps.active
-        no = ~votes & warps.active
+        asked = members(build, frame, mask_slot)
+        yes = asked & votes[:, None, :]
         if mode == "ballot":
-            ballot = (yes.astype(np.uint64) << _LANE.astype(np.uint64)).sum(axis=1)
-            result = np.broadcast_to(ballot.astype(np.uint32)[:, None], yes.shape)
+            result = _packed(yes)
         else:
-            some, all_of_them = np.asarray(yes.any(axis=1)), np.asarray(~no.any(axis=1))
-            answer = {"all": all_of_them, "any": some, "uni": all_of_them | ~some}[mode]
-            result = np.broadcast_to(answer[:, None], yes.shape)
+            some, all_of_them = np.asarray(yes.any(axis=2)), np.asarray((yes == asked).all(axis=2))
+            result = {"all": all_of_them, "any": some, "uni": all_of_them | ~some}[mode]
         frame[out][...] = warps.collect(result)
 
     return step
@@ -186,7 +241,7 @@ def _match(build: Build) -> Step:
     build.take("sync")
     kind = build.type("b32", "b64")
     build.done(3)
-    _mask_operand(build, 2)
+    mask_slot = _mask_operand(build, 2)
     source = build.source(build.operands[1], kind)
     target = build.operands[0]
     targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
@@ -197,16 +252,23 @@ def _match(build: Build) -> Step:
         _met(build, frame)
         warps = warps_of(frame)
         values = warps.spread(frame[source])
-        same = (values[:, :, None] == values[:, None, :]) & warps.active[:, None, :]
-        masks = (same.astype(np.uint64) << _LANE.astype(np.uint64)).sum(axis=2).astype(np.uint32)
+        asked = members(build, frame, mask_slot)
+        same = (values[:, :, None] == values[:, None, :]) & asked
+        masks = _packed(same)
         if mode == "all":
-            complete: Array = (same == warps.active[:, None, :]).all(axis=2)
+            complete: Array = (same == asked).all(axis=2)
             masks = np.where(complete, masks, np.uint32(0))
             if all_same is not None:
                 frame[all_same][...] = warps.collect(complete)
         frame[out][...] = warps.collect(masks)
 
     return step
+
+
+def _packed(bits: Array) -> Array:
+    """Return 32-bit masks from (…, 32) booleans."""
+    mask: Array = (bits.astype(np.uint64) << _LANE.astype(np.uint64)).sum(axis=-1).astype(np.uint32)
+    return mask
 
 
 _REDUCTIONS: dict[str, Any] = {
@@ -222,7 +284,7 @@ def _redux(build: Build) -> Step:
     name = build.take(*_REDUCTIONS)
     kind = build.type("u32", "s32", "b32")
     build.done(3)
-    _mask_operand(build, 2)
+    mask_slot = _mask_operand(build, 2)
     source, out = build.source(build.operands[1], kind), build.dest(build.operands[0], kind)
     limits = np.iinfo(NUMPY[kind])
     neutral = {"min": limits.max, "max": limits.min, "and": limits.max if limits.min == 0 else -1}.get(name, 0)
@@ -230,9 +292,9 @@ def _redux(build: Build) -> Step:
     def step(frame: Frame) -> None:
         _met(build, frame)
         warps = warps_of(frame)
-        values = np.where(warps.active, warps.spread(frame[source]), NUMPY[kind].type(neutral))
-        total = _REDUCTIONS[name].reduce(values, axis=1, dtype=values.dtype)
-        frame[out][...] = warps.collect(np.broadcast_to(total[:, None], values.shape))
+        asked = members(build, frame, mask_slot)
+        values = np.where(asked, warps.spread(frame[source])[:, None, :], NUMPY[kind].type(neutral))
+        frame[out][...] = warps.collect(_REDUCTIONS[name].reduce(values, axis=2, dtype=values.dtype))
 
     return step
 
@@ -242,7 +304,7 @@ def _elect(build: Build) -> Step:
     """Choose one lane of the warp: the first."""
     build.take("sync")
     build.done(2)
-    _mask_operand(build, 1)
+    mask_slot = _mask_operand(build, 1)
     target = build.operands[0]
     if not isinstance(target, Pair):
         raise build.error("two destinations, d|p, are expected")
@@ -251,9 +313,9 @@ def _elect(build: Build) -> Step:
     def step(frame: Frame) -> None:
         _met(build, frame)
         warps = warps_of(frame)
-        first = warps.active.argmax(axis=1)
-        frame[out][...] = warps.collect(np.broadcast_to(first[:, None], warps.active.shape))
-        frame[chosen][...] = warps.collect(first[:, None] == _LANE)
+        first = members(build, frame, mask_slot).argmax(axis=2)
+        frame[out][...] = warps.collect(first)
+        frame[chosen][...] = warps.collect(first == _LANE)
 
     return step
 
@@ -267,7 +329,7 @@ def _activemask(build: Build) -> Step:
 
     def step(frame: Frame) -> None:
         warps = warps_of(frame)
-        mask = (warps.active.astype(np.uint64) << _LANE.astype(np.uint64)).sum(axis=1).astype(np.uint32)
+        mask = _packed(warps.active)
         frame[out][...] = warps.collect(np.broadcast_to(mask[:, None], warps.active.shape))
 
     return step

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
+#: Bytes of every lane's access, or of each of them, (requests, 32).
+Sizes = int | NDArray[np.int64]
 
 SECTOR = 32
 LINE = 128
@@ -19,7 +21,7 @@ LINE = 128
 _NONE = np.iinfo(np.int64).min
 
 
-def _sectors_in_order(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+def _sectors_in_order(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes) -> Counts:
     """Return the sectors of each request in ascending order, with repetitions; absent ones come first."""
     first = addresses // SECTOR
     last = (addresses + (size - 1)) // SECTOR
@@ -39,7 +41,7 @@ def _firsts(ordered: NDArray[Any]) -> NDArray[np.bool_]:
     return new
 
 
-def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes) -> Counts:
     """Return how many distinct sectors each request touches.
 
     Parameters
@@ -48,8 +50,8 @@ def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], siz
         Byte address of each lane, (requests, 32).
     active : numpy.ndarray of bool
         Lanes that take part, (requests, 32).
-    size : int
-        Bytes that a lane accesses, 1 to 16.
+    size : int or numpy.ndarray of int64
+        Bytes that a lane accesses, 1 to 16; of each lane, (requests, 32), where they differ.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def request_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], siz
     return counts
 
 
-def request_lines(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+def request_lines(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes) -> Counts:
     """Return how many distinct lines of 128 bytes each request touches: (requests,), 0 if no lane takes part."""
     ordered = _sectors_in_order(addresses, active, size)
     lines = np.where(ordered == _NONE, _NONE, ordered // (LINE // SECTOR))
@@ -68,19 +70,29 @@ def request_lines(addresses: NDArray[np.int64], active: NDArray[np.bool_], size:
     return counts
 
 
-def ideal_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int) -> Counts:
+def ideal_sectors(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes) -> Counts:
     """Return how many sectors would hold the distinct elements of each request, were they side by side and aligned.
 
     Never more than `request_sectors`, since lanes that share an element count once: 1 for a broadcast. Elements are
     aligned to their size.
     """
+    if not isinstance(size, int):
+        return _ideal_of_sizes(addresses, active, size)
     elements = np.sort(np.where(active, addresses, _NONE), axis=1)
     count: Counts = _firsts(elements).sum(axis=1, dtype=np.int64)
     return -(-count * size // SECTOR)
 
 
+def _ideal_of_sizes(addresses: NDArray[np.int64], active: NDArray[np.bool_], size: NDArray[np.int64]) -> Counts:
+    """Return the same for lanes that access elements of several sizes: of those at one address the largest counts."""
+    order = np.lexsort((-size, np.where(active, addresses, _NONE)))
+    elements = np.take_along_axis(np.where(active, addresses, _NONE), order, 1)
+    held: Counts = np.where(_firsts(elements), np.take_along_axis(size, order, 1), 0).sum(axis=1, dtype=np.int64)
+    return -(-held // SECTOR)
+
+
 def touched_sectors(
-    addresses: NDArray[np.int64], active: NDArray[np.bool_], size: int
+    addresses: NDArray[np.int64], active: NDArray[np.bool_], size: Sizes
 ) -> tuple[NDArray[np.intp], Counts]:
     """Return the sectors that requests touch, as the stream that a cache sees.
 

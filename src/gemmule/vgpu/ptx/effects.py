@@ -34,11 +34,15 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
     return registers_in(instruction.operands[0])
 
 
+def operands_read(instruction: Instruction) -> tuple[Register, ...]:
+    """Return the registers among the operands that an instruction reads."""
+    operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
+    return tuple(register for operand in operands for register in registers_in(operand))
+
+
 def read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers that an instruction reads, its guard's included."""
-    operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
-    found = [register for operand in operands for register in registers_in(operand)]
     guard = instruction.guard
-    if guard is not None:
-        found.append(guard.register if isinstance(guard, Negated) else guard)
-    return tuple(found)
+    if guard is None:
+        return operands_read(instruction)
+    return (*operands_read(instruction), guard.register if isinstance(guard, Negated) else guard)
