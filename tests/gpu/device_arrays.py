@@ -60,7 +60,8 @@ class DeviceMatrix:
 def strides_of(kind: str, batch: tuple[int, ...], rows: int, cols: int) -> tuple[int, ...]:
     """Strides of (rows, cols) matrices: row, col, padded, gapped, reversed, broadcast in the batch, or apart.
 
-    Those apart are contiguous row-major matrices with an element between two of them.
+    Those apart are contiguous row-major matrices with an element between two of them; whole ones have rows and steps of
+    the batch in multiples of 8 elements.
     """
     row, col = {
         "row": (cols, 1),
@@ -70,10 +71,12 @@ def strides_of(kind: str, batch: tuple[int, ...], rows: int, cols: int) -> tuple
         "reversed": (-cols, -1),
         "broadcast": (cols, 1),
         "apart": (cols, 1),
+        "whole": (-(-cols // 8) * 8, 1),
     }[kind]
-    size = max(rows * abs(row), cols * abs(col), 1) + (1 if kind == "apart" else 5)
+    between = {"apart": 1, "whole": 8}.get(kind, 5)
+    size = max(rows * abs(row), cols * abs(col), 1) + between
     outer = []
     for extent in reversed(batch):
         outer.append(0 if kind == "broadcast" else size)
-        size = size * extent + 7
+        size = size * extent + (8 if kind == "whole" else 7)
     return (*reversed(outer), row, col)

@@ -58,8 +58,15 @@ def test_layouts(config, layout, rng):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_batches_of_whole_bytes(config, batch, rng):
     kind = typed("float16")
-    a, b = random_matrix(rng, kind, (*batch, 72, 104)), random_matrix(rng, kind, (*batch, 104, 136))
-    assert_product(multiply(SPEC, a, b, poisoned(kind, (*batch, 72, 136)), batch=batch, config=config), a, b)
+    m, n, k = 71, 133, 102
+    a, b, c = (random_matrix(rng, kind, (*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
+    kinds = ("whole", "whole", "whole")
+    got = multiply(SPEC, a, b, poisoned(kind, (*batch, m, n)), kinds=kinds, batch=batch, config=config)
+    assert_product(got, a, b)
+    got = multiply(
+        SPEC, a, b, poisoned(kind, (*batch, m, n)), kinds=kinds, c=c, alpha=2.0, beta=1.0, batch=batch, config=config
+    )
+    assert_product(got, a, b, c, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -168,3 +169,29 @@ def test_ranges_for_another_profiler():
     done = run(*SIZE, "--ranges-only")
     assert done.returncode == 0, done.stderr
     assert "nothing was measured" in done.stderr
+
+
+@pytest.mark.skipif(not HAS_NVTX, reason="nvtx is not installed")
+@pytest.mark.skipif(shutil.which("ncu") is None, reason="ncu is not on the PATH")
+def test_ncu_finds_a_kernel_by_its_range():
+    wanted = next(spec for spec in REGISTRY if spec.name == "g04_register_tile")
+    names = []
+    for spec in (wanted, REFERENCE):
+        problem = product(spec, SIZE)
+        with bench_gpu() as gpu, gpu.operands(problem, random_inputs(problem, 0), 1) as operands:
+            names.append(gpu.kernel_names(gpu.kernel(problem, Choice(spec, spec.default), operands)))
+    watched = [
+        "ncu", "--nvtx", "--nvtx-include", f"gemmule@{wanted.name}/", "--section", "LaunchStats", sys.executable, "-m",
+        "gemmule", "profile", *map(str, SIZE), "--kernels", f"{wanted.name},{REFERENCE.name}", "--repeat", "2",
+        "--ranges-only",
+    ]  # fmt: skip
+    done = subprocess.run(watched, capture_output=True, text=True, check=False)
+    told = done.stdout + done.stderr
+    if "ERR_NVGPUCTRPERM" in told:
+        pytest.skip("ncu may not read the counters here")
+    assert done.returncode == 0, told
+    # The check that comes first is outside of the range, as is the other kernel.
+    for name in names[0]:
+        assert sum(line.strip().startswith(name) for line in told.splitlines()) == 2, told
+    for name in names[1]:
+        assert name not in told
