@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from gemmule.runtime.device import device_count
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *pages(ROOT)]
 CODE = re.compile(r"^```python(?P<gpu> gpu)?\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]+)")
+LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?")
+FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#{1,6} +(?P<text>.+?)(?: +#+)? *$", re.MULTILINE)
+NAMED = re.compile(r"""<[a-z][^>]*? (?:id|name)=["']([^"']+)""")
 BLOCKS = [
     pytest.param(match, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
     for page in PAGES
@@ -38,10 +42,46 @@ def test_generated_blocks_are_current(page):
     assert new == text, "run: python -m gemmule.lab.pages ."
 
 
+def anchors(text):
+    """The places of a page that a link can name, as GitHub names them."""
+    plain = FENCED.sub("", text)
+    found = set(NAMED.findall(plain))
+    for match in HEADING.finditer(plain):
+        words = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", match["text"]).casefold()
+        name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        # Of headings that are called alike, the second ends in -1.
+        numbered = (f"{name}-{number}" for number in itertools.count(1))
+        found.add(next(one for one in itertools.chain([name], numbered) if one not in found))
+    return found
+
+
+def dead_links(page):
+    """The links of a page that lead to no file, or to no place in it."""
+    dead = []
+    for match in LINK.finditer(FENCED.sub("", page.read_text())):
+        target = page.parent / match["target"] if match["target"] else page
+        there = target.exists()
+        if there and match["anchor"] is not None and target.suffix == ".md":
+            there = match["anchor"] in anchors(target.read_text())
+        if not there:
+            dead.append(match[0].removeprefix("]("))
+    return dead
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for match in LINK.finditer(page.read_text()):
-        assert (page.parent / match["target"]).exists(), match["target"]
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_found(tmp_path):
+    other, page = tmp_path / "other.md", tmp_path / "page.md"
+    headings = "# One\n```\n# no heading\n```\n## `a_b` and [C](d.md): *e*!\n## Twice\n## Twice\n"
+    other.write_text(f"{headings}<a id='x'></a>\n")
+    places = ("one", "a_b-and-c-e", "twice", "twice-1", "x")
+    alive = ["other.md", *(f"other.md#{place}" for place in places), "#top"]
+    dead = ["none.md", "none.md#one", "other.md#no-heading", "other.md#twice-2", "other.md#", "#one"]
+    page.write_text("# Top\n" + "".join(f"[a]({target})\n" for target in (*alive, *dead)))
+    assert dead_links(page) == dead
 
 
 def test_docstring_examples():

@@ -18,6 +18,7 @@ from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
 from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MEMORY, busiest_share, waiting
+from gemmule.lab.explain.measured import measured_block
 from gemmule.lab.explain.named import choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
 from gemmule.lab.products import gemm_problem
@@ -57,13 +58,44 @@ def slowest(unit, **changes):
         (slowest(ISSUE, tensor_cores=True), "Give each instruction more to do"),
         (slowest(ISSUE, product=False), "Move more bytes with each instruction"),
         (PLAIN, "Little is left on these units"),
-        (dataclasses.replace(PLAIN, balance=0.1, ctas=16), "Give every multiprocessor work: 16 CTAs keep 10%"),
+        (dataclasses.replace(PLAIN, ctas=16), "Give every multiprocessor work: 16 CTAs leave 116 of 132 "
+         "multiprocessors idle"),
+        (dataclasses.replace(PLAIN, ctas=1), "Give every multiprocessor work: 1 CTA leaves 131 of 132"),
+        (slowest(ARITHMETIC, tensor_cores=True), "Little is left: the tensor cores take the longest"),
+        (slowest(ISSUE, exposed_seconds=1.0, distance=7, asynchronous=True), "Hide the latency: what is asked for is "
+         "waited for 7 instructions later"),
+        (slowest(L1, shared_passes=160, registers=220), "Load less from shared memory: 2 passes of shared memory for "
+         "one multiply-add of a warp, and 220 of 255 registers a thread leave no room"),
+        (slowest(L1, shared_passes=160, registers=128, spill_bytes=64), "Load less from shared memory: 2 passes of "
+         "shared memory for one multiply-add of a warp, and 64 bytes a thread already spill"),
+        (slowest(ISSUE, multiply_adds=30, registers=220), "Spend fewer instructions on what does not multiply, which is"
+         " 70% of them: wider loads and fewer addresses"),
+        (slowest(L1, shared_passes=160, multiply_adds=0), "Keep more in registers: 160 (and no multiply-adds)"),
     ],
 )  # fmt: skip
 def test_the_sentence_follows_from_the_figures(figures, sentence):
     found = advice(figures)
     assert found.startswith(sentence)
     assert found.endswith(".")
+
+
+def test_uneven_shares_come_second():
+    """144 CTAs of 132 multiprocessors: what limits each of them comes first."""
+    found = advice(slowest(L1, shared_passes=100, conflicts=40, ctas=144))
+    assert found.startswith("Remove the bank conflicts")
+    assert "12 of 132 multiprocessors have 2 CTAs, the others 1; the launch takes as long as 2" in found
+    assert "Besides" not in advice(slowest(L1, shared_passes=100, conflicts=40, ctas=264))
+
+
+def test_no_second_buffer_where_copies_are_asynchronous():
+    waits = slowest(ISSUE, exposed_seconds=1.0, distance=7)
+    assert "two buffers" in advice(waits)
+    assert "two buffers" not in advice(dataclasses.replace(waits, asynchronous=True))
+
+
+def test_no_larger_rectangle_without_registers():
+    assert "larger rectangle of the result, or" in advice(PLAIN)
+    assert "give each thread" not in advice(dataclasses.replace(PLAIN, registers=220))
 
 
 def test_conflicts_are_named_only_where_they_matter():
@@ -172,6 +204,25 @@ def test_the_architecture_of_old_and_new_chips():
     assert "compute capability 7.0, and kernels are compiled for sm_80 and newer" in note
 
 
+def test_explanations_beside_counters():
+    """One row a kernel; the ratio is explained over measured."""
+    record = {"record": "counts", "kernel": "g04_register_tile", "config": {"tile_k": 8}, "dtype": "float32",
+              "shape": [64, 64, 64]}  # fmt: skip
+    records = [
+        {"record": "experiment"},
+        record | {"counter": "dram__bytes_read.sum", "hardware": 400.0, "virtual": 100.0},
+        record | {"counter": "lts__t_sectors_op_read.sum", "hardware": 10.0, "virtual": 20.0},
+        record | {"counter": "sm__maximum_warps_per_active_cycle_pct", "hardware": 25.0, "virtual": 25.0},
+        record | {"counter": "sm__warps_active.avg.pct_of_peak_sustained_active", "hardware": 20.0},
+        record | {"counter": "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum", "hardware": 0.0, "virtual": 0},
+        record | {"counter": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "hardware": 0.0, "virtual": 7},
+    ]
+    first, second, third = measured_block(records).split("\n\n")
+    assert first.splitlines()[-1] == "| g04_register_tile |  |  | none | 25.0 % / 20.0 % = 1.25 |"
+    assert second.splitlines()[-1] == "| g04_register_tile |  |  |  | 7 / 0 |"
+    assert third.splitlines()[-1] == "| g04_register_tile | 640 / 320 = 2.00 |  | 100 / 400 = 0.25 |  |"
+
+
 def run(*arguments):
     return CliRunner().invoke(gemmule, ["explain", *arguments])
 
@@ -192,6 +243,8 @@ def run(*arguments):
         (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; near are"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float16"], "cannot take this problem: A is float16"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
+        (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain gemm_reference, which takes all "
+         "types and layouts"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; near are"),
         (["g04_register_tile", "--shape", "64,64,64", "--precision", "half"], "precision 'half' is not known"),
     ],
@@ -208,7 +261,7 @@ def test_refusals_are_one_line(arguments, message):
 def test_a_bandwidth_is_positive(value):
     result = run("g04_register_tile", "--shape", "64,64,64", "--bandwidth", value)
     assert result.exit_code == 2
-    assert "is not a bandwidth in GB/s" in result.stderr
+    assert "is not a bandwidth in GB/s; give a number above 0" in " ".join(result.stderr.split())
 
 
 def test_the_reason_is_that_of_the_type_that_a_kernel_takes():

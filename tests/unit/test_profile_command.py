@@ -162,6 +162,17 @@ def test_the_trace_and_the_record(device, tmp_path):
     assert sorted(tmp_path.iterdir()) == [folder, trace]
 
 
+def test_a_timeline_is_replaced_with_force_only(device, tmp_path):
+    trace = tmp_path / "trace.json"
+    trace.write_text("mine")
+    assert f"{trace}: exists; give --force to replace it" in refused(*SIZE, "--trace", trace)
+    assert device.sets == []  # told before anything ran
+    assert trace.read_text() == "mine"
+    assert run(*SIZE, "--trace", trace, "--force").exit_code == 0
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert list(tmp_path.iterdir()) == [trace]
+
+
 def test_kernels_that_do_not_take_the_product_are_skipped(device):
     result = run(*SIZE, "--kernels", "g01_naive,gemm_reference", "--dtype", "float64")
     assert result.exit_code == 0

@@ -10,6 +10,8 @@ from hypothesis import given
 from test_profile_summary import profiles
 
 from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
+from gemmule.core.errors import ArgumentError
+from gemmule.lab import whole_files
 from gemmule.lab.profile.trace import HOST, trace, write_trace
 
 
@@ -98,15 +100,34 @@ def test_tracks_and_details_of_one_profile():
     assert len([e for e in found["traceEvents"] if e["ph"] == "s"]) == 2  # nobody knows who queued the fill
 
 
-def test_the_file_is_whole_or_is_not_there(tmp_path):
+def test_the_file_is_whole_or_is_not_there(tmp_path, monkeypatch):
     path = tmp_path / "trace.json"
-    write_trace(path, Profile(), {})
-    assert json.loads(path.read_text())["traceEvents"] == []
+    write_trace(path, Profile(), {"of": 1}, force=False)
+    assert json.loads(path.read_text())["otherData"] == {"of": 1}
     with pytest.raises(TypeError):
-        write_trace(path, Profile(), {"no JSON": object()})
-    assert json.loads(path.read_text())["traceEvents"] == []  # as it was
+        write_trace(path, Profile(), {"no JSON": object()}, force=True)
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(whole_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_trace(path, Profile(), {"of": 2}, force=True)
+    assert json.loads(path.read_text())["otherData"] == {"of": 1}  # as it was
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    path, other = tmp_path / "trace.json", tmp_path / "trace.json.partial"
+    for one in (path, other):
+        one.write_text("mine")
+    with pytest.raises(ArgumentError, match=r"trace\.json: exists; give --force"):
+        write_trace(path, Profile(), {}, force=False)
+    assert path.read_text() == "mine"
+    write_trace(path, Profile(), {}, force=True)
+    assert json.loads(path.read_text())["traceEvents"] == []
+    assert other.read_text() == "mine"
     path.unlink()
     path.mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_trace(path, Profile(), {})
-    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ArgumentError, match="is a folder"):
+        write_trace(path, Profile(), {}, force=True)

@@ -14,12 +14,13 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.lab import whole_files
 from gemmule.lab.drawing.canvas import _apart
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.report import page as report_page
-from gemmule.lab.report.page import write_whole
 from gemmule.lab.report.sources import machines, read_source
 from gemmule.lab.styles import short, styles
+from gemmule.lab.whole_files import write_whole
 
 
 def run(*arguments):
@@ -105,7 +106,7 @@ def test_figures_are_those_of_the_records(page):
     roofline = {row[0]: row[1:] for row in tables["Roofline, float32, 4096 x 4096 x 4096"]}
     # 2 * 4096**3 operations over 8e9 + 6.7e7 bytes, and over 6e8 sectors of 32.
     assert roofline["g01_naive_uncoalesced"] == ["17.0", "7.2", "device memory", "57.1", "0.67", "1.2 %"]
-    assert roofline["g04_register_tile"][2:4] == ["arithmetic", "66.9"]
+    assert roofline["g04_register_tile"][2:4] == ["peak of fp32", "66.9"]
     counted = {row[0]: row[1:] for row in tables["Counts, float32, 4096 x 4096 x 4096"]}
     assert counted["instructions, of warps"][:3] == ["2.4 G", "2.5 G", "2.4 G"]  # the second is the virtual GPU's
     assert counted["of them multiply-adds"][0] == "89.5 %"
@@ -116,7 +117,15 @@ def test_figures_are_those_of_the_records(page):
     blocks = tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]
     assert blocks == [["32 x 32", "16000"], ["64 x 8", "32000"], ["8 x 64", "4000"]]
     glance = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
-    assert glance == [["float32 nn", "4096 x 4096 x 4096", "g07_cp_async", "49.5", "74.0 %", "0.952"]]
+    assert glance == [["float32 nn", "0.952", "g07_cp_async", "49.5", "74.0 % of fp32", "4096 x 4096 x 4096"]]
+
+
+def test_a_share_of_a_peak_says_of_which(tmp_path):
+    product = made.gemm("d02_b_in_registers", 64, 64, 64, 20.6, dtype="float64")
+    product |= {"peak_unit": "fp64_tensor", "peak_share": 0.308, "fma_share": 0.615, "fma_tflops": 33.5}
+    tables = Reader(made_page(tmp_path, [made.experiment(), product])).tables
+    ((*_, shares, _),) = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    assert shares == "30.8 % of fp64 tensor cores, 61.5 % of FMA units"
 
 
 def test_every_rung_is_named_in_the_figures(page):
@@ -212,12 +221,27 @@ def test_what_is_not_in_the_records_is_named(tmp_path):
     assert [level for level, _ in Reader(text).headings].count(4) == 1
 
 
-def test_counts_without_times_keep_their_table(tmp_path):
-    records = [r for r in made.whole() if r["record"] in ("experiment", "counts")]
+def test_a_kernel_that_was_not_timed_keeps_its_row(tmp_path):
+    records = [r for r in made.whole() if not (r["record"] == "gemm" and r["kernel"] == "g01_naive_uncoalesced")]
     text = made_page(tmp_path, records)
-    assert "Counted at 4096 x 4096 x 4096, float32, and not timed there: g01_naive_uncoalesced, " in text
+    assert "<li>Counted at 4096 x 4096 x 4096, float32, and not timed there: g01_naive_uncoalesced.</li>" in text
     row = Reader(text).tables["Roofline, float32, 4096 x 4096 x 4096"][0]
     assert row == ["g01_naive_uncoalesced", "17.0", "7.2", "device memory", "57.1", "", ""]
+
+
+def test_sizes_without_any_rate_are_no_rooflines(tmp_path):
+    small = made.counts("g01_naive_uncoalesced", 256, "dram__bytes_read.sum", hardware=1e6) | {"shape": [256, 384, 96]}
+    text = made_page(tmp_path, [*made.whole(), small])
+    assert text.count("<li>Counted, and no kernel timed there: 256 x 384 x 96, float32.</li>") == 1
+    captions = [caption for caption in Reader(text).tables if caption.startswith("Roofline")]
+    assert captions == ["Roofline, float32, 4096 x 4096 x 4096"]
+
+
+def test_without_any_rate_there_is_no_roofline(tmp_path):
+    small = made.counts("g01_naive_uncoalesced", 256, "dram__bytes_read.sum", hardware=1e6) | {"shape": [256, 384, 96]}
+    text = made_page(tmp_path, [made.experiment(), small])
+    assert text.count("<li>The roofline: it takes gemm records of the sizes that were counted (256 x 384 x 96, ") == 1
+    assert "The roofline</h3>" not in text
 
 
 def test_chips_are_never_mixed(tmp_path):
@@ -260,6 +284,22 @@ def test_names_are_text_and_no_markup(tmp_path):
     assert "&lt;script&gt;alert(1)" in text
 
 
+def profile_records():
+    """One of each kind of row, of a product in float32."""
+    row = {
+        "record": "profile", "m": 512, "n": 256, "k": 128, "dtype": "float32", "count": 4, "total_us": 280.0,
+        "average_us": 70.0, "median_us": 69.5, "min_us": 68.0, "max_us": 73.0, "share": 0.75,
+    }  # fmt: skip
+    return [
+        row | {"kind": "range", "name": "copy in"},
+        row | {"kind": "kernel", "name": "g01_0", "range": "g01", "grid": [4, 2, 1], "block": [256, 1, 1]},
+        row | {"kind": "call", "name": "cuLaunchKernelEx"},
+        row | {"kind": "copy", "name": "memcpy HtoD", "bytes": 8000000, "min_bytes": 1000000, "max_bytes": 4000000},
+        row | {"kind": "copy", "name": "memset", "bytes": 8, "min_bytes": 8, "max_bytes": 8}
+        | dict.fromkeys(("total_us", "average_us", "median_us", "min_us", "max_us"), 0.0),
+    ]  # fmt: skip
+
+
 TIMED = made.gemm("g01", 64, 64, 64, 1.0)
 BAD = {
     "empty": ("", ": not a record file: it is empty"),
@@ -278,6 +318,11 @@ BAD = {
     "optional": ([made.experiment(), TIMED | {"error_u": "small"}], ":2: error_u='small' of a gemm record is not"),
     "ratio": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "paired_ratio_low"}], ":2: a gemm record"),
     "shape": ([made.experiment(), made.counts("g", 4, "c", hardware=1) | {"shape": [4]}], ":2: shape=[4] of a"),
+    "profile": ([made.experiment(), {"record": "profile", "kind": "x"}], ":2: kind='x' of a profile record is not one"),
+    "kernel": (
+        [made.experiment(), {k: v for k, v in profile_records()[1].items() if k != "grid"}],
+        ":2: a profile record has no 'grid'",
+    ),
     "twice": ([made.experiment(), made.experiment()], ":2: not a record file, which begins with an experiment block"),
 }  # fmt: skip
 
@@ -308,7 +353,8 @@ def test_counts_of_other_sizes_layouts_and_transposes_are_folded(tmp_path):
         made.counts("g01_naive_uncoalesced", 256, counter, hardware=5.0, virtual=6.0),
         made.counts("g07_cp_async", 8192, counter, hardware=7.0) | {"layout": "tn"},
         made.counts("t01_naive", 64, counter, dtype="uint32", hardware=8.0) | {"shape": [64, 32]},
-        {"record": "check", "what": "bit for bit", "kernel": "g", "config": {}, "shape": [3, 4], "passed": 12, "failed": 0},
+        {"record": "check", "what": "bit for bit", "kernel": "g", "config": {}, "shape": [3, 4], "passed": 12,
+         "failed": 0},
     ]  # fmt: skip
     read = Reader(made_page(tmp_path, made.whole() + more))
     assert read.tables["Counts, float32, 256 x 256 x 256"] == [["instructions, of warps", "5", "6"]]
@@ -320,9 +366,53 @@ def test_counts_of_other_sizes_layouts_and_transposes_are_folded(tmp_path):
     assert {name.partition("counts-")[2] for name in drawn} == {"float32-nn-4096x4096x4096"}
 
 
+def test_counts_of_transposes_need_no_times(tmp_path):
+    counts = {"load_sectors_per_request": 4.0, "store_sectors_per_request": 32.0, "l1_hit_rate": 0.25,
+              "bank_conflict_share": 0.5}  # fmt: skip
+    one = {"record": "transpose_counts", "kernel": "t01_naive", "config": {}, "itemsize": 4, "m": 512, "n": 256}
+    for first in ([made.experiment(None)], made.whole()):
+        folder = tmp_path / str(len(first))
+        folder.mkdir()
+        tables = Reader(made_page(folder, [*first, one | {"counts": counts}])).tables
+        rows = tables["What transposes ask of the L1 caches, counted only"]
+        assert [row[0] for row in rows] == ["t01_naive"]
+        assert rows[0][-4:] == ["4.0", "32.0", "25 %", "50 %"]
+        assert ("Bandwidth of transposes / that of the copy" in tables) == (len(first) > 1)
+
+
+def test_many_curves_have_room_for_their_labels(tmp_path):
+    # Where there is none, matplotlib warns that nothing is left of the axes.
+    records = [made.transpose(f"kernel{number}", edge, 9.0) for number in range(50) for edge in (1024, 2048, 4096)]
+    texts = Reader(made_page(tmp_path, [made.experiment(), *records])).svg_texts
+    assert {f"kernel{number}" for number in range(50)} <= set(texts)
+
+
+def test_an_experiment_may_name_its_hardware_in_words(tmp_path):
+    made_page(tmp_path, [made.experiment(hardware="other.jsonl"), TIMED])
+
+
 def test_other_kinds_are_shown_as_they_are(tmp_path):
     records = [made.experiment(), {"record": "overhead", "path": "matmul_out", "host_us": 5.25, "samples": [1, 2]}]
     assert ["matmul_out", "5.25"] in Reader(made_page(tmp_path, records)).tables["Time of a call on the host"]
+
+
+def test_profiles_have_the_tables_of_the_command(tmp_path):
+    tables = Reader(made_page(tmp_path, [made.experiment(), *profile_records()])).tables
+    figures = ["75.0 %", "4", "280.00", "70.00", "69.50", "68.00", "73.00"]
+    assert tables["512 x 256 x 128, float32: time by kernel, us"] == [["g01", "g01_0", "4 2 1", "256 1 1", *figures]]
+    assert tables["512 x 256 x 128, float32: time by call into CUDA, us"] == [["cuLaunchKernelEx", *figures]]
+    assert tables["512 x 256 x 128, float32: time by range, on the host, us"] == [["copy in", *figures]]
+    copies = tables["512 x 256 x 128, float32: time by copy, us"]
+    assert [row[0] for row in copies] == ["memcpy HtoD", "memset"]
+    moved = tables["512 x 256 x 128, float32: sizes of copies, MB"]
+    assert moved[0] == ["memcpy HtoD", "4", "8.000", "2.000", "1.000", "4.000", "28.57"]
+
+
+def test_profiles_of_two_files_are_not_added_up(tmp_path):
+    one, other = ([made.experiment(date=date), *profile_records()] for date in ("20260101T000000", "20260102T000000"))
+    tables = Reader(made_page(tmp_path, one, other)).tables
+    for file in ("0.jsonl", "1.jsonl"):
+        assert len(tables[f"512 x 256 x 128, float32: time by copy, us ({file})"]) == 2
 
 
 def test_outputs_that_cannot_be_written(tmp_path):
@@ -331,7 +421,7 @@ def test_outputs_that_cannot_be_written(tmp_path):
     existing.write_text("mine")
     for arguments, message in (
         ((source, "-o", existing), "there.html: exists; give --force to replace it"),
-        ((source, "-o", source, "--force"), "a.jsonl: is one of the record files; name another output"),
+        ((source, "-o", source, "--force"), "a.jsonl: is one of the files that are read; name another"),
         ((source, "-o", tmp_path), "is a folder; name a file"),
         ((source, "-o", tmp_path / "no" / "page.html"), "its folder does not exist; make it first"),
         ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: No such file"),
@@ -353,13 +443,20 @@ def test_a_page_has_its_name_when_it_is_complete(tmp_path, monkeypatch):
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_page.os, "fsync", full)
+    monkeypatch.setattr(whole_files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_whole(target, "new", force=True)
     assert target.read_text() == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
     with pytest.raises(ArgumentError, match="exists"):
         write_whole(target, "new", force=False)
+
+
+def test_a_file_named_like_an_unfinished_one_is_left_alone(tmp_path):
+    target, other = tmp_path / "page.html", tmp_path / "page.html.partial"
+    other.write_text("mine")
+    write_whole(target, "new", force=False)
+    assert (target.read_text(), other.read_text()) == ("new", "mine")
 
 
 def test_folders_stand_for_their_files(tmp_path):

@@ -17,6 +17,8 @@ from gemmule.lab.report.page import report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WIDTHS = (390, 1400)
+#: Of the paper: A4 between its margins in pixels, 182 of 96 / 25.4 each, and a wide sheet.
+PAPERS = (688, 1400)
 #: A page around the report, at each width in a frame of its own: it measures, and writes what it found into its body.
 HARNESS = """<!DOCTYPE html><meta charset="utf-8"><body>
 %s
@@ -40,13 +42,38 @@ function measure(frame) {
         colour: view.getComputedStyle(text).fill })) })),
     regions: [...page.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth + 1)
       .map((e) => [e.tabIndex, view.getComputedStyle(e).overflowX]),
+    glance: ((scroll) => ({ room: scroll.clientWidth, shade: view.getComputedStyle(scroll).backgroundImage,
+      lines: view.getComputedStyle(scroll.querySelector("table")).borderCollapse,
+      cells: [...scroll.querySelector("tbody tr").cells].map((cell) =>
+        [cell.textContent, cell.getBoundingClientRect().right - scroll.getBoundingClientRect().left]) })
+      )(page.querySelector(".scroll")),
     focus: [...page.querySelectorAll("a, summary, [tabindex]")].map((e) => e.tabIndex),
+  };
+}
+// On paper the rules for print hold, and those for screens do not.
+function print(frame) {
+  const page = frame.contentDocument, view = frame.contentWindow;
+  for (const rule of page.styleSheets[0].cssRules) {
+    if (!rule.media) continue;
+    if (/print/.test(rule.media.mediaText)) rule.media.mediaText = "all";
+    else if (/screen|prefers/.test(rule.media.mediaText)) rule.media.mediaText = "not all";
+  }
+  const seen = (element) => element.checkVisibility() && element.getBoundingClientRect().height > 0;
+  return {
+    width: view.innerWidth, page: view.getComputedStyle(page.body).backgroundColor,
+    main: box(page.querySelector("main")),
+    folded: [...page.querySelectorAll("details:not([open]) td")].filter((cell) => cell.textContent).map(seen),
+    overflow: [...page.querySelectorAll(".scroll")].map((e) => view.getComputedStyle(e).overflowX),
+    right: Math.max(...[...page.querySelectorAll("td, th, dd")].map((e) => e.getBoundingClientRect().right)),
+    figures: [...page.querySelectorAll("figure svg")].filter(seen).map((svg) => svg.getAttribute("aria-labelledby")),
+    navigation: seen(page.querySelector("nav")),
   };
 }
 addEventListener("load", () => {
   const result = document.createElement("pre");
   result.id = "result";
-  result.textContent = JSON.stringify([...document.querySelectorAll("iframe")].map(measure));
+  const frames = (kind) => [...document.querySelectorAll(`iframe.${kind}`)];
+  result.textContent = JSON.stringify([frames("screen").map(measure), frames("paper").map(print)]);
   document.body.append(result);
 });
 </script>"""
@@ -86,8 +113,9 @@ def run_browser(folder, *arguments):
 def seen(request, report_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     frames = "".join(
-        f'<iframe src="{report_file.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
-        for width in WIDTHS
+        f'<iframe class="{kind}" src="{report_file.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
+        for kind, widths in (("screen", WIDTHS), ("paper", PAPERS))
+        for width in widths
     )
     (folder / "harness.html").write_text(HARNESS % frames)
     scheme = f"--blink-settings=preferredColorScheme={int(request.param == 'light')}"
@@ -97,11 +125,12 @@ def seen(request, report_file, tmp_path_factory):
     )  # fmt: skip
     found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stdout[-500:]
-    return request.param, json.loads(html.unescape(found[1])), done.stderr
+    screens, papers = json.loads(html.unescape(found[1]))
+    return request.param, screens, done.stderr, papers
 
 
 def test_the_page_fits_its_width(seen):
-    scheme, frames, _ = seen
+    scheme, frames, *_ = seen
     assert [frame["width"] for frame in frames] == list(WIDTHS)
     for frame in frames:
         assert frame["scroll"] <= frame["width"], frame["out"]
@@ -115,22 +144,51 @@ def test_the_console_is_silent(seen):
 
 
 def test_wide_tables_scroll_in_their_own_region(seen):
-    _, (small, _), _ = seen
+    _, (small, _), *_ = seen
     assert small["regions"]  # the tables of counts do not fit
     for frame in seen[1]:
         assert all(region == [0, "auto"] for region in frame["regions"])
         assert all(place >= 0 for place in frame["focus"])
 
 
+def test_a_narrow_screen_shows_the_ratio(seen):
+    _, (small, _), *_ = seen
+    glance = small["glance"]
+    assert glance["cells"][-1][1] > glance["room"]  # not all of the row
+    (kind, _), (ratio, right), *_ = glance["cells"]
+    assert (kind, ratio) == ("float32 nn", "0.952")
+    assert right <= glance["room"]
+
+
+def test_a_table_that_goes_on_says_so(seen):
+    for frame in seen[1]:
+        assert frame["glance"]["shade"].count("linear-gradient") == 2
+        # A sticky column would take the lines of a collapsed table away.
+        assert frame["glance"]["lines"] == "separate"
+
+
+def test_paper_shows_everything(seen):
+    for width, paper in zip(PAPERS, seen[3], strict=True):
+        assert paper["width"] == width
+        assert paper["folded"]
+        assert all(paper["folded"])
+        assert set(paper["overflow"]) == {"visible"}
+        assert paper["page"] == "rgb(255, 255, 255)"
+        assert {name.rsplit("-", 2)[-2] for name in paper["figures"]} == {"wide"}
+        assert not paper["navigation"]
+        assert paper["main"][:2] == [0, width]  # nor is a column left free for it
+        assert paper["right"] <= width
+
+
 def test_each_width_has_its_own_figures(seen):
-    _, (small, large), _ = seen
+    _, (small, large), *_ = seen
     assert {figure["id"].rsplit("-", 2)[-2] for figure in small["figures"]} == {"narrow"}
     assert {figure["id"].rsplit("-", 2)[-2] for figure in large["figures"]} == {"wide"}
     assert len(small["figures"]) == len(large["figures"]) >= 4
 
 
 def test_text_in_figures_can_be_read(seen):
-    scheme, frames, _ = seen
+    scheme, frames, *_ = seen
     for frame in frames:
         for figure in frame["figures"]:
             left, right, _, _ = figure["box"]
@@ -161,4 +219,15 @@ def test_it_prints(report_file, tmp_path):
     assert content.startswith(b"%PDF")
     # A4, 210 x 297 mm in points.
     sizes = {tuple(map(round, map(float, box.split()))) for box in re.findall(rb"/MediaBox \[([^\]]+)\]", content)}
+    assert sizes
     assert sizes <= {(0, 0, 595, 842), (0, 0, 594, 841), (0, 0, 595, 841), (0, 0, 594, 842)}
+
+
+def test_what_is_folded_is_printed(report_file, tmp_path):
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    target = tmp_path / "report.pdf"
+    run_browser(tmp_path, f"--print-to-pdf={target}", "--no-pdf-header-footer", report_file.as_uri())
+    text = " ".join(" ".join(page.extract_text() for page in pypdf.PdfReader(target).pages).split())
+    # Only the folded tables of all products and of all transposes have that column.
+    assert text.count("median us") >= 2
+    assert "Contents" not in text

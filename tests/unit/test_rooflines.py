@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import report_records as made
 
@@ -12,6 +15,7 @@ from gemmule.lab.panels import panels
 from gemmule.lab.records import write_records
 
 H100 = chip_named("h100")
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SIZE = 1024
 FLOP = 2 * SIZE**3
 
@@ -65,6 +69,9 @@ def test_a_kernel_without_tensor_cores_has_the_lower_roof():
     assert [place.unit for place in roofline.places] == ["fp64", "fp64_tensor"]
     assert [place.peak for place in roofline.places] == [H100.peaks.fp64, H100.peaks.fp64_tensor]
     assert [unit for unit, _ in roofline.roofs] == ["fp64_tensor", "fp64"]
+    # Both are beyond the ridge, and the table says which peak it is that is above them.
+    header, rows = rooflines.table(roofline.places)
+    assert [row[header.index("roof is")] for row in rows] == ["peak of fp64 FMA units", "peak of fp64 tensor cores"]
 
 
 def test_a_type_that_no_unit_multiplies_has_no_roofline():
@@ -89,6 +96,34 @@ def test_rows_without_counters_are_left_out():
     _, rows = counted.table([("a", {"smsp__inst_executed.sum": 64.0} | lanes)])
     assert rows[1] == ["of them multiply-adds", "75.0 %"]
     assert counted.conflict_share({"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 0.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("long_scoreboard", "global memory"), ("short_scoreboard", "shared memory"), ("barrier", "a barrier"),
+     ("dispatch_stall", "the dispatcher"), ("math_pipe_throttle", "a busy arithmetic pipe"),
+     ("wait", "a fixed latency"), ("mio_throttle", "the queue to shared memory"),
+     ("lg_throttle", "the queue to global memory"), ("no_instruction", "instructions")],
+)  # fmt: skip
+def test_reasons_to_wait_have_the_names_of_the_counters(name, text):
+    others = {"smsp__average_warps_issue_stalled_selected_per_issue_active.ratio": 9.0}
+    assert counted.waits(others) is None  # a warp that is chosen does not wait
+    counter = f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio"
+    assert counted.waits(others | {counter: 2.25}) == f"{text} (2.2)"
+
+
+def test_the_reasons_that_were_counted_are_known():
+    prefix, suffix = counted._STALL.split("{}")
+    records = [json.loads(line) for path in sorted(RESULTS.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    names = {one["counter"] for one in records if one["record"] == "counts" and one["counter"].startswith(prefix)}
+    reasons = {name.removeprefix(prefix).removesuffix(suffix) for name in names}
+    assert set(counted._STALLS) <= reasons
+
+
+def test_the_most_frequent_reasons_come_first():
+    stall = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio".format
+    counts = {stall("wait"): 1.0, stall("barrier"): 3.5, stall("lg_throttle"): 2.0}
+    assert counted.waits(counts) == "a barrier (3.5), the queue to global memory (2.0)"
 
 
 def test_bars_say_what_was_counted():
@@ -119,6 +154,7 @@ def test_pages_hold_counts_and_places(tmp_path):
     name = "g01_naive_uncoalesced[tile_k=8]"
     assert f"| 1024 x 1024 x 1024, float32 | {name} | {name}, virtual GPU | g01_naive_uncoalesced[tile_k=16] |" in text
     assert "| instructions, of warps | 2 M | 3 M |  |" in text
+    assert "| kernel | FLOP a byte of DRAM | FLOP a byte of L2 | roof is | roof, TFLOP/s | TFLOP/s | of roof |" in text
     assert f"| {name} | 4.0 |  | device memory | 13.4 | 1.34 | 10.0 % |" in text
     assert "Counted at this size and not timed: g01_naive_uncoalesced[tile_k=16]." in text
     with pytest.raises(KeyError, match="no counts of g02"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, run
+from snippets import at, kernel_text, run
 from test_control_flow import exchange
 
-from gemmule.vgpu import CheckError, Options
+from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.launch import Launch, TensorParam
+from gemmule.vgpu import CheckError, FaultError, Options, launch
 
 BUFFER = ".shared .align 4 .b8 buffer[1024];"
 STORE = at("out", 4) + "st.global.b32 [%address], %r2;"
@@ -166,10 +168,10 @@ JOIN:
     assert findings(body.replace("bar.sync", "barrier.sync") + STORE) == ()
 
 
-def test_threads_that_leave_a_barrier_out():
-    found = findings("setp.ge.u32 %p1, %tid, 32;\n@%p1 bra END;\nbar.sync 0;\nEND:\nmov.u32 %r2, 0;" + STORE)
-    assert [finding.kind for finding in found] == ["barrier"]
-    assert "end while others" in str(found[0])
+@pytest.mark.parametrize("leave", ["@%p1 bra END;", "@%p1 ret;"])
+def test_threads_that_have_ended_are_not_waited_for(leave):
+    """PTX lets threads end before a barrier, by whatever way."""
+    assert findings(f"setp.ge.u32 %p1, %tid, 32;\n{leave}\nbar.sync 0;\nmov.u32 %r2, 0;" + STORE + "\nEND:\n") == ()
 
 
 def test_arrivals_that_nobody_awaits():
@@ -182,3 +184,133 @@ def test_arrivals_that_nobody_awaits():
 def test_the_same_place_is_reported_once():
     found = findings(exchange(barrier="") + STORE, threads=128, ctas=64)
     assert len(found) == 1
+
+
+TABLE = "mov.u32 %r1, buffer;\nmov.u32 %r3, 1;\n"
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
+@pytest.mark.parametrize("operation", ["red.shared.add.u32 [%r1], %r3;", "atom.shared.max.u32 %r4, [%r1], %r3;"])
+def test_atomics_on_what_nobody_wrote(operation):
+    (finding,) = findings(TABLE + operation + "mov.u32 %r2, 0;" + STORE, 32)
+    assert (finding.kind, finding.space, finding.address) == ("uninitialised", "shared", 1024)
+    zero = "setp.eq.u32 %p1, %tid, 0;\n@%p1 st.shared.b32 [%r1], 0;\nbar.sync 0;\n"
+    assert findings(TABLE + zero + operation + "mov.u32 %r2, 0;" + STORE, 32) == ()
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
+def test_an_exchange_uses_what_nobody_wrote_only_if_the_kernel_does():
+    swap = TABLE + "setp.eq.u32 %p1, %tid, 0;\n@%p1 atom.shared.exch.b32 %r4, [%r1], %r3;\nmov.u32 %r2, 0;\n"
+    assert findings(swap + STORE, 32) == ()
+    (finding,) = findings(swap + "@%p1 add.u32 %r2, %r4, 1;\n" + STORE, 32)
+    assert (finding.kind, finding.lanes) == ("uninitialised", (0,))
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
+def test_guards_say_which_lanes_write_and_use():
+    half = "setp.lt.u32 %p1, %lane, 16;\nmov.u32 %r2, 0;\n@%p1 mov.u32 %r5, 7;\n"
+    (finding,) = findings(half + "add.u32 %r2, %r5, 1;" + STORE, 32)
+    assert (finding.kind, finding.lanes) == ("uninitialised", tuple(range(16, 32)))
+    assert findings(half + "@%p1 add.u32 %r2, %r5, 1;" + STORE, 32) == ()
+    (finding,) = findings(half + "@!%p1 add.u32 %r2, %r5, 1;" + STORE, 32)
+    assert finding.lanes == tuple(range(16, 32))
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
+def test_each_item_of_a_vector_is_followed():
+    body = TABLE + "st.shared.b32 [%r1], %r3;\nst.shared.b32 [%r1+8], %r3;\nbar.sync 0;\n"
+    body += "ld.shared.v4.b32 {%r5, %r6, %r7, %r8}, [%r1];\n"
+    assert findings(body + "add.u32 %r2, %r5, %r7;" + STORE, 32, shared=BUFFER.replace("align 4", "align 16")) == ()
+    (finding,) = findings(body + "add.u32 %r2, %r5, %r8;" + STORE, 32, shared=BUFFER.replace("align 4", "align 16"))
+    assert finding.kind == "uninitialised"
+    assert "%r8, loaded at snippet.py:1 from 4 bytes at 0x40c of shared memory" in str(finding)
+
+
+def test_a_copy_reads_its_source_until_it_is_awaited():
+    body = "mov.u32 %r1, buffer;\nmad.lo.u32 %r3, %tid, 4, %r1;\nmov.u32 %r2, 0;\n" + at("out", 4)
+    body += "cp.async.ca.shared.global [%r3], [%address], 4;\n"
+    store, wait = "st.global.b32 [%address], %r2;\n", "cp.async.wait_all;\n"
+    (finding,) = findings(body + store + wait, 32)
+    assert (finding.kind, finding.space, finding.address) == ("race", "global", 0)
+    assert "copy reads it" in str(finding)
+    assert findings(body + wait + store, 32) == ()
+
+
+def test_stores_between_the_elements_of_a_strided_operand():
+    whole = np.zeros((4, 8), np.uint32)
+    body = "setp.eq.u32 %p1, %tid, 0;\n@%p1 st.global.b32 [%p_out+{}], %tid;"
+    (finding,) = findings(body.format(24), 32, arrays={"out": whole[:, :5]})
+    assert (finding.kind, finding.space, finding.address) == ("out of bounds", "global", 24)
+    assert findings(body.format(16), 32, arrays={"out": whole[:, :5]}) == ()
+    # The gap of one operand is another's element.
+    assert findings(body.format(24), 32, arrays={"out": whole[:, :5], "rest": whole[:, 5:]}) == ()
+
+
+def test_a_fault_says_where_in_the_operand():
+    out = np.zeros(32, np.uint32)
+    with pytest.raises(FaultError) as caught:
+        run("st.global.b32 [%p_out+128], %tid;", {"first": np.zeros(7, np.uint8), "out": out})
+    assert caught.value.findings[0].address == 128
+    with pytest.raises(FaultError, match="byte 2 of operand out"):
+        run("st.global.b32 [%p_out+2], %tid;", {"out": out})
+
+
+def test_what_is_written_is_kept_whatever_else_is_wrong():
+    fixed, out = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    fixed.flags.writeable = False
+    body = "st.global.b32 [%p_fixed], 5;\n" + at("out", 4, "%lane") + "st.global.b32 [%address], 6;"
+    arrays = {"fixed": fixed, "out": out}
+    with pytest.raises(ArgumentError, match="operand fixed, which is read-only"):
+        run(body, arrays, options=Options())
+    assert (out == 6).all()
+    out[...] = 0
+    with pytest.raises(CheckError, match="race"):
+        run(body, arrays, 64, options=Options(checks=True))
+    assert (out == 6).all()
+
+
+@pytest.mark.parametrize("order", ["xy", "yx"])
+def test_memory_may_be_written_through_one_of_two_operands(order):
+    y = np.arange(32, dtype=np.uint32)
+    x = y.view()
+    x.flags.writeable = False
+    body = at("x", 4) + "ld.global.b32 %r1, [%address];\nadd.u32 %r1, %r1, 1;\nst.global.b32 [%p_y+4], 9;"
+    run(body, {name: {"x": x, "y": y}[name] for name in order}, options=Options())
+    assert y[:3].tolist() == [0, 9, 2]
+
+
+def test_elements_that_memory_cannot_hold():
+    with pytest.raises(DTypeError, match="elements of 3 bytes"):
+        run("mov.u32 %r1, 1;", {"out": np.zeros(4, "S3")})
+
+
+def test_a_launch_without_operands():
+    text = kernel_text("mov.u64 %d1, 0;\nst.global.b32 [%d1], %tid;", {"out": 0}).replace("ld.param.u64 %p_out", "//")
+    with pytest.raises(FaultError, match="the launch has no arrays"):
+        launch(text.replace("\t.param .u64 param_out", ""), Launch((1, 1, 1), (32, 1, 1), ()), {})
+
+
+@pytest.mark.parametrize(
+    ("directive", "grid", "block", "message"),
+    [
+        (".reqntid 128, 1, 1", (1, 1, 1), (64, 1, 1), "compiled with .reqntid 128"),
+        (".reqntid 64", (1, 1, 1), (32, 2, 1), "compiled with .reqntid 64"),
+        (".maxntid 32, 1, 1", (1, 1, 1), (64, 1, 1), "compiled with .maxntid 32"),
+        ("", (1, 65536, 1), (64, 1, 1), "beyond the limits"),
+        ("", (1, 1, 65536), (64, 1, 1), "beyond the limits"),
+        ("", (1, 1, 1), (1, 1, 65), "beyond the limits"),
+    ],
+)
+def test_limits_of_a_launch(directive, grid, block, message):
+    text = kernel_text("mov.u32 %r1, 1;", {"out": 0}).replace(")\n{", f")\n{directive}\n{{")
+    recipe = Launch(grid, block, (TensorParam("out", (), ()),))
+    with pytest.raises(ArgumentError, match=message):
+        launch(text, recipe, {"out": np.zeros(1, np.uint32)}, ctas=range(1))
+
+
+def test_a_launch_that_fits_its_directives():
+    out = np.zeros(64, np.uint32)
+    text = kernel_text(at("out", 4) + "st.global.b32 [%address], 1;", {"out": 0})
+    text = text.replace(")\n{", ")\n.reqntid 64, 1, 1\n.maxntid 64, 1, 1\n{")
+    launch(text, Launch((1, 1, 1), (64, 1, 1), (TensorParam("out", (), ()),)), {"out": out})
+    assert (out == 1).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from snippets import at, run
 
-from gemmule.vgpu import DeadlockError, FaultError, Options
+from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
 
 
 def out_of(body, threads=64, ctas=1, shared="", options=None):
@@ -184,9 +184,66 @@ def test_a_deadlock_says_who_waits_for_what():
 
 
 def test_a_deadlock_within_a_warp():
-    body = "setp.ge.u32 %p1, %tid, 5;\n@%p1 bra END;\nbar.warp.sync -1;\nEND:\nbar.warp.sync -1;"
-    with pytest.raises(DeadlockError, match=r"waits for lanes \[5, 6"):
+    body = "setp.ge.u32 %p1, %tid, 5;\n@%p1 bra B;\nbar.warp.sync -1;\nret;\nB:\nbar.warp.sync 0xfffffff0;"
+    with pytest.raises(DeadlockError, match=r"waits for lanes \[5, 6") as caught:
         run(body, {"out": np.zeros(1, np.uint32)}, 32)
+    assert {finding.lanes for finding in caught.value.findings} == {tuple(range(5)), tuple(range(5, 32))}
+    body = "setp.ge.u32 %p1, %tid, 5;\nmov.u32 %r1, 0;\n@%p1 bra B;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nret;\n"
+    with pytest.raises(DeadlockError, match=r"waits for lanes \[5, 6"):
+        run(body + "B:\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;", {"out": np.zeros(1, np.uint32)}, 32)
+
+
+def test_lanes_of_a_warp_meet_wherever_they_wait():
+    body = """mov.u32 %r2, 0;
+    setp.lt.u32 %p1, %lane, 16;
+    @%p1 bra A;
+    bar.warp.sync -1;
+    mov.u32 %r2, 4;
+    bra B;
+A:
+    mov.u32 %r2, 5;
+    bar.warp.sync -1;
+B:
+"""
+    np.testing.assert_array_equal(out_of(body, 64).reshape(2, 2, 16)[:, :, 0], [[5, 4], [5, 4]])
+
+
+def test_a_lane_must_be_in_its_own_mask():
+    with pytest.raises(FaultError, match="not in its own mask 0x0000ffff"):
+        run("bar.warp.sync 0xffff;", {"out": np.zeros(1, np.uint32)}, 32)
+
+
+@pytest.mark.differs_on_hardware("which warps meet is left to it, and the last kernel has a race")
+@pytest.mark.parametrize("schedule", ["late", "random"])
+def test_a_barrier_completes_with_exactly_its_count(schedule):
+    """Of three warps at a barrier for two, one is left alone; four make two pairs that know nothing of each other."""
+    options = Options(checks=True, schedule=schedule, seed=2)
+    with pytest.raises(DeadlockError, match="32 of 64 threads arrived; missing of the running warps: none"):
+        run("bar.sync 1, 64;", {"out": np.zeros(1, np.uint32)}, 96, options=options)
+    assert (out_of("bar.sync 1, 64;\nmov.u32 %r2, 3;", 128, options=options) == 3).all()
+    if schedule == "late":
+        with pytest.raises(CheckError, match="warp 3 wrote it"):
+            out_of(exchange("bar.sync 1, 64;", 96), 128, 1, BUFFER, options)
+
+
+def test_a_warp_counts_whole_at_a_barrier_for_a_number_of_threads():
+    assert (out_of("bar.sync 1, 64;\nmov.u32 %r2, 3;", 48) == 3).all()
+
+
+@pytest.mark.differs_on_hardware("lanes of a warp come to a barrier one after another")
+def test_parted_lanes_of_a_warp_that_is_not_full_count_once_at_a_barrier():
+    body = "setp.ge.u32 %p1, %tid, 40;\n@%p1 bra A;\nbarrier.sync 1, 64;\nbra B;\nA:\nbarrier.sync 1, 64;\nB:\n"
+    assert (out_of(body + "mov.u32 %r2, 3;", 48) == 3).all()
+
+
+def test_a_deadlock_says_where_each_warp_waits_and_which_are_missing():
+    body = "setp.ge.u32 %p1, %tid, 32;\n@%p1 bra B;\n.loc 1 8 0\nbar.sync 1, 96;\nbra END;\n"
+    body += "B:\nsetp.ge.u32 %p1, %tid, 64;\n@%p1 bra C;\n.loc 1 9 0\nbar.sync 1, 96;\nbra END;\n"
+    body += "C:\n.loc 1 10 0\nbar.sync 2, 64;\nEND:\n"
+    with pytest.raises(DeadlockError) as caught:
+        run(body, {"out": np.zeros(1, np.uint32)}, 96)
+    assert [finding.source for finding in caught.value.findings] == ["snippet.py:8", "snippet.py:9", "snippet.py:10"]
+    assert "64 of 96 threads arrived; missing of the running warps: 2" in str(caught.value.findings[0])
 
 
 def test_counts_of_a_barrier_must_agree():

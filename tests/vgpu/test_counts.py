@@ -95,3 +95,38 @@ def test_counting_changes_nothing(rng):
     body = at("a", 4) + "ld.global.b32 %r1, [%address];" + at("out", 4) + "st.global.b32 [%address], %r1;"
     counted(body, {"a": a, "out": out}, 64)
     np.testing.assert_array_equal(out, a)
+
+
+def test_lanes_whose_guard_does_not_hold_do_nothing():
+    body = """setp.lt.u32 %p1, %tid, 40;
+    @%p1 fma.rn.f32 %r1, %r2, %r2, %r2;
+    @%p1 add.f32 %r1, %r1, %r1;
+"""
+    counts = counted(body, {"out": np.zeros(1, np.uint32)}, 96, 2)
+    assert (row(counts, "@%p1 fma").warps, row(counts, "@%p1 fma").threads) == (6, 80)
+    assert counts.flop == 80 * 3
+
+
+def test_copies_of_several_sizes_are_one_request():
+    """Lane l reads 4 (l mod 4 + 1) bytes of its 16, so that a quarter of the sectors' bytes are wanted less."""
+    body = """mov.u32 %r1, buffer;
+    mad.lo.u32 %r2, %tid, 16, %r1;
+    and.b32 %r3, %lane, 3;
+    mad.lo.u32 %r3, %r3, 4, 4;
+""" + at("a", 16)
+    body += "cp.async.cg.shared.global [%r2], [%address], 16, %r3;\ncp.async.wait_all;"
+    counts = counted(body, {"a": np.zeros(256, np.uint32)}, 64, with_caches=True)
+    copy = row(counts, "cp.async.cg")
+    assert (copy.requests, copy.sectors, copy.lines, copy.bytes) == (2, 32, 8, 2 * 8 * 40)
+    assert copy.ideal_sectors == 2 * 8 * 40 // 32
+    assert counts.bytes_by_level["l2"] == 32 * 32
+
+
+def test_a_counter_counts_each_launch_anew():
+    counter, out = Counter(with_caches=True), np.zeros(32, np.uint32)
+    found = []
+    for _ in range(2):
+        run(at("out", 4) + "st.global.b32 [%address], %tid;", {"out": out}, 32, options=Options(), observers=(counter,))
+        found.append(counter.counts.as_dict())
+    assert found[0] == found[1]
+    assert found[0]["bytes_by_level"]["memory"] == 128

@@ -105,6 +105,20 @@ def test_a_loop_has_a_round_each_time():
     assert rounds(body) == [1] * 5
 
 
+def test_a_loop_that_is_left_ends_a_round():
+    """What stands behind an unrolled loop, for the rest, waits anew, though its code comes later."""
+    loop = "mov.u32 %r9, 0;\nLOOP:\n" + LOAD + "add.u32 %r2, %r1, %r1;add.u32 %r9, %r9, 1;"
+    loop += "setp.lt.u32 %p1, %r9, {};\n@%p1 bra LOOP;\n" + LOAD + WORK + "add.u32 %r2, %r1, %r1;"
+    assert rounds(loop.format(1)) == [0, 1]
+    assert rounds(loop.format(3)) == [0, 0, 0, 1]
+
+
+def test_loads_behind_branches_that_only_skip_are_of_one_round():
+    body = "setp.lt.u32 %p1, %lane, 40;@!%p1 bra FIRST;" + LOAD + WORK + "add.u32 %r2, %r1, %r1;\nFIRST:\n"
+    body += "@!%p1 bra SECOND;" + LOAD + "add.u32 %r2, %r1, %r1;\nSECOND:\n"
+    assert rounds(body) == [0]
+
+
 def test_what_is_never_used_is_not_waited_for():
     assert rounds(LOAD) == []
     assert rounds(LOAD + "mov.u32 %r1, 3;add.u32 %r2, %r1, %r1;") == []

@@ -62,7 +62,7 @@ def quick_first(records):
         yield pytest.param(record, marks=() if quick else pytest.mark.slow, id=label(record))
 
 
-@pytest.mark.parametrize("record", quick_first(CHECKS))
+@pytest.mark.parametrize("record", list(quick_first(CHECKS)))
 def test_the_hardware_gave_the_same_bits(record):
     assert record["failed"] == 0
     case = case_of(record)

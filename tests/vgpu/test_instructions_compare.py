@@ -164,3 +164,31 @@ def test_guards_leave_other_lanes_as_they_are(rng):
     @!%p2 add.u32 $out, $out, 10;"""
     each(text, ("b32", out), ("b32", a))
     np.testing.assert_array_equal(out, 7 + (a == 1) + 10 * (a != 2))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_comparisons_flush_subnormals(rng, kind):
+    a, b = pairs(rng, floats, FLOATS[kind])
+    flushed = [np.where(np.abs(x) < np.finfo(x.dtype).tiny, x.dtype.type(0), x) for x in (a, b)]
+    expected = flushed[0] < flushed[1]
+    np.testing.assert_array_equal(compare("lt.ftz", kind, a, b), expected)
+    out = np.zeros(len(a), np.uint32)
+    each(f"set.lt.ftz.u32.{kind} $out, $a, $b;", ("b32", out), *((bits(x), bits_of(x)) for x in (a, b)))
+    np.testing.assert_array_equal(out, np.where(expected, 0xFFFFFFFF, 0))
+
+
+def test_slct_flushes_what_it_asks():
+    by = np.array([-1e-40, 1e-40, -1.0, 1.0, -0.0, 0.0, np.nan, -1e-30] * 4, np.float32)
+    out = np.zeros(32, np.uint32)
+    each("slct.ftz.u32.f32 $out, 1, 2, $a;", ("b32", out), ("b32", by))
+    np.testing.assert_array_equal(out[:8], [1, 1, 2, 1, 1, 1, 2, 2])
+    each("slct.u32.f32 $out, 1, 2, $a;", ("b32", out), ("b32", by))
+    np.testing.assert_array_equal(out[:8], [2, 1, 2, 1, 1, 1, 2, 2])
+
+
+def test_set_compares_bf16_as_numbers(rng):
+    a, b = (integers(rng, np.uint16) for _ in range(2))
+    x, y = ((v.astype(np.uint32) << 16).view(np.float32) for v in (a, b))
+    out = np.zeros(1024, np.uint32)
+    each("set.lt.u32.bf16 $out, $a, $b;", ("b32", out), ("b16", a), ("b16", b))
+    np.testing.assert_array_equal(out, np.where(x < y, 0xFFFFFFFF, 0))

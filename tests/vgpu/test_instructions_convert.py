@@ -11,6 +11,8 @@ from snippets import assert_same_bits, each, floats, integers
 from test_instructions_float import NARROW, rounded
 from test_instructions_integer import TYPES, wrapped
 
+from gemmule.vgpu.ptx.errors import PtxError
+
 INTEGERS = TYPES | {"u8": np.uint8, "s8": np.int8}
 FLOATS = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), **NARROW}
 FLOAT8 = {"e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2)}
@@ -178,3 +180,40 @@ def test_8_bit_floats(rng, kind):
     back = np.zeros(1024, np.uint32)
     each(f"cvt.rn.f16x2.{kind}x2 $out, $a;", ("b32", back), ("b16", out))
     np.testing.assert_array_equal(back.view(np.float16), out.view(np.uint8).view(dtype).astype(np.float16))
+
+
+def test_saturation_to_the_largest_finite_number(rng):
+    a = np.concatenate([floats(rng, np.float32, 1016), np.float32([5, 70000, -70000, 65504, 3.4e38, -3.4e38, 0, 1])])
+    a = np.where(np.isnan(a), np.float32(2), a)
+    for kind, dtype in NARROW.items():
+        largest = float(ml_dtypes.finfo(dtype).max)
+        out = np.zeros(1024, np.uint16)
+        each(f"cvt.rn.satfinite.{kind}.f32 $out, $a;", ("b16", out), ("b32", a))
+        with np.errstate(all="ignore"):
+            expected = np.clip(a.astype(dtype).astype(np.float64), -largest, largest)
+        np.testing.assert_array_equal(out.view(dtype).astype(np.float64), expected)
+
+
+def test_saturation_and_flushing_of_float32():
+    a = np.array([1.5, -2.0, 0.25, np.nan, 1e-40, -1e-40, np.inf, -0.0] * 4, np.float32)
+    out = np.zeros(32, np.float32)
+    each("cvt.sat.f32.f32 $out, $a;", ("b32", out), ("b32", a))
+    assert_same_bits(out[:8], np.array([1, 0, 0.25, 0, 1e-40, 0, 1, 0], np.float32))
+    each("cvt.ftz.sat.f32.f32 $out, $a;", ("b32", out), ("b32", a))
+    assert_same_bits(out[:8], np.array([1, 0, 0.25, 0, 0, 0, 1, 0], np.float32))
+
+
+def test_results_are_flushed_too():
+    a = np.array([1e-40, -1e-40, 1.0, 2.0**-126] * 8)
+    out = np.zeros(32, np.float32)
+    each("cvt.rn.ftz.f32.f64 $out, $a;", ("b32", out), ("b64", a))
+    assert_same_bits(out[:4], np.array([0, -0.0, 1, 2.0**-126], np.float32))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    ["cvt.rn.satfinite.f32.f64 $out, $a;", "cvt.rn.relu.f32.f64 $out, $a;", "cvt.rn.sat.f16x2.f32 $out, $r, $r;"],
+)
+def test_modifiers_that_a_conversion_does_not_have(instruction):
+    with pytest.raises(PtxError, match="not known for conversions"):
+        each(instruction.replace("$r", "%r5"), ("b32", np.zeros(32, np.uint32)), ("b64", np.zeros(32)))

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from snippets import assert_same_bits, bits_of, each, floats
 
+from gemmule.vgpu.ptx.errors import PtxError
+
 DTYPES = {"f32": np.float32, "f64": np.float64}
 BITS = {"f32": "b32", "f64": "b64", "f16": "b16", "bf16": "b16"}
 NARROW = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -287,3 +289,76 @@ def test_testp(rng, what, kind):
         "subnormal": small,
     }[what]
     np.testing.assert_array_equal(out != 0, expected)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma.rn"])
+def test_narrow_saturation_and_flushing(rng, name):
+    """Each half of a pair is clipped and flushed by itself."""
+    sources = [floats(rng, np.float16, 2048) for _ in range(3 if name == "fma.rn" else 2)]
+    operation = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma.rn": lambda a, b, c: a * b + c}[name]
+    names = ", ".join(f"${letter}" for letter in "abc"[: len(sources)])
+
+    def flush(x):
+        return np.where(np.abs(x) < 2.0**-14, np.copysign(0.0, x), x)
+
+    for modifier in ("sat", "ftz", "ftz.sat"):
+        values = [x.astype(np.float64) for x in sources]
+        values = [flush(x) for x in values] if "ftz" in modifier else values
+        exact = operation(*values).astype(np.float16).astype(np.float64)
+        expected = flush(exact) if "ftz" in modifier else exact
+        if "sat" in modifier:
+            expected = np.where(np.isnan(expected), 0, np.clip(expected, 0, 1)) + 0.0
+        for kind in ("f16", "f16x2"):
+            out = np.zeros(2048, np.float16)
+            bits = "b16" if kind == "f16" else "b32"
+            view = np.uint16 if kind == "f16" else np.uint32
+            each(f"{name}.{modifier}.{kind} $out, {names};", *((bits, x.view(view)) for x in (out, *sources)))
+            assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("name", ["min", "max", "abs", "neg"])
+def test_narrow_flushing_of_choices_and_signs(rng, name):
+    sources = [floats(rng, np.float16, 2048) for _ in range(2 if name in ("min", "max") else 1)]
+    sources = [np.where(np.isnan(x), np.float16(1), x) for x in sources]
+    flushed = [np.where(np.abs(x) < 2.0**-14, np.copysign(np.float16(0), x), x) for x in sources]
+    operation = {"min": np.fmin, "max": np.fmax, "abs": np.abs, "neg": np.negative}[name]
+    names = ", ".join(f"${letter}" for letter in "ab"[: len(sources)])
+    out = np.zeros(2048, np.float16)
+    each(f"{name}.ftz.f16x2 $out, {names};", *(("b32", x.view(np.uint32)) for x in (out, *sources)))
+    np.testing.assert_array_equal(out, operation(*flushed))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "add.ftz.bf16 $out, $a, $a;",
+        "add.rz.f16 $out, $a, $a;",
+        "mul.sat.bf16 $out, $a, $a;",
+        "min.ftz.bf16 $out, $a, $a;",
+        "neg.ftz.bf16 $out, $a;",
+    ],
+)
+def test_modifiers_that_a_type_does_not_have(instruction):
+    with pytest.raises(PtxError, match="is not known for"):
+        each(instruction, *(("b16", np.zeros(32, np.uint16)),) * 2)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_directed_products_of_very_large_and_very_small_numbers(rng, mode):
+    scales = np.array([(1000, -20), (-520, -500), (-530, -540), (900, 120), (-1040, 3), (1000, 100)])
+    powers = scales[rng.integers(0, len(scales), 512)]
+    a, b = (np.ldexp(rng.choice([-1, 1], 512) * (1 + rng.random(512)), power) for power in powers.T)
+    out = np.zeros(512)
+    each(f"mul.{mode}.f64 $out, $a, $b;", *(("b64", x) for x in (out, a, b)))
+    exact = [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_array_equal(out, [rounded(value, np.dtype(np.float64), mode) for value in exact])
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("rz", 1), ("rm", 1), ("rp", np.inf)])
+def test_a_directed_sum_that_overflows(mode, expected):
+    a, out = np.full(32, np.finfo(np.float64).max), np.zeros(32)
+    each(f"add.{mode}.f64 $out, $a, $a;", ("b64", out), ("b64", a))
+    assert (out == (a[0] if expected == 1 else expected)).all()
+    infinite = np.full(32, np.inf)
+    each(f"add.{mode}.f64 $out, $a, $b;", *(("b64", x) for x in (out, infinite, a)))
+    assert (out == np.inf).all()

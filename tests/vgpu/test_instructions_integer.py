@@ -111,6 +111,49 @@ def test_carries_make_wide_sums(rng, name, sign):
     assert_same_bits(out, a + b if sign > 0 else a - b)
 
 
+def test_products_of_several_words(rng):
+    """Partial products of two numbers of two words, added up in four words, each with the carry of the one below."""
+    a, b, c = (integers(rng, np.uint64) for _ in range(3))
+    low, high = np.zeros(1024, np.uint64), np.zeros(1024, np.uint64)
+    for part, out in (("%r9, %r10", low), ("%r11, %r12", high)):
+        text = f"""mov.b64 {{%r1, %r2}}, $a;
+    mov.b64 {{%r3, %r4}}, $b;
+    mov.b64 {{%r5, %r6}}, $c;
+    mad.lo.cc.u32 %r9, %r1, %r3, %r5;
+    madc.hi.cc.u32 %r10, %r1, %r3, %r6;
+    madc.hi.cc.u32 %r11, %r2, %r4, 0;
+    addc.u32 %r12, 0, 0;
+    mad.lo.cc.u32 %r10, %r1, %r4, %r10;
+    madc.hi.cc.u32 %r11, %r1, %r4, %r11;
+    addc.u32 %r12, %r12, 0;
+    mad.lo.cc.u32 %r10, %r2, %r3, %r10;
+    madc.hi.cc.u32 %r11, %r2, %r3, %r11;
+    addc.u32 %r12, %r12, 0;
+    mov.b64 $out, {{{part}}};"""
+        each(text, ("b64", out), ("b64", a), ("b64", b), ("b64", c))
+
+    def words(x, y, z):
+        x0, x1, y0, y1 = x % 2**32, x >> 32, y % 2**32, y >> 32
+        return x0 * y0 + (x0 * y1 + x1 * y0) * 2**32 + (x1 * y1 >> 32) * 2**64 + z
+
+    exact = [words(int(x), int(y), int(z)) for x, y, z in zip(a, b, c, strict=True)]
+    assert_same_bits(low, wrapped(exact, np.dtype(np.uint64)))
+    assert_same_bits(high, wrapped([value >> 64 for value in exact], np.dtype(np.uint64)))
+
+
+@pytest.mark.parametrize("kind", ["s32", "u64", "s64"])
+def test_carries_of_products(rng, kind):
+    width = int(kind[1:])
+    text = f"mad.lo.cc.{kind} %d9, $a, $b, $c;\naddc.u32 $out, 0, 0;"
+    text = text.replace("%d9", "%r9") if width == 32 else text
+    a, b, c = (integers(rng, TYPES[kind]) for _ in range(3))
+    out = np.zeros(1024, np.uint32)
+    each(text, ("b32", out), *((bits(kind), x) for x in (a, b, c)))
+    mask = 2**width - 1
+    expected = [((int(x) * int(y) & mask) + (int(z) & mask)) >> width for x, y, z in zip(a, b, c, strict=True)]
+    assert_same_bits(out, np.array(expected, np.uint32))
+
+
 def bytes_of(word, signed):
     fields = [(word >> (8 * i)) & 255 for i in range(4)]
     return [f - 256 if signed and f > 127 else f for f in fields]
@@ -125,6 +168,18 @@ def test_dot_products_of_bytes(rng, first, second):
         return sum(x * y for x, y in zip(bytes_of(a, first == "s32"), bytes_of(b, second == "s32"), strict=True)) + c
 
     check(rng, f"dp4a.{first}.{second} $out, $a, $b, $c;", dot, total, first, second, total)
+
+    def halves(word):
+        fields = [word & 0xFFFF, word >> 16 & 0xFFFF]
+        return [f - 2**16 if first == "s32" and f >= 2**15 else f for f in fields]
+
+    for part, start in (("lo", 0), ("hi", 2)):
+
+        def dot_of_two(a, b, c, start=start):
+            chosen = bytes_of(b, second == "s32")[start : start + 2]
+            return sum(x * y for x, y in zip(halves(a), chosen, strict=True)) + c
+
+        check(rng, f"dp2a.{part}.{first}.{second} $out, $a, $b, $c;", dot_of_two, total, first, second, total)
 
 
 @pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32", "u64", "s64"])

@@ -160,3 +160,26 @@ def test_rows_must_be_aligned_and_inside():
                 32,
                 shared=BUFFER,
             )
+
+
+def test_matrices_at_generic_addresses(rng):
+    source, out = rng.integers(0, 2**32, 32 * 4, np.uint32), np.zeros(32, np.uint32)
+    body = (
+        """mov.u32 %r1, tile;
+    mad.lo.u32 %r1, %lane, 16, %r1;
+"""
+        + at("a", 16)
+        + """ld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%address];
+    st.shared.v4.b32 [%r1], {%r5, %r6, %r7, %r8};
+    bar.sync 0;
+    cvt.u64.u32 %d1, %r1;
+    cvta.shared.u64 %d2, %d1;
+    ldmatrix.sync.aligned.m8n8.x1.b16 {%r2}, [%d2];
+"""
+        + at("out", 4)
+        + "st.global.b32 [%address], %r2;"
+    )
+    run(body, {"a": source, "out": out}, shared=".shared .align 16 .b8 tile[512];")
+    np.testing.assert_array_equal(out, source[:32])
+    with pytest.raises(FaultError, match="address is in global memory, but matrices are in shared"):
+        run("ldmatrix.sync.aligned.m8n8.x1.b16 {%r2}, [%p_out];", {"out": out})

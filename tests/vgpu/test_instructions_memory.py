@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import at, integers, run
+from snippets import at, integers, kernel_text, run
 
-from gemmule.vgpu import FaultError, Options
+from gemmule.core.launch import Launch, TensorParam
+from gemmule.vgpu import FaultError, Options, launch
+from gemmule.vgpu.ptx.errors import PtxError
 
 
 @pytest.mark.parametrize(
@@ -250,3 +252,72 @@ def test_schedules_do_not_change_a_kernel_without_races(rng):
     np.testing.assert_array_equal(results[0], source[np.arange(128) ^ 77])
     np.testing.assert_array_equal(results[1], results[0])
     np.testing.assert_array_equal(results[2], results[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (".reg .b128 %q;\nld.global.b128 %q, [%p_out];", "type .b128 are not known"),
+        (".reg .b128 %q;\nmov.b128 %q, {%d1, %d1};", "type .b128 are not known"),
+        ("ld.const.b32 %r1, [%p_out];", "space .const is not known"),
+        ("add.u32 %r1, %clock, 0;", "only mov reads it"),
+        ("add.u64 %d1, %clock64, 0;", "only mov reads it"),
+        ("bar.red.popc.u32 %r1, 0, %p1;", ".sync, .arrive is expected"),
+    ],
+)
+def test_what_is_not_known_is_refused(body, what):
+    with pytest.raises(PtxError, match=what):
+        run(body, {"out": np.zeros(1, np.uint32)})
+
+
+def test_variables_of_the_module_are_refused():
+    text = kernel_text("mov.u64 %d1, table;", {"out": 0})
+    text = text.replace(".visible .entry", ".global .align 4 .u32 table[2] = {3, 4};\n.visible .entry")
+    with pytest.raises(PtxError, match="table lies in the module's own memory"):
+        launch(text, Launch((1, 1, 1), (32, 1, 1), (TensorParam("out", (), ()),)), {"out": np.zeros(1, np.uint32)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "st.param.b64 [param_out], %p_out;",
+        "cvta.param.u64 %d1, param_out;\nst.b64 [%d1], %p_out;",
+    ],
+)
+def test_parameters_are_constant(body):
+    with pytest.raises(FaultError, match="parameters cannot be written"):
+        run(body, {"out": np.zeros(1, np.uint32)})
+
+
+def test_an_empty_statement_does_nothing():
+    out = np.zeros(32, np.uint32)
+    run("{ mov.u32 %r1, 1; };;\n" + at("out", 4) + "st.global.b32 [%address], %r1;", {"out": out})
+    assert (out == 1).all()
+
+
+def test_hints_change_nothing(rng):
+    a, out = integers(rng, np.uint32, 32), np.zeros(32, np.uint32)
+    body = (
+        at("a", 4)
+        + """prefetch.global.L2 [%address];
+    prefetchu.L1 [%address];
+    applypriority.global.L2::evict_normal [%p_a], 128;
+    griddepcontrol.wait;
+    griddepcontrol.launch_dependents;
+    nanosleep.u32 20;
+    ldu.global.b32 %r1, [%address];
+"""
+    )
+    run(body + at("out", 4) + "st.global.b32 [%address], %r1;", {"a": a, "out": out})
+    np.testing.assert_array_equal(out, a)
+
+
+@pytest.mark.differs_on_hardware("it needs a profiler, a larger register file, or gives memory up")
+def test_hints_for_others_change_nothing(rng):
+    a, out = integers(rng, np.uint32, 32), np.zeros(32, np.uint32)
+    body = "pmevent 1;\nsetmaxnreg.inc.sync.aligned.u32 64;\n" + at("a", 4) + "ld.global.b32 %r1, [%address];\n"
+    run(
+        body + "discard.global.L2 [%p_a], 128;\n" + at("out", 4) + "st.global.b32 [%address], %r1;",
+        {"a": a, "out": out},
+    )
+    np.testing.assert_array_equal(out, a)

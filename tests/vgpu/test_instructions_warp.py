@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from snippets import at, integers, run
 
+from gemmule.vgpu import CheckError, FaultError
+
 LANE = np.arange(32)
 
 
@@ -117,3 +119,75 @@ JOIN:
     shfl.sync.idx.b32 %r2, %r1, 3, 31, -1;
 """
     assert (through(body, np.zeros(64, np.uint32)) == 203).all()
+
+
+HALVES = "setp.lt.u32 %p3, %lane, 16;\nselp.b32 %r6, 0x0000ffff, 0xffff0000, %p3;\n"
+
+
+def test_two_halves_of_a_warp_ask_for_themselves(rng):
+    """Both come to the instruction at once, each with its own mask."""
+    source = rng.integers(0, 3, 64).astype(np.uint32)
+    half = source.reshape(-1, 2, 16)
+
+    def by_half(body):
+        got = through(HALVES + body, source).reshape(-1, 2, 16)
+        assert (got == got[..., :1]).all()
+        return got[..., 0]
+
+    start = "setp.ne.u32 %p1, %r1, 0;\n"
+    bit = np.left_shift(1, np.arange(32), dtype=np.int64).reshape(2, 16)
+    np.testing.assert_array_equal(by_half("redux.sync.add.u32 %r2, %r1, %r6;"), half.sum(axis=2))
+    np.testing.assert_array_equal(by_half("redux.sync.min.u32 %r2, %r1, %r6;"), half.min(axis=2))
+    ballot = by_half(start + "vote.sync.ballot.b32 %r2, %p1, %r6;")
+    np.testing.assert_array_equal(ballot, ((half != 0) * bit).sum(axis=2))
+    for name, answer in (("any", [1, 0]), ("all", [1, 0]), ("uni", [1, 1])):
+        asked = by_half(f"vote.sync.{name}.pred %p2, %p3, %r6;\nselp.b32 %r2, 1, 0, %p2;")
+        np.testing.assert_array_equal(asked, [answer] * 2)
+    elected = by_half("elect.sync %r2|%p1, %r6;")
+    np.testing.assert_array_equal(elected, [[0, 16]] * 2)
+    got = through(HALVES + "match.any.sync.b32 %r2, %r1, %r6;", source).reshape(-1, 2, 16)
+    same = half[..., :, None] == half[..., None, :]
+    np.testing.assert_array_equal(got, (same * bit[:, None, :]).sum(axis=3))
+    got = through(HALVES + "match.all.sync.b32 %r2|%p1, %r6, %r6;", source).reshape(-1, 2, 16)[..., 0]
+    np.testing.assert_array_equal(got, [[0xFFFF, 0xFFFF0000]] * 2)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "shfl.sync.bfly.b32 %r2, %r1, 1, 31, 0xffff;",
+        "vote.sync.ballot.b32 %r2, %p1, 0xffff;",
+        "match.any.sync.b32 %r2, %r1, 0xffff;",
+        "redux.sync.add.u32 %r2, %r1, 0xffff;",
+        "elect.sync %r2|%p1, 0xffff;",
+    ],
+)
+def test_a_lane_must_be_in_its_own_mask(instruction):
+    with pytest.raises(FaultError, match="not in its own mask 0x0000ffff") as caught:
+        through("setp.eq.u32 %p1, %r1, 0;\n" + instruction, np.zeros(32, np.uint32), 32)
+    assert caught.value.findings[0].lanes == tuple(range(16, 32))
+
+
+def test_lanes_must_agree_on_their_mask():
+    with pytest.raises(FaultError, match="come with another mask"):
+        through(
+            "shl.b32 %r3, 1, %lane;\nor.b32 %r3, %r3, 1;\nredux.sync.add.u32 %r2, %r1, %r3;",
+            np.zeros(32, np.uint32),
+            32,
+        )
+
+
+@pytest.mark.differs_on_hardware("it uses what is not defined")
+def test_a_shuffle_from_a_lane_that_does_not_take_part():
+    body = """mov.u32 %r2, 0;
+    setp.ge.u32 %p1, %lane, 16;
+    @%p1 bra SKIP;
+    .loc 1 5 0
+    shfl.sync.down.b32 %r3, %r1, 8, 31, 0xffff;
+    {}
+SKIP:
+"""
+    with pytest.raises(CheckError, match=r"read at snippet\.py:5 from a lane that does not take part") as caught:
+        through(body.format("add.u32 %r2, %r3, 1;"), np.zeros(32, np.uint32), 32)
+    assert caught.value.findings[0].lanes == tuple(range(8, 16))
+    through(body.format("setp.lt.u32 %p1, %lane, 8;\n@%p1 add.u32 %r2, %r3, 1;"), np.zeros(32, np.uint32), 32)

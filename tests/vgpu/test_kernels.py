@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from oracle import assert_product, elements_spanned, poisoned, random_matrix
 
+from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named, opaque_dtype
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import VIRTUAL
-from gemmule.vgpu import Options
+from gemmule.vgpu import CheckError, Options, execute
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
 from gemmule.vgpu.execute import run_kernel
@@ -172,3 +173,26 @@ def test_transposes(spec, itemsize, shape, kinds, rng):
         pytest.skip(reason)
     run_kernel(problem, Choice(spec, spec.default), {"a": source, "d": target}, Options(checks=True))
     np.testing.assert_array_equal(target, values.T)
+
+
+def test_every_batch_runs_and_is_taken_back_before_findings_are_raised(rng, monkeypatch):
+    """A kernel of one batch dimension, launched for each entry of another, without its barriers."""
+    spec = next(spec for spec in GEMMS if spec.name == "g03_shared_tile")
+
+    def without_barriers(*what):
+        artifact = artifact_for(*what)
+        text = artifact.ptx.replace("bar.sync", "membar.cta;//").replace("barrier.sync", "membar.cta;//")
+        return dataclasses.replace(artifact, ptx=text)
+
+    monkeypatch.setattr(execute, "artifact_for", without_barriers)
+    single = dtype_named("float32")
+    shape = (2, *(1,) * spec.batch_dims)
+    a, b = (random_matrix(rng, single, (*shape, 40, 40)) for _ in range(2))
+    out = poisoned(single, (*shape, 40, 40))
+    with pytest.raises(CheckError) as caught:
+        multiply(spec, a, b, out)
+    first_times = max(finding.times for finding in caught.value.findings)
+    assert np.isfinite(out).all()
+    with pytest.raises(CheckError) as caught:
+        multiply(spec, a[:1], b[:1], poisoned(single, (1, *shape[1:], 40, 40)))
+    assert first_times == 2 * max(finding.times for finding in caught.value.findings)

@@ -28,7 +28,7 @@ def test_a_loc_does_not_swallow_the_instruction_behind_it():
 
 def test_every_semicolon_is_accounted_for():
     with pytest.raises(UnsupportedError, match="semicolons more"):
-        parsed("add.u32 %r1, %tid, 1;;")
+        parsed(".loc 1 5 0; add.u32 %r1, %tid, 1;")
 
 
 def test_comments_and_strings_are_no_code():

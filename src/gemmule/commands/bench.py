@@ -191,24 +191,52 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
 
 
 @bench_command.command("show", epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots")
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
-def show_command(*, file: str, plot: str | None) -> None:
-    """Show the products or transposes of a record file; needs no GPU."""
-    from ..lab.gemm_tables import PRODUCTS, controls, figures, ratios, size_text
-    from ..lab.plots import check_matplotlib, plots
-    from ..lab.records import read_records
-    from ..lab.tables import experiment_line
+def show_command(*, file: Path, plot: str | None) -> None:
+    """Show the products or transposes of a record file, or of all that a folder holds; needs no GPU."""
+    from ..lab.plots import check_matplotlib
+    from ..lab.report.sources import record_files
 
     if plot is not None:
         check_matplotlib()
-    path = Path(file)
+    files = record_files([file])
+    without: list[Path] = []
+    for number, path in enumerate(files):
+        if not _show(path, plot, heading=path.name if len(files) > 1 else None, apart=number > len(without)):
+            without.append(path)
+    if len(without) == len(files):
+        raise FileFormatError(
+            f"{file.name}: the {'folder' if file.is_dir() else 'file'} has no products and no transposes; give one "
+            f"that `gemmule bench` wrote, or see all that it holds with `gemmule report {file}`"
+        )
+    if without:
+        click.echo(
+            f"\nwithout products and transposes: {', '.join(path.name for path in without)}; `gemmule report {file}` "
+            "shows what they hold"
+        )
+
+
+def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> bool:
+    """Print what a record file says of products or transposes; return whether it says something.
+
+    Before it come the heading, and an empty line if it is to stand apart from what was printed.
+    """
+    from ..lab.gemm_tables import PRODUCTS, controls, figures, ratios, size_text
+    from ..lab.plots import plots
+    from ..lab.records import read_records
+    from ..lab.tables import experiment_line
+    from ..lab.transpose_tables import of_transposes
+
     records = read_records(path)
-    if show_transposes(records, path, plot):
-        return
     products = [one for one in records if one["record"] in PRODUCTS and "m" in one]
-    if not products:
-        raise FileFormatError(f"{path.name}: the file has no products; give one that `gemmule bench gemm` wrote")
+    transposes = bool(of_transposes(records))
+    if not products and not transposes:
+        return False
+    if heading is not None:
+        click.echo(f"\n{heading}" if apart else heading)
+    if show_transposes(records, path, plot):
+        return True
     tables = []
     try:
         head = experiment_line(records)
@@ -227,3 +255,4 @@ def show_command(*, file: str, plot: str | None) -> None:
     _print_end(products)
     if plot is not None:
         _draw(records, Path(plot), path.stem, quiet=False)
+    return True

@@ -19,7 +19,7 @@ DEFAULT_CHIP = "h100"
 def _positive(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     del ctx, param
     if value is not None and not 0 < value < float("inf"):
-        raise click.BadParameter(f"{value} is not a bandwidth in GB/s")
+        raise click.BadParameter(f"{value} is not a bandwidth in GB/s; give a number above 0, such as 3350")
     return value
 
 

@@ -42,6 +42,7 @@ Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--trace", metavar="FILE", type=click.Path(dir_okay=False), help="Write a timeline that Perfetto opens.")
+@click.option("--force", is_flag=True, help="Replace an existing timeline.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--ranges-only", is_flag=True, help="Measure nothing: name the ranges for nsys or ncu, which watches.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -57,7 +58,7 @@ def profile_command(**options: Any) -> None:
 
 def _profile(
     *, m: int, n: int, k: int, dtype: str, kernels: Sequence[str], repeat: int, seed: int, trace: str | None,
-    record: str | None, ranges_only: bool, as_json: bool,
+    force: bool, record: str | None, ranges_only: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.candidates import parse_kernels
@@ -72,7 +73,7 @@ def _profile(
     problem = gemm_problem(m, n, k, dtype, output_type(dtype, None), "nn")
     # What is wrong with the words is told of before a GPU is asked for.
     parse_kernels(kernels, problem, None, registry.REGISTRY, registry.LADDER)
-    _check_outputs(trace, record, ranges_only=ranges_only, as_json=as_json)
+    _check_outputs(trace, record, force=force, ranges_only=ranges_only, as_json=as_json)
     _check_gpu()
     if not ranges_only:
         profiling.check_cupti()
@@ -85,7 +86,7 @@ def _profile(
         about = experiment(command_line(), device.pci_bus_id)
         about |= {"seed": seed, "repeat": repeat, "cuda": device.cuda, "cupti_python": profiling.cupti_version()}
     if trace is not None:
-        write_trace(Path(trace), profile, about)
+        write_trace(Path(trace), profile, about, force=force)
     lines = records(rows(profile), problem)
     written = write_records(Path(record), about, lines) if record is not None else None
     if as_json:
@@ -97,14 +98,21 @@ def _profile(
             click.echo(f"{what}: {where}")
 
 
-def _check_outputs(trace: str | None, record: str | None, *, ranges_only: bool, as_json: bool) -> None:
+def _check_outputs(
+    trace: str | None, record: str | None, *, force: bool, ranges_only: bool, as_json: bool
+) -> None:  # fmt: skip
     """Raise ArgumentError for outputs that cannot be written, or that there will be nothing for."""
+    from ..lab.whole_files import check_target
+
     if ranges_only and (trace is not None or record is not None or as_json):
         raise ArgumentError(
             "--ranges-only measures nothing, so that there is nothing for --trace, --record and --json; leave one away"
         )
-    if trace is not None and not Path(trace).absolute().parent.is_dir():
-        raise ArgumentError(f"--trace {trace}: there is no folder {Path(trace).parent}; make it first")
+    if trace is not None:
+        if not Path(trace).absolute().parent.is_dir():
+            raise ArgumentError(f"--trace {trace}: there is no folder {Path(trace).parent}; make it first")
+        # Before anything runs: the kernels may take minutes.
+        check_target(Path(trace), force=force)
 
 
 def _check_gpu() -> None:

@@ -20,7 +20,9 @@ def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> N
     The ladder over sizes beside cuBLAS and the peak, the roofline, errors, counts, transposes, all tables, and how
     everything was measured. Files of different GPUs stand apart. What the records do not hold is left out, and named.
     """
-    from ..lab.report.page import check_target, record_files, report, write_whole
+    from ..lab.report.page import report
+    from ..lab.report.sources import record_files
+    from ..lab.whole_files import check_target, write_whole
 
     files = record_files(results)
     # Drawing takes some seconds: what cannot be written is told before.

@@ -40,7 +40,8 @@ class ByteTileConfig(Config):
     threads : int
         Threads of a CTA.
     group : int
-        Tiles that CTAs take along the target's rows before they go on along the source's.
+        Tiles that CTAs take along the target's rows before they go on along the source's; 0 takes whole rows of tiles
+        of a single matrix, by a grid of two dimensions, and divides nothing.
     """
 
     read_bytes: int = 256
@@ -52,8 +53,8 @@ class ByteTileConfig(Config):
         sides = (self.read_bytes, self.write_bytes)
         if any(side < VECTOR_BYTES or side & (side - 1) for side in sides):
             raise ArgumentError(f"config {self}: read_bytes and write_bytes must be powers of 2 from {VECTOR_BYTES}")
-        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024 or self.group < 1:
-            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 1 or more")
+        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024 or self.group < 0:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 0 or more")
 
     @property
     def outputs(self) -> int:
@@ -112,6 +113,8 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
         return f"the tiles take {shared_tiles * size} bytes of shared memory, more than {_MAX_SHARED}"
     if size // VECTOR_BYTES < config.threads * packed_rows(item) or config.threads * VECTOR_BYTES < config.write_bytes:
         return f"a tile of {size} bytes leaves some of {config.threads} threads without work"
+    if config.group == 0 and (math.prod(problem.batch) > 1 or config.tiles(problem)[0] > MAX_GRID[1]):
+        return f"group=0 takes one matrix of at most {MAX_GRID[1]} tiles along the source's rows"
     ctas = math.prod((*config.tiles(problem), *problem.batch))
     if ctas > MAX_GRID[0]:
         return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
@@ -187,6 +190,8 @@ def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors
     work = (0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size * ctas
     resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS)
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
-    return max(
+    # Dividing a number of a CTA into places costs a few hundred clocks before it can read.
+    places = 1.0 if config.group == 0 else 1.02
+    return places * max(
         max(moved, work) / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
     )

@@ -1,7 +1,8 @@
 """Writes the generated blocks of the documentation, and its plots: ``python -m gemmule.lab.pages FOLDER``.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``, ``profile FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
+``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
+``profile FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
 their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
 benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
@@ -24,6 +25,7 @@ from gemmule.core.errors import UnsupportedError
 
 from . import counted, faithful, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
+from .explain.measured import measured_block
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
@@ -81,6 +83,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "checks": check_table,
                     "counters": faithful.counters_table,
                     "experiment": experiment_line,
+                    "explained": measured_block,
                     "host_to_gpu": host_to_gpu_table,
                     "profile": profile_block,
                     "ratios": ratios_block,

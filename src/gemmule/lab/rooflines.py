@@ -70,6 +70,11 @@ class Place:
         return "arithmetic" if self.dram >= ridge(self.peak, self.bandwidth) else "device memory"
 
     @property
+    def roof_text(self) -> str:
+        """Which roof is above it, in words; nothing if its bytes were not counted."""
+        return f"peak of {unit_text(self.unit)}" if self.bound == "arithmetic" else self.bound or ""
+
+    @property
     def attainable(self) -> float | None:
         """The roof at this intensity, in operations a second."""
         return None if self.dram is None else attainable(self.dram, self.peak, self.bandwidth)
@@ -206,13 +211,13 @@ def unit_text(unit: str) -> str:
 
 def table(places: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a kernel a row, with its intensities, its roof and what it reaches of it."""
-    header = ["kernel", "FLOP a byte of DRAM", "FLOP a byte of L2", "limited by", "roof, TFLOP/s", "TFLOP/s", "of roof"]
+    header = ["kernel", "FLOP a byte of DRAM", "FLOP a byte of L2", "roof is", "roof, TFLOP/s", "TFLOP/s", "of roof"]
     rows = [
         [
             place.name,
             "" if place.dram is None else f"{place.dram:.1f}",
             "" if place.l2 is None else f"{place.l2:.1f}",
-            place.bound or "",
+            place.roof_text,
             "" if place.attainable is None else f"{place.attainable / 1e12:.1f}",
             "" if place.rate is None else f"{place.rate / 1e12:.2f}",
             "" if place.reached is None else percent(place.reached),

@@ -30,6 +30,8 @@ BATCH_LANES = 16384
 #: Fewer are not worth a batch of their own.
 _LEAST_LANES = 4096
 _MAX_THREADS = 1024
+#: Largest extents of a grid and of a block, on every GPU.
+_GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.
 _MAX_SHARED = 227 * 1024
 SCHEDULES = ("late", "eager", "random")
@@ -179,6 +181,7 @@ def run(
     geometry = Geometry(recipe.grid, recipe.block, recipe.cluster)
     if not 0 < geometry.threads <= _MAX_THREADS:
         raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
+    _check_geometry(program, geometry)
     params = _packed(program, recipe, addresses)
     setting = Setting(
         program=program,
@@ -204,6 +207,24 @@ def run(
     _run_batches(setting, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
+
+
+def _check_geometry(program: Program, geometry: Geometry) -> None:
+    """Refuse a launch that the driver would refuse: shapes beyond the limits, or not those that the kernel is for."""
+    for what, extents, limits in (("grid", geometry.grid, _GRID_LIMITS), ("block", geometry.block, _BLOCK_LIMITS)):
+        if any(not 0 < extent <= limit for extent, limit in zip(extents, limits, strict=True)):
+            raise ArgumentError(f"{what}={extents} is beyond the limits of a launch, 1 to {limits}")
+    for name in ("reqntid", "maxntid"):
+        text = program.kernel.directives.get(name)
+        if text is None:
+            continue
+        declared = tuple(int(extent) for extent in text.split(","))
+        threads = int(np.prod(declared))
+        exact = (*declared, 1, 1)[:3]
+        if (geometry.block != exact) if name == "reqntid" else (geometry.threads > threads):
+            raise ArgumentError(
+                f"block={geometry.block} does not fit {program.kernel.name}, compiled with .{name} {text.strip()}"
+            )
 
 
 def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[tuple[int, int]]:

@@ -31,8 +31,6 @@ class Figures:
         Instructions between a request and its use.
     ctas, multiprocessors : int
         CTAs, and what they run on.
-    balance : float
-        Work of the multiprocessors on average, as a share of the busiest one's.
     product : bool
         Whether it is a product; else elements are only moved.
     memory_bytes, least_bytes : int
@@ -48,6 +46,8 @@ class Figures:
     tensor_cores, registers_between, asynchronous : bool
         Whether tensor cores multiply; whether elements pass through registers on their way into shared memory;
         whether there are asynchronous copies.
+    registers, most_registers, spill_bytes : int
+        Registers of a thread, the most that it may have, and bytes that did not fit into them.
     occupancy : str
         How many warps run at a time and what allows no more.
     worst_access, worst_conflict : str
@@ -59,7 +59,6 @@ class Figures:
     distance: int = 0
     ctas: int = 1
     multiprocessors: int = 1
-    balance: float = 1.0
     product: bool = True
     memory_bytes: int = 0
     least_bytes: int = 0
@@ -72,21 +71,56 @@ class Figures:
     tensor_cores: bool = False
     registers_between: bool = False
     asynchronous: bool = False
+    registers: int = 0
+    most_registers: int = 255
+    spill_bytes: int = 0
     occupancy: str = ""
     worst_access: str = ""
     worst_conflict: str = ""
 
+    @property
+    def balance(self) -> float:
+        """Work of the multiprocessors on average, as a share of the busiest one's."""
+        return self.ctas / (-(-self.ctas // self.multiprocessors) * self.multiprocessors)
+
+    @property
+    def room(self) -> bool:
+        """Whether a thread has registers for a rectangle of the result that is half as large again."""
+        return not self.spill_bytes and self.registers * 3 // 2 <= self.most_registers
+
+    @property
+    def no_room(self) -> str:
+        """Why there is none."""
+        if self.spill_bytes:
+            return f"{self.spill_bytes} bytes a thread already spill"
+        return f"{self.registers} of {self.most_registers} registers a thread leave no room for a larger rectangle"
+
 
 def advice(figures: Figures) -> str:
-    """Return the sentence."""
-    if figures.balance < _FULL:
+    """Return the sentence; a second one where some multiprocessors have much less to do than others."""
+    if figures.balance < _FULL and figures.ctas < figures.multiprocessors:
+        split = " or split K among CTAs" if figures.product else ""
         return (
-            f"Give every multiprocessor work: {figures.ctas} CTAs keep {figures.balance:.0%} of "
-            f"{figures.multiprocessors} multiprocessors busy, so take smaller tiles or split K among CTAs."
-            if figures.product
-            else f"Give every multiprocessor work: {figures.ctas} CTAs keep {figures.balance:.0%} of "
-            f"{figures.multiprocessors} multiprocessors busy, so take smaller tiles."
+            f"Give every multiprocessor work: {_plural(figures.ctas, 'CTA')} leave"
+            f"{'s' if figures.ctas == 1 else ''} {figures.multiprocessors - figures.ctas} of "
+            f"{figures.multiprocessors} multiprocessors idle, so take smaller tiles{split}."
         )
+    return _relieve(figures) + (_tail(figures) if figures.balance < _FULL else "")
+
+
+def _tail(figures: Figures) -> str:
+    less, more = divmod(figures.ctas, figures.multiprocessors)
+    return (
+        f" Besides, {more} of {figures.multiprocessors} multiprocessors have {_plural(less + 1, 'CTA')}, the others "
+        f"{less}; the launch takes as long as {less + 1}: another size of the tile may share them out better."
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _relieve(figures: Figures) -> str:
     unit, longest = max(figures.seconds, key=lambda item: item[1])
     if unit == L1:
         return _relieve_l1(figures)
@@ -116,7 +150,6 @@ def advice(figures: Figures) -> str:
 
 def _relieve_l1(figures: Figures) -> str:
     work = figures.global_passes + figures.shared_passes
-    multiply_adds = max(figures.multiply_adds, 1)
     if figures.global_passes - figures.needed_passes > _SCATTERED * work:
         times = figures.global_passes / max(figures.needed_passes, 1)
         end = "." if figures.product else ", and exchange rows with columns in shared memory."
@@ -133,16 +166,24 @@ def _relieve_l1(figures: Figures) -> str:
         return "Move more bytes with each instruction: what L1 and shared memory pass on is limited by their requests."
     if figures.global_passes > figures.shared_passes:
         return (
-            f"Share what is loaded: {figures.global_passes / multiply_adds:.2g} lines of L1 for one multiply-add of a "
+            f"Share what is loaded: {_each(figures.global_passes, figures)} lines of L1 for one multiply-add of a "
             "warp; let a CTA copy tiles of A and B into shared memory, and take each element from there as often as "
             "the tile is wide."
         )
     who, what = ("warp", "matrix instruction") if figures.tensor_cores else ("thread", "multiply-add of a warp")
+    passes = f"{_each(figures.shared_passes, figures)} passes of shared memory for one {what}"
+    if not figures.room:
+        return (
+            f"Load less from shared memory: {passes}, and {figures.no_room}; let each {who} read wider, or less often."
+        )
     return (
-        f"Keep more in registers: {figures.shared_passes / multiply_adds:.2g} passes of shared memory for one {what}; "
-        f"let each {who} compute a larger rectangle of the result, so that a value which is loaded once serves a "
-        "whole row or column of it."
+        f"Keep more in registers: {passes}; let each {who} compute a larger rectangle of the result, so that a value "
+        "which is loaded once serves a whole row or column of it."
     )
+
+
+def _each(passes: int, figures: Figures) -> str:
+    return f"{passes / figures.multiply_adds:.2g}" if figures.multiply_adds else f"{passes} (and no multiply-adds)"
 
 
 def _hide(figures: Figures) -> str:
@@ -151,6 +192,12 @@ def _hide(figures: Figures) -> str:
         return (
             f"Keep more requests on their way: a thread uses what it asked for after {figures.distance} instructions"
             f"{where}; let it load several elements before it stores the first."
+        )
+    if figures.asynchronous:
+        return (
+            f"Hide the latency: what is asked for is waited for {figures.distance} instructions later, and few warps "
+            f"can step in{where}; the copies are asynchronous already, so ask earlier, with more slices on their way, "
+            "or let more warps run at a time."
         )
     return (
         f"Hide the latency: what a slice loads is used {figures.distance} instructions after it was asked for, and few "
@@ -164,22 +211,33 @@ def _feed(figures: Figures, unit: str) -> str:
     if not figures.product:
         return "Move more bytes with each instruction: issuing them takes longer than the bytes do."
     if figures.tensor_cores:
+        if unit == ARITHMETIC:
+            return (
+                "Little is left: the tensor cores take the longest; only a narrower type, or an instruction that "
+                "multiplies larger matrices at a higher rate, is faster."
+            )
         return (
             f"Give each instruction more to do: {share:.0%} of them multiply matrices, and {unit} takes the longest; "
-            "larger tiles of a warp load less for each of them."
-        )
+            + ("larger tiles of a warp load less for each of them." if figures.room else f"{figures.no_room}, so load "
+               "more with each instruction.")
+        )  # fmt: skip
+    rectangle = "a larger rectangle of the result for each thread" if figures.room else ""
     if unit == ISSUE and share < 0.5:
-        return (
-            f"Spend fewer instructions on what does not multiply, which is {1 - share:.0%} of them: wider loads and "
-            "a larger rectangle of the result for each thread."
+        return f"Spend fewer instructions on what does not multiply, which is {1 - share:.0%} of them: wider loads" + (
+            f" and {rectangle}." if rectangle else f" and fewer addresses; {figures.no_room}."
         )
     if figures.registers_between and not figures.asynchronous:
         return (
             f"Take the copies out of the instruction stream: {share:.0%} of the instructions are multiply-adds, no "
             "memory stands in their way, and slices still pass through registers; copy with cp.async into three or "
-            "more buffers, and use the registers for larger tiles."
+            "more buffers" + (", and use the registers for larger tiles." if figures.room else ".")
         )
     assert unit in (ARITHMETIC, ISSUE)
+    if not figures.room:
+        return (
+            f"Little is left on these units: {share:.0%} of the instructions are multiply-adds, and {figures.no_room}; "
+            "only tensor cores multiply faster."
+        )
     return (
         f"Little is left on these units: {share:.0%} of the instructions are multiply-adds; give each thread a larger "
         "rectangle of the result, or leave them for tensor cores."

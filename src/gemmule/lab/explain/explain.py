@@ -12,15 +12,15 @@ from gemmule.core.errors import UnsupportedError
 from gemmule.core.launch import Launch
 from gemmule.core.occupancy import Occupancy, occupancy
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.roofline import attainable, fastest_unit
+from gemmule.core.roofline import attainable
 from gemmule.core.spec import Choice
 
 from .advice import Figures, advice
-from .explanation import Explanation, Published, multiply_adds
+from .explanation import Explanation, Published
 from .instrument import Compile
-from .limits import ARITHMETIC, Limit, Waiting, busiest_share, limits, waiting
+from .limits import ARITHMETIC, Limit, Waiting, limits, missing, waiting
 from .sample import Sample, buffers, extents, samples, tile_of
-from .totals import LineCounts, Totals, totals
+from .totals import MATRIX, LineCounts, Totals, totals
 from .traffic import levels, memory_bytes
 
 #: Code for chips older than this is not compiled; theirs is taken to be alike.
@@ -29,6 +29,8 @@ _SECTOR = 32
 # Multiply-adds, or elements, that are counted at most: minutes.
 _MOST = 1 << 30
 _WARP = 32
+# Who takes what others refuse.
+_REFERENCE = {"gemm": "gemm_reference", "transpose": "transpose_reference"}
 
 
 def arch_for(chip: Chip) -> tuple[Arch, str]:
@@ -75,7 +77,9 @@ def explain(
     """
     arch, note = arch_for(chip)
     if (reason := choice.spec.why_not(problem, arch, choice.config)) is not None:
-        raise UnsupportedError(f"{choice.spec.name} ({choice.config}) cannot take this problem: {reason}")
+        raise UnsupportedError(
+            f"{choice.spec.name} ({choice.config}) cannot take this problem: {reason}; {_remedy(choice)}"
+        )
     chosen = samples(choice.spec, choice.config, problem)
     _check_effort(choice, chosen)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
@@ -98,7 +102,8 @@ def explain(
         least = limits(problem, counted, chip, ctas, (memory[0], bandwidth), l2_bandwidth)
         rounds = [(sample.depth_weight, run.rounds) for sample, run in zip(chosen, runs, strict=True)]
         waits = waiting([item for item in rounds if item[0]], chip, ctas, full.blocks, warps)
-    peak = _peak(problem, chip, least)
+    lacking = missing(problem, counted, chip) if full.blocks else ()
+    peak = next((limit.rate for limit in least if limit.unit == ARITHMETIC), None)
     return Explanation(
         problem=problem,
         choice=choice,
@@ -116,12 +121,21 @@ def explain(
         totals=counted,
         levels=levels(problem, counted, tile, memory),
         bandwidth=bandwidth,
-        peak=peak,
         limits=least,
+        missing=lacking,
         waiting=waits,
         published=_published(problem, counted, ctas * warps, shared, peak, bandwidth),
-        next=_next(problem, counted, chip, full, least, waits, ctas, memory[0]),
+        next=_next(
+            problem, counted, chip, full, least, lacking, waits, ctas, memory[0], kernel.registers, kernel.spill_bytes
+        ),
     )
+
+
+def _remedy(choice: Choice) -> str:
+    reference = _REFERENCE[choice.spec.operation]
+    if choice.spec.name == reference or choice.spec.in_place:
+        return "give another --shape or --dtype"
+    return f"give another --shape, --dtype or --layout, or explain {reference}, which takes all types and layouts"
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
@@ -141,19 +155,6 @@ def _roomy(chip: Chip, launch: Launch, shared: int) -> Chip:
     )
 
 
-def _peak(problem: Problem, chip: Chip, least: tuple[Limit, ...]) -> float | None:
-    """Return the peak of the units that the kernel uses; of those that it could use, where it uses none known."""
-    if not isinstance(problem, GemmProblem):
-        return None
-    for limit in least:
-        if limit.unit == ARITHMETIC:
-            return limit.rate
-    try:
-        return fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)[1]
-    except UnsupportedError:
-        return None
-
-
 def _published(
     problem: Problem, counted: Totals, warps: int, shared: int, peak: float | None, bandwidth: float
 ) -> Published | None:
@@ -163,8 +164,9 @@ def _published(
         return None
     size = _SECTOR if shared else problem.a.dtype.itemsize
     intensity = problem.flop / (sectors * size)
-    bound = attainable(intensity, peak if peak is not None else math.inf, bandwidth)
-    return Published(sectors / (warps * problem.k), size, intensity, bound / 1e9)
+    # Without launch there are no limits, and so no peak.
+    bound = attainable(intensity, peak, bandwidth) / 1e9 if peak is not None else None
+    return Published(sectors / (warps * problem.k), size, intensity, bound)
 
 
 def _next(
@@ -173,12 +175,17 @@ def _next(
     chip: Chip,
     full: Occupancy,
     least: tuple[Limit, ...],
+    lacking: tuple[str, ...],
     waits: Waiting | None,
     ctas: int,
     memory: int,
-) -> str:
+    registers: int,
+    spill_bytes: int,
+) -> str | None:
     if full.reason is not None:
         return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."
+    if lacking:
+        return None
     kinds = counted.by_class
 
     def issued(*names: str) -> int:
@@ -191,7 +198,6 @@ def _next(
             distance=waits.distance if waits is not None else 0,
             ctas=ctas,
             multiprocessors=chip.sms,
-            balance=1 / (busiest_share(ctas, chip.sms) * chip.sms),
             product=isinstance(problem, GemmProblem),
             memory_bytes=memory,
             least_bytes=problem.bytes_min,
@@ -199,11 +205,14 @@ def _next(
             needed_passes=sum(line.needed_passes for line in counted.by_line if not line.wavefronts),
             shared_passes=counted.total("wavefronts"),
             conflicts=counted.total("conflicts"),
-            multiply_adds=multiply_adds(counted),
+            multiply_adds=counted.multiply_adds,
             instructions=counted.warps,
-            tensor_cores="matrix multiply" in kinds,
+            tensor_cores=MATRIX in kinds,
             registers_between=bool(issued("load global") and issued("store shared")),
             asynchronous=bool(issued("async copy")),
+            registers=registers,
+            most_registers=chip.sm.registers_per_thread,
+            spill_bytes=spill_bytes,
             occupancy=f"{full.active_warps} of {full.max_warps} warps, limited by {' and '.join(full.limited_by)}",
             worst_access=_worst(counted, lambda line: 0 if line.wavefronts else line.passes - line.needed_passes),
             worst_conflict=_worst(counted, lambda line: line.conflicts),

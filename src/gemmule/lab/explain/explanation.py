@@ -11,7 +11,7 @@ from gemmule.core.occupancy import Occupancy
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
-from .limits import ASSUMED_LATENCY, Limit, Waiting
+from .limits import ARITHMETIC, ASSUMED_LATENCY, Limit, Waiting
 from .sample import extents
 from .totals import Totals, as_dict
 from .traffic import LevelTraffic
@@ -34,14 +34,15 @@ class Published:
         Bytes that one counts as.
     flop_per_byte : float
         Operations for each of these bytes.
-    bound_gflops : float
-        That times the bandwidth of device memory, or the peak.
+    bound_gflops : float or None
+        That times the bandwidth of device memory, or the peak; None where the chip cannot launch the kernel or its
+        peak is not known.
     """
 
     sectors_per_warp_step: float
     transaction_bytes: int
     flop_per_byte: float
-    bound_gflops: float
+    bound_gflops: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +73,16 @@ class Explanation:
         Bytes by level.
     bandwidth : float
         Of device memory, bytes a second.
-    peak : float or None
-        Of the arithmetic units that the kernel uses.
     limits : tuple of Limit
         Least times, the longest first.
+    missing : tuple of str
+        Why the time of a unit is not known, for each such unit. With any, nobody can say which takes the longest.
     waiting : Waiting or None
         How it waits for device memory.
     published : Published or None
         The simple roofline of a product.
-    next : str
-        What to change next.
+    next : str or None
+        What to change next; None where units are missing.
     """
 
     problem: Problem
@@ -100,11 +101,11 @@ class Explanation:
     totals: Totals
     levels: tuple[LevelTraffic, ...]
     bandwidth: float
-    peak: float | None
     limits: tuple[Limit, ...]
+    missing: tuple[str, ...]
     waiting: Waiting | None
     published: Published | None
-    next: str
+    next: str | None
 
     @property
     def flop(self) -> int:
@@ -123,9 +124,24 @@ class Explanation:
         return len(self.samples) > 1 or self.samples[0][1] != 1
 
     @property
+    def longest(self) -> Limit | None:
+        """The unit that takes the longest; None where the kernel cannot be launched or a unit's time is not known."""
+        return self.limits[0] if self.limits and not self.missing else None
+
+    @property
     def least_seconds(self) -> float | None:
-        """The time of the unit that takes the longest; None where the kernel cannot be launched."""
-        return self.limits[0].seconds if self.limits else None
+        """The time of the unit that takes the longest, where that is known."""
+        return self.longest.seconds if self.longest is not None else None
+
+    @property
+    def arithmetic(self) -> Limit | None:
+        """The arithmetic units that the kernel uses, where their rate is known."""
+        return next((limit for limit in self.limits if limit.unit == ARITHMETIC), None)
+
+    @property
+    def peak(self) -> float | None:
+        """The peak of these units, operations a second."""
+        return self.arithmetic.rate if self.arithmetic is not None else None
 
     @property
     def waiting_seconds(self) -> float | None:
@@ -137,7 +153,7 @@ class Explanation:
     @property
     def multiply_add_share(self) -> float:
         """Multiply-adds, or products of small matrices, as a share of all instructions of warps."""
-        return multiply_adds(self.totals) / max(self.totals.warps, 1)
+        return self.totals.multiply_adds / max(self.totals.warps, 1)
 
     def rate(self, seconds: float | None) -> float | None:
         """Return GFLOP/s of a product, or GB/s of a transpose (each element in and out), that takes so long."""
@@ -193,12 +209,14 @@ class Explanation:
             "occupancy_limit": list(self.occupancy.limited_by),
             "why_not_launched": self.occupancy.reason,
             "operations": self.flop,
+            "operations_counted": totals.operations if product else None,
             "sectors_per_warp_step": published.sectors_per_warp_step if published else None,
             "transaction_bytes": published.transaction_bytes if published else None,
             "flop_per_byte": published.flop_per_byte if published else None,
             "bandwidth_gbps": self.bandwidth / 1e9,
             "bound_gflops": published.bound_gflops if published else None,
             "peak_gflops": self.peak / 1e9 if self.peak is not None else None,
+            "peak_unit": self.arithmetic.means if self.arithmetic is not None else None,
             "sectors_per_request": {
                 "load": self.read_sectors_per_request,
                 "store": self.write_sectors_per_request,
@@ -228,12 +246,14 @@ class Explanation:
                     "amount": limit.amount,
                     "of": limit.what,
                     "rate": limit.rate,
+                    "uneven": limit.uneven,
                     "seconds": limit.seconds,
                     "gflops" if product else "gbps": self.rate(limit.seconds),
                 }
                 for limit in self.limits
             ],
-            "limited_by": self.limits[0].unit if self.limits else None,
+            "missing": list(self.missing),
+            "limited_by": self.longest.unit if self.longest is not None else None,
             "attainable_gflops" if product else "attainable_gbps": self.rate(self.least_seconds),
             "latency": self._latency(),
             "by_line": [as_dict(line) for line in totals.by_line],
@@ -252,10 +272,3 @@ class Explanation:
             "exposed_seconds": self.waiting.exposed_seconds,
             "gflops_if_all_wait" if self.flop else "gbps_if_all_wait": self.rate(self.waiting_seconds),
         }
-
-
-def multiply_adds(totals: Totals) -> int:
-    """Return the instructions of warps that multiply and add."""
-    return sum(
-        warps for kind, (warps, _) in totals.by_class.items() if kind.startswith("fma") or kind == "matrix multiply"
-    )

@@ -19,9 +19,8 @@ from collections.abc import Sequence
 
 from gemmule.core.chips import Chip
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.roofline import fastest_unit
 
-from .totals import Totals
+from .totals import MATRIX, Totals
 
 #: Cycles from a request to device memory to its answer: an assumption, in the order of what is measured on GPUs.
 ASSUMED_LATENCY = 600
@@ -29,6 +28,16 @@ _WAVEFRONT = 128
 
 ARITHMETIC, ISSUE, L1, L2, MEMORY = "arithmetic", "instruction issue", "L1 and shared memory", "L2", "device memory"
 _PEAKS = {"f32": "fp32", "f64": "fp64"}
+# Tensor cores by the type that they multiply: another type's are no substitute, since the instruction says the type.
+_TENSOR = {
+    "float64": "fp64_tensor",
+    "float32": "tf32_tensor",
+    "float16": "fp16_tensor",
+    "bfloat16": "bf16_tensor",
+    "float8_e4m3fn": "fp8_tensor",
+    "float8_e5m2": "fp8_tensor",
+    "int8": "int8_tensor",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +56,10 @@ class Limit:
         Most of it in a second, of the whole chip.
     seconds : float
         The least time.
+    uneven : float
+        Factor in it: CTAs of the multiprocessor with the most, over their number on average. 1 for what all share.
+    means : str
+        What the rate belongs to, of the arithmetic units.
     """
 
     unit: str
@@ -54,6 +67,8 @@ class Limit:
     what: str
     rate: float
     seconds: float
+    uneven: float = 1.0
+    means: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,30 +129,50 @@ def limits(
     if chip.boost_hz is not None:
         cycles = chip.sms * chip.boost_hz
         rate = cycles * chip.sm.partitions
-        found.append(Limit(ISSUE, totals.warps, "instructions of warps", rate, uneven * totals.warps / rate))
+        found.append(Limit(ISSUE, totals.warps, "instructions of warps", rate, uneven * totals.warps / rate, uneven))
         passes = totals.total("passes")
         rate = cycles * chip.sm.shared_bytes_per_clock / _WAVEFRONT
-        found.append(Limit(L1, passes, "passes of 128 bytes", rate, uneven * passes / rate))
+        found.append(Limit(L1, passes, "passes of 128 bytes", rate, uneven * passes / rate, uneven))
     return tuple(sorted(found, key=lambda limit: -limit.seconds))
 
 
+def missing(problem: Problem, totals: Totals, chip: Chip) -> tuple[str, ...]:
+    """Return why the time of a unit that the launch needs is not known, for each such unit."""
+    found = []
+    if chip.boost_hz is None:
+        found.append(f"the clock of {chip.name} is not in the table, so {ISSUE}, and {L1}, are left out")
+    if isinstance(problem, GemmProblem):
+        unknown = [kind for kind in totals.operations_by_class if _unit_of(kind, problem, chip) is None]
+        found += [f"{_lacks(kind, problem, chip)}, so {ARITHMETIC} is left out" for kind in unknown]
+    return tuple(found)
+
+
+def _lacks(kind: str, problem: GemmProblem, chip: Chip) -> str:
+    if kind == MATRIX:
+        return f"{chip.name} has no tensor cores for {problem.a.dtype}"
+    return f"the table has no peak of {chip.name} for {kind.replace('mad s32', 'multiply-adds of 32-bit integers')}"
+
+
+def _unit_of(kind: str, problem: GemmProblem, chip: Chip) -> tuple[str, float] | None:
+    """Return the unit that executes a class of instructions, and its peak; None where the chip's table has none."""
+    name = _TENSOR.get(problem.a.dtype.name) if kind == MATRIX else _PEAKS.get(kind.rpartition(" ")[2])
+    rate: float | None = getattr(chip.peaks, name) if name is not None else None
+    if name is None or rate is None:
+        return None
+    unit, _, tensor = name.partition("_")
+    return f"{unit} {'tensor cores' if tensor else 'units'}", rate
+
+
 def _arithmetic(problem: GemmProblem, totals: Totals, chip: Chip, uneven: float) -> Limit | None:
-    """Return the time in the arithmetic units; None where the chip's table has no rate of them."""
-    seconds, done, fastest = 0.0, 0.0, 0.0
-    rate: float | None
-    for kind, flop in totals.flop_by_class.items():
-        name, _, element = kind.rpartition(" ")
-        if kind == "matrix multiply":
-            slots, rate = flop, fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)[1]
-        else:
-            peak = _PEAKS.get(element)
-            rate = getattr(chip.peaks, peak) if peak is not None else None
-            # An addition takes the place of a multiply-add.
-            slots = flop if name == "fma" else 2 * flop
-        if rate is None:
+    """Return the time in the arithmetic units; None where the chip's table has no rate of one of them."""
+    seconds, done, fastest = 0.0, 0.0, ("", 0.0)
+    for kind, flop in totals.operations_by_class.items():
+        if (unit := _unit_of(kind, problem, chip)) is None:
             return None
-        seconds, done, fastest = seconds + slots / rate, done + flop, max(fastest, rate)
-    return Limit(ARITHMETIC, done, "FLOP", fastest, uneven * seconds) if done else None
+        # An addition takes the place of a multiply-add.
+        slots = flop if kind == MATRIX or kind.startswith("fma ") else 2 * flop
+        seconds, done, fastest = seconds + slots / unit[1], done + flop, max(fastest, unit, key=lambda one: one[1])
+    return Limit(ARITHMETIC, done, "FLOP", fastest[1], uneven * seconds, uneven, fastest[0]) if done else None
 
 
 def waiting(

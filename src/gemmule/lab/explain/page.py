@@ -5,15 +5,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from gemmule.core.arch import Arch
 from gemmule.core.problem import GemmProblem
 
-from ..transposes import is_copy
+from ..transposes import is_copy, problem_for
 from .explanation import Explanation
 from .limits import ASSUMED_LATENCY
 from .sample import extents
 from .totals import LineCounts
 
 WIDTH = 100
+# Extents at which a copy and a transpose differ.
+_USUAL = (4096, 8192)
 # Classes of instructions below this share are added up.
 _FEW = 0.005
 
@@ -22,7 +25,7 @@ def page(explained: Explanation) -> str:
     """Return the page, without a newline at its end."""
     parts = [_head(explained), _method(explained), _launch(explained), _bytes(explained), _requests(explained)]
     parts += [_lines(explained), _mix(explained), _limits(explained), _textbook(explained)]
-    return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {explained.next}", "")])
+    return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {_next(explained)}", "")])
 
 
 def _head(explained: Explanation) -> str:
@@ -32,7 +35,9 @@ def _head(explained: Explanation) -> str:
         out = f" -> {problem.d.dtype}" if problem.d.dtype != problem.a.dtype else ""
         what = f"{size}, {problem.a.dtype}{out}, {problem.layout}"
     else:
-        what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(problem) else 'transposed'}"
+        # Where an extent is 1, a transpose is a copy, too: what the kernel does with others tells.
+        usual = problem_for(spec, config, Arch.parse(explained.arch), *_USUAL, problem.itemsize)
+        what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(usual) else 'transposed'}"
     signature = " ".join(f"{name}={value}" for name, value in explained.choice.signature(problem))
     lines = [
         f"{spec.name}: {spec.summary}",
@@ -48,11 +53,14 @@ def _method(explained: Explanation) -> str:
     if not explained.sampled:
         text = "Counted: the virtual GPU ran the compiled PTX for this shape."
     else:
-        shapes = ", ".join(f"{' x '.join(map(str, shape))} (times {factor:,})" for shape, factor in explained.samples)
+        shapes = ""
+        for shape, factor in sorted(explained.samples, key=lambda sample: sample[1] < 0):
+            joined = "" if not shapes else ", and " if factor > 0 else ", less "
+            shapes += f"{joined}{abs(factor):,} times {' x '.join(map(str, shape))}"
         alike = "tiles, and slices of K," if explained.flop else "tiles"
         text = (
-            f"Counted: the virtual GPU ran the compiled PTX for {shapes}, with the alignment and the edges of this "
-            f"shape. Since {alike} cost the same wherever they lie, the sum is that of the whole launch."
+            "Counted: the virtual GPU ran the compiled PTX for smaller problems, with the alignment and the edges of "
+            f"this shape. Since {alike} cost the same wherever they lie, this sum is the whole launch: {shapes}."
         )
     return _wrapped(
         f"{text} Instructions are those of the PTX. Bytes of L2 and device memory follow from a model of the caches.",
@@ -66,7 +74,7 @@ def _launch(explained: Explanation) -> str:
     tile = " x ".join(map(str, explained.tile[:2])) if None not in explained.tile[:2] else None
     spilled = f"{explained.spill_bytes} bytes spilled" if explained.spill_bytes else "none spilled"
     rows = [
-        ("grid", f"{grid} = {explained.ctas:,} CTAs of {explained.recipe.threads} threads"
+        ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"
          + (f", {tile} elements each" if tile is not None else "")),
         ("registers", f"{explained.registers} a thread, {spilled}"),
         ("shared memory", f"{explained.shared_bytes:,} bytes a CTA" if explained.shared_bytes else "none"),
@@ -76,9 +84,9 @@ def _launch(explained: Explanation) -> str:
     else:
         at_once = full.blocks * chip.sms
         rows += [
-            ("occupancy", f"{full.occupancy:.1%}: {full.blocks} CTAs, {full.active_warps} of {full.max_warps} warps of "
-             f"a multiprocessor; {' and '.join(full.limited_by)} limit it"),
-            ("waves", f"{explained.ctas / at_once:.1f} of {at_once:,} CTAs on {chip.sms} multiprocessors"),
+            ("occupancy", f"{full.occupancy:.1%}: {_plural(full.blocks, 'CTA')}, {full.active_warps} of "
+             f"{full.max_warps} warps of a multiprocessor; limited by {' and '.join(full.limited_by)}"),
+            ("waves", f"{explained.ctas / at_once:.3g} of {_plural(at_once, 'CTA')} on {chip.sms} multiprocessors"),
         ]  # fmt: skip
     return "\n".join(["Launch", *(_item(name, text) for name, text in rows)])
 
@@ -97,7 +105,17 @@ def _bytes(explained: Explanation) -> str:
         for level in explained.levels
     ]
     header = ["Bytes through", "formula", "", "counted", "", *(["FLOP a byte"] if product else [])]
-    return _table(header, rows, ">1,3,5")
+    lines = [_table(header, rows, ">1,3,5")]
+    if product:
+        counted = explained.totals.operations
+        lines.append(
+            _wrapped(
+                f"Operations: {_scaled(explained.flop)}FLOP by formula, 2 M N K; {_scaled(counted)}FLOP counted, at "
+                "edges and for alpha and beta too. FLOP a byte takes those of the formula.",
+                "",
+            )
+        )
+    return "\n".join(lines)
 
 
 def _requests(explained: Explanation) -> str:
@@ -163,16 +181,30 @@ def _limits(explained: Explanation) -> str:
         rate = explained.rate(limit.seconds)
         longest = explained.limits[0].seconds
         row = [limit.unit, _scaled(limit.amount), limit.what, f"{_scaled(limit.rate)}/s", f"{limit.seconds * 1e3:.4g}"]
-        rows.append([*row, f"{limit.seconds / longest:.0%}", f"{rate:,.0f}" if rate is not None else ""])
+        # Where a unit is missing, it may be the one that takes the longest.
+        if not explained.missing:
+            row += [f"{limit.seconds / longest:.0%}", _figure(rate) if rate is not None else ""]
+        rows.append(row)
     unit = "GFLOP/s" if product else "GB/s"
-    lines = [_table(["Least time", "", "", "", "ms", "of longest", unit], rows, ">1,3,4,5,6")]
-    if (most := explained.rate(explained.least_seconds)) is not None:
-        share = f", {most * 1e9 / explained.peak:.1%} of the peak" if product and explained.peak is not None else ""
-        lines.append(f"At most {most:,.0f} {unit}{share}: {explained.limits[0].unit} takes the longest.")
-    if explained.chip.boost_hz is None:
+    header = ["Least time", "", "", "", "ms", *(["of longest", unit] if not explained.missing else [])]
+    lines = [_table(header, rows, ">1,3,4,5,6")]
+    uneven = max(limit.uneven for limit in explained.limits)
+    if uneven > 1:
+        mean = explained.ctas / explained.chip.sms
         lines.append(
-            _wrapped("(The clock of this chip is not in the table: units of a multiprocessor are left out.)", "")
+            _wrapped(
+                f"(Times of a multiprocessor's units are x {uneven:.4g}: the busiest multiprocessor has "
+                f"{_plural(-(-explained.ctas // explained.chip.sms), 'CTA')}, of {mean:.4g} on average.)",
+                "",
+            )
         )
+    if (most := explained.rate(explained.least_seconds)) is not None and explained.longest is not None:
+        share = ""
+        if product and explained.peak is not None and explained.arithmetic is not None:
+            share = f", {most * 1e9 / explained.peak:.1%} of the peak of the {explained.arithmetic.means}"
+        text = f"At most {_figure(most)} {unit}{share}: {explained.longest.unit} takes the longest. This bound holds."
+        lines.append(_wrapped(text, ""))
+    lines += [_wrapped(f"No bound: {reason}.", "") for reason in explained.missing]
     if (waits := explained.waiting) is not None:
         text = (
             f"Waiting: a warp waits {waits.rounds:,} {'time' if waits.rounds == 1 else 'times'} for device memory, and "
@@ -180,7 +212,7 @@ def _limits(explained: Explanation) -> str:
             f"{waits.hidden_cycles:,} cycles of its scheduler; {ASSUMED_LATENCY} are assumed until the answer comes."
         )
         if (rate := explained.rate(explained.waiting_seconds)) is not None:
-            text += f" If all warps of a multiprocessor wait at once: {rate:,.0f} {unit}."
+            text += f" If all warps of a multiprocessor wait at once: {_figure(rate)} {unit}, an estimate."
         lines.append(_wrapped(text, ""))
     return "\n".join(lines)
 
@@ -188,13 +220,24 @@ def _limits(explained: Explanation) -> str:
 def _textbook(explained: Explanation) -> str:
     if (found := explained.published) is None:
         return ""
-    return _wrapped(
+    text = (
         f"By the published rule: {found.sectors_per_warp_step:.4g} transactions a warp and step, taken as "
-        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP a byte, and with "
-        f"{explained.bandwidth / 1e9:,.0f} GB/s of device memory {found.bound_gflops:,.0f} GFLOP/s at most."
-        + ("" if found.transaction_bytes == 32 else " (A transaction moves 32 bytes; caches serve most of them.)"),
-        "",
+        f"{found.transaction_bytes} bytes each, are {found.flop_per_byte:.4g} FLOP a byte"
     )
+    if found.bound_gflops is not None:
+        text += (
+            f", and with {explained.bandwidth / 1e9:,.0f} GB/s of device memory {_figure(found.bound_gflops)} GFLOP/s "
+            "at most: for comparison, it is no bound of this kernel"
+        )
+    if found.transaction_bytes != 32:
+        text += " (a transaction moves 32 bytes, and caches serve most of them)"
+    return _wrapped(f"{text}.", "")
+
+
+def _next(explained: Explanation) -> str:
+    if explained.next is not None:
+        return explained.next
+    return "not known, since times of units are missing, and one of those may take the longest."
 
 
 def _item(name: str, text: str) -> str:
@@ -224,6 +267,15 @@ def _scaled(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.4g} {prefix}"
     return f"{count:.4g} "
+
+
+def _figure(rate: float) -> str:
+    """Return a rate in whole numbers, and with three significant figures below 10."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _short(line: LineCounts) -> str:

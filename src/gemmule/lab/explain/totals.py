@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.dtype import Kind
+from gemmule.core.problem import GemmProblem, Problem
+
 from .instrument import Row, Run
 from .sample import Sample
 
 _COLUMNS = (
     "warps", "threads", "requests", "bytes", "sectors", "ideal_sectors", "lines", "wavefronts", "ideal_wavefronts",
 )  # fmt: skip
+#: The class of instructions of tensor cores, and that of multiply-adds of integers, where those are the product's.
+MATRIX, INTEGER_MULTIPLY_ADD = "matrix multiply", "mad s32"
 # Bytes of a pass.
 _PASS = 128
 _PACKAGE = Path(__file__).parents[2]
@@ -90,8 +95,9 @@ class Totals:
         Executions by warps and by threads for each class of instructions.
     by_line : tuple of LineCounts
         The memory instructions by source line and operand, in the order of the code.
-    flop_by_class : dict of str to int
-        Floating-point operations for each class of instructions.
+    operations_by_class : dict of str to int
+        Floating-point operations for each class of instructions; of a product of integers those of multiply-adds too,
+        the few that compute addresses of 32 bits among them.
     l2_bytes : int
         Bytes that the L2 cache reads and writes.
     """
@@ -99,12 +105,26 @@ class Totals:
     warps: int
     by_class: dict[str, tuple[int, int]]
     by_line: tuple[LineCounts, ...]
-    flop_by_class: dict[str, int]
+    operations_by_class: dict[str, int]
     l2_bytes: int
 
     def total(self, column: str, *kinds: str) -> int:
         """Return the sum of a column over the memory instructions, those of the classes `kinds` if any are given."""
         return sum(getattr(line, column) for line in self.by_line if not kinds or line.kind in kinds)
+
+    @property
+    def operations(self) -> int:
+        """Operations that were counted, all together."""
+        return sum(self.operations_by_class.values())
+
+    @property
+    def multiply_adds(self) -> int:
+        """Instructions of warps that multiply and add numbers, or small matrices."""
+        return sum(
+            warps
+            for kind, (warps, _) in self.by_class.items()
+            if kind.startswith("fma ") or kind in (MATRIX, INTEGER_MULTIPLY_ADD)
+        )
 
     @property
     def load_conflicts(self) -> int:
@@ -136,16 +156,25 @@ def totals(samples: Sequence[Sample], runs: Sequence[Run]) -> Totals:
         for kind, count in run.flop_by_class.items():
             flop[kind] = flop.get(kind, 0) + sample.weight * count
     by_class: dict[str, tuple[int, int]] = {}
+    integers = _multiplies_integers(samples[0].problem)
     for row, column in zip(code, columns, strict=True):
-        warps, threads = by_class.get(row.kind, (0, 0))
-        by_class[row.kind] = (warps + column["warps"], threads + column["threads"])
+        kind = row.kind
+        if integers and kind == "integer" and row.text.partition("mad.lo.s32")[1]:
+            kind = INTEGER_MULTIPLY_ADD
+            flop[kind] = flop.get(kind, 0) + 2 * column["threads"]
+        warps, threads = by_class.get(kind, (0, 0))
+        by_class[kind] = (warps + column["warps"], threads + column["threads"])
     return Totals(
         warps=sum(column["warps"] for column in columns),
         by_class={kind: pair for kind, pair in sorted(by_class.items(), key=lambda item: -item[1][0]) if pair[0]},
         by_line=_by_line(code, columns, operands),
-        flop_by_class=flop,
+        operations_by_class=flop,
         l2_bytes=sum(sample.weight * run.l2_bytes for sample, run in zip(samples, runs, strict=True)),
     )
+
+
+def _multiplies_integers(problem: Problem) -> bool:
+    return isinstance(problem, GemmProblem) and problem.a.dtype.kind is Kind.INTEGER
 
 
 def _by_line(code: Sequence[Row], columns: Sequence[dict[str, int]], operands: Sequence[str]) -> tuple[LineCounts, ...]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from gemmule.core.activity import Call, Copy, KernelRun, Profile, Span
 
+from ..whole_files import write_whole
+
 Event = dict[str, Any]
 
 #: Process of the host's tracks; a GPU's is the next but its number.
@@ -52,15 +54,15 @@ def trace(profile: Profile, about: Mapping[str, Any]) -> dict[str, Any]:
     return {"traceEvents": [*tracks.names(), *events], "displayTimeUnit": "ns", "otherData": dict(about)}
 
 
-def write_trace(path: Path, profile: Profile, about: Mapping[str, Any]) -> None:
-    """Write a profile to a file, which it takes the place of once it is whole."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(json.dumps(trace(profile, about)), encoding="utf-8")
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+def write_trace(path: Path, profile: Profile, about: Mapping[str, Any], *, force: bool) -> None:
+    """Write a profile to a file that has its name only when it is complete.
+
+    Raises
+    ------
+    ArgumentError
+        If there is a file of that name, and `force` does not say that it may be replaced.
+    """
+    write_whole(path, json.dumps(trace(profile, about)), force=force)
 
 
 class _Tracks:

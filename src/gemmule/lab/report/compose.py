@@ -12,6 +12,7 @@ from ..drawing.canvas import check_matplotlib
 from ..panels import Panels, panels
 from ..plots import Plot, error_plots, plots
 from . import figures
+from .profiles import profiles
 from .sources import PLAIN, Machine, Source
 from .transposes import transposes
 from .views import Experiment, MachineView, Section, TableView, table_view
@@ -26,7 +27,7 @@ _WORDS = {
 }  # fmt: skip
 _TITLES = {
     "stream": "Products of streamed matrices", "host_to_gpu": "Host arrays through the GPU",
-    "overhead": "Time of a call on the host", "profile": "Profiles",
+    "overhead": "Time of a call on the host",
 }  # fmt: skip
 
 
@@ -42,7 +43,18 @@ def machine_view(machine: Machine) -> MachineView:
     name = _slug(machine.name)
     found: list[Section] = []
     absent: list[str] = []
-    for build in (_summary, _ladder, _roofline, _errors, _counts, transposes, _products, _checks, *_plain_builders()):
+    for build in (
+        _summary,
+        _ladder,
+        _roofline,
+        _errors,
+        _counts,
+        transposes,
+        _products,
+        _checks,
+        *_plain_builders(),
+        profiles,
+    ):
         section = build(machine, name)
         if isinstance(section, Section):
             found.append(section)
@@ -84,14 +96,26 @@ def _summary(machine: Machine, name: str) -> Section | str:
         best = max((r for r in alike if r["m"] * r["n"] * r["k"] == largest), key=lambda r: r["ratio"])
         rows.append(
             (
-                words, gemm_tables.size_text(best), gemm_tables.name_of(best, names), f"{best['tflops']:.1f}",
-                counted.percent(best["peak_share"]) if "peak_share" in best else "", f"{best['ratio']:.3f}",
+                words, f"{best['ratio']:.3f}", gemm_tables.name_of(best, names), f"{best['tflops']:.1f}",
+                _peaks_text(best), gemm_tables.size_text(best),
             )
         )  # fmt: skip
-    header = ("type and layout", "M x N x K", "fastest kernel", "TFLOP/s", "of peak", "rate / cuBLASLt's")
+    # The ratio is what a narrow screen must show.
+    header = ("type and layout", "rate / cuBLASLt's", "fastest kernel", "TFLOP/s", "share of the peak", "M x N x K")
     caption = "The fastest kernel of each type and layout, at the largest size beside cuBLASLt"
-    table = TableView(f"{name}-summary-table", caption, header, tuple(rows), texts=3)
+    table = TableView(f"{name}-summary-table", caption, header, tuple(rows), more_texts=(2, 4, 5))
     return Section(f"{name}-summary", "At a glance", tables=(table,))
+
+
+def _peaks_text(record: Record) -> str:
+    """Return the shares of the peaks that a product is held against, each with the unit whose peak it is."""
+    shares = []
+    if "peak_share" in record:
+        unit = f" of {rooflines.unit_text(record['peak_unit'])}" if "peak_unit" in record else ""
+        shares.append(f"{counted.percent(record['peak_share'])}{unit}")
+    if "fma_share" in record:
+        shares.append(f"{counted.percent(record['fma_share'])} of FMA units")
+    return ", ".join(shares)
 
 
 def _ladder(machine: Machine, name: str) -> Section | str:
@@ -122,7 +146,15 @@ def _roofline(machine: Machine, name: str) -> Section | str:
     found = rooflines.rooflines(machine.records, machine.chip)
     if not found:
         return "The roofline: it takes counts records of the bytes of device memory."
+    # Without a rate there is no place under the roof: counts of such sizes stand with the other counts.
+    untimed = [roofline for roofline in found if not any(place.rate is not None for place in roofline.places)]
+    found = [roofline for roofline in found if roofline not in untimed]
+    without = "; ".join(f"{' x '.join(map(str, roofline.shape))}, {roofline.dtype}" for roofline in untimed)
+    if not found:
+        return f"The roofline: it takes gemm records of the sizes that were counted ({without})."
     drawn, beside, notes = [], [], []
+    if untimed:
+        notes.append(f"Counted, and no kernel timed there: {without}.")
     for roofline in found:
         size = " x ".join(map(str, roofline.shape))
         title = f"Roofline, {roofline.dtype}, {size}"
@@ -130,9 +162,9 @@ def _roofline(machine: Machine, name: str) -> Section | str:
             f"{name}-{roofline.name}-data", title, rooflines.table(roofline.places),
             folded=not roofline.drawn and len(found) > 1,
         )  # fmt: skip
-        untimed = [place.name for place in roofline.places if place.rate is None]
-        if untimed:
-            notes.append(f"Counted at {size}, {roofline.dtype}, and not timed there: {', '.join(untimed)}.")
+        names = [place.name for place in roofline.places if place.rate is None]
+        if names:
+            notes.append(f"Counted at {size}, {roofline.dtype}, and not timed there: {', '.join(names)}.")
         if roofline.drawn:
             drawn.append(
                 figures.roofline_view(

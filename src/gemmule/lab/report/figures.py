@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Width in points of a figure, which is as many of the screen's pixels or more; and the size of its text.
 _WIDE, _NARROW = (760.0, 11.0), (358.0, 12.0)
+#: Height of a figure for each label beside its axes, in sizes of text: the axes are three quarters of it.
+_LABEL = 1.8
 
 
 def curves_view(plot: Plot, name: str, title: str, caption: str, places: int) -> FigureView:
@@ -33,8 +35,10 @@ def curves_view(plot: Plot, name: str, title: str, caption: str, places: int) ->
         f"{name}-data", f"{title}: {plot.unit}", (plot.axis, *(head for head, _ in columns)),
         tuple((str(size), *(cell(curve, size) for _, curve in columns)) for size in sizes), folded=True,
     )  # fmt: skip
+    # Each curve has its label to the right of the axes.
+    heights = max(400.0, len(columns) * _LABEL * _WIDE[1]), max(380.0, len(columns) * _LABEL * _NARROW[1])
     return _twice(
-        name, title, caption, data, (400.0, 380.0), lambda figure, page: draw_curves(figure, plot, page, titled=False)
+        name, title, caption, data, heights, lambda figure, page: draw_curves(figure, plot, page, titled=False)
     )
 
 

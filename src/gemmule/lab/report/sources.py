@@ -30,19 +30,28 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "counts": {"kernel": str, "config": dict, "dtype": str, "shape": list, "counter": str},
     "transpose": {"kernel": str, "config": dict, "itemsize": int, "m": int, "n": int, **_TIMES, "gbps": _NUMBER,
                   "copy_gbps": _NUMBER, **_RATIO},
+    "transpose_counts": {"kernel": str, "config": dict, "itemsize": int, "m": int, "n": int, "counts": dict},
     "skipped": {"reason": str},
     "failed": {"reason": str},
     "check": {"what": str},
+    "profile": {"kind": str, "name": str, "dtype": str, "m": int, "n": int, "k": int, "count": int, "share": _NUMBER,
+                **{f"{name}_us": _NUMBER for name in ("total", "average", "median", "min", "max")}},
     # Shown as they are.
     "stream": {},
     "host_to_gpu": {},
     "overhead": {},
-    "profile": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
-#: The last four kinds.
-PLAIN = ("stream", "host_to_gpu", "overhead", "profile")
+#: The last three kinds.
+PLAIN = ("stream", "host_to_gpu", "overhead")
+#: What a profile's record must have besides, by the kind of what was recorded.
+_OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "range": {},
+    "kernel": {"range": str, "grid": list, "block": list},
+    "call": {},
+    "copy": {"bytes": _NUMBER, "min_bytes": _NUMBER, "max_bytes": _NUMBER},
+}
 #: Numbers that are written where they are there.
 _OPTIONAL = ("ratio", "paired_ratio_low", "paired_ratio_high", "peak_share", "peak_tflops", "fma_share", "fma_tflops",
              "error_u", "yardstick_best_us", "hardware", "virtual", "passed", "failed", "skipped")  # fmt: skip
@@ -102,6 +111,26 @@ class Machine:
     replaced: int
 
 
+def record_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the files, and those of the folders, each once.
+
+    Raises
+    ------
+    ArgumentError
+        If a folder holds no record files.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            own = sorted(path.glob("*.jsonl"))
+            if not own:
+                raise ArgumentError(f"{path}: the folder holds no record files (*.jsonl); name one that does, or files")
+            found.update(dict.fromkeys(own))
+        else:
+            found[path] = None
+    return list({path.resolve(): path for path in found}.values())
+
+
 def read_source(path: Path) -> Source:
     """Return a record file.
 
@@ -136,16 +165,22 @@ def _broken_rule(record: Record, kind: str) -> str | None:
         # Of a product or a transpose, not of a test.
         wanted |= {"kernel": str, "n": int, "reason": str} if "library" not in record else {"n": int, "reason": str}
         wanted |= {"itemsize": int} if "itemsize" in record else {"dtype": str, "layout": str, "k": int}
+    if kind == "profile":
+        if record.get("kind") not in _OF_PROFILE:
+            return f"kind={record.get('kind')!r} of a profile record is not one of {', '.join(_OF_PROFILE)}"
+        wanted |= _OF_PROFILE[record["kind"]]
     for field, types in wanted.items():
         if field not in record:
             return f"a {kind} record has no {field!r}"
         if not _is(record[field], types):
             return f"{field}={record[field]!r} of a {kind} record is not {_told(types)}"
-    for field in _OPTIONAL:
+    # An experiment block may say by such a name how it was measured, in words.
+    for field in () if kind == "experiment" else _OPTIONAL:
         if field in record and not _is(record[field], _NUMBER):
             return f"{field}={record[field]!r} of a {kind} record is not a number"
     for field in _POSITIVE:
-        if field in wanted and not record[field] > 0:
+        # What a profile saw may have taken no time.
+        if field in wanted and not (record[field] > 0 or (kind == "profile" and field.endswith("_us"))):
             return f"{field}={record[field]!r} of a {kind} record is not positive"
     for field, value in record.get("config", {}).items() if isinstance(record.get("config", {}), dict) else [("", [])]:
         if not isinstance(value, (str, int, float)):
@@ -167,7 +202,7 @@ def _is(value: object, types: type | tuple[type, ...]) -> bool:
 
 
 def _told(types: type | tuple[type, ...]) -> str:
-    words = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+    words: dict[type, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
     return "a number" if isinstance(types, tuple) else words[types]
 
 
@@ -204,7 +239,8 @@ def _what(record: Record, number: int) -> object:
         return kind, who, *(record.get(field) for field in fields), tuple(record.get("batch", ()))
     if kind == "counts":
         sides = ("hardware" in record, "virtual" in record)
-        return kind, key_of(record), record["dtype"], tuple(record["shape"]), record.get("layout", "nn"), record["counter"], sides
-    if kind == "transpose":
+        where = tuple(record["shape"]), record.get("layout", "nn")
+        return kind, key_of(record), record["dtype"], *where, record["counter"], sides
+    if kind in ("transpose", "transpose_counts"):
         return kind, key_of(record), record["itemsize"], record["m"], record["n"]
     return kind, number

@@ -20,11 +20,22 @@ Record = Mapping[str, Any]
 def transposes(machine: Machine, name: str) -> Section | str:
     """Return the section, or what is not in the records."""
     measured = transpose_tables.of_transposes(machine.records)
-    if not any(record["record"] == "transpose" for record in measured):
+    # Counts of kernels that were not timed: the table of counts takes them as transposes without a time.
+    counted = [{**one, "record": "transpose"} for one in machine.records if one["record"] == "transpose_counts"]
+    timed = any(record["record"] == "transpose" for record in measured)
+    if not timed and not counted:
         return "Transposes: there are no transpose records."
+    beside = _timed_tables(measured, name) if timed else []
+    if counted:
+        caption, counts = "What transposes ask of the L1 caches, counted only", transpose_tables.throughput(counted)
+        beside.append(table_view(f"{name}-transpose-counts", caption, counts, texts=2))
     drawn = [
         _blocks(plot, name) if plot.bars else _sizes(plot, measured, name) for plot in transpose_plots(machine.records)
     ]
+    return Section(f"{name}-transposes", "Transposes", figures=tuple(drawn), tables=tuple(beside))
+
+
+def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
     ratios, every = transpose_tables.ratios(measured), transpose_tables.figures(measured)
     beside = [
         table_view(f"{name}-transpose-ratios", "Bandwidth of transposes / that of the copy", ratios),
@@ -33,7 +44,7 @@ def transposes(machine: Machine, name: str) -> Section | str:
     if any("counts" in record for record in measured):
         caption, counts = "What transposes ask of the L1 caches", transpose_tables.throughput(measured)
         beside.append(table_view(f"{name}-transpose-l1", caption, counts, texts=2))
-    return Section(f"{name}-transposes", "Transposes", figures=tuple(drawn), tables=tuple(beside))
+    return beside
 
 
 def _sizes(plot: TransposePlot, measured: Sequence[Record], name: str) -> FigureView:

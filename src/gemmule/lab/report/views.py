@@ -24,6 +24,8 @@ class TableView:
         Columns of text, flush left; the others hold numbers.
     folded : bool
         Whether it is opened by a click.
+    more_texts : tuple of int
+        Further columns of text, counted from 0. One that is headed ``note`` is text anyway.
     """
 
     name: str
@@ -32,6 +34,11 @@ class TableView:
     rows: tuple[tuple[str, ...], ...]
     texts: int = 1
     folded: bool = False
+    more_texts: tuple[int, ...] = ()
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column, counted from 0, holds text."""
+        return column < self.texts or column in self.more_texts or self.header[column] == "note"
 
 
 def table_view(

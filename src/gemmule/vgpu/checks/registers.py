@@ -112,12 +112,15 @@ class UninitialisedRegisters(Observer):
         self._finish(batch)
 
     def passed_over(self, batch: Batch, instruction: Instruction, lanes: Lanes, mask: Array) -> None:
+        del lanes
         self._advance(batch, instruction.index)
         self._advance(batch, instruction.index + 1, mask)
 
     def undefined(self, batch: Batch, instruction: Instruction, index: Array, what: str) -> None:
         target = instruction.operands[0]
-        self.brought(batch, instruction, registers_in(target.first if isinstance(target, Pair) else target), index, what)
+        self.brought(
+            batch, instruction, registers_in(target.first if isinstance(target, Pair) else target), index, what
+        )
 
     def brought(
         self, batch: Batch, instruction: Instruction, targets: tuple[Register, ...], index: Array, what: str

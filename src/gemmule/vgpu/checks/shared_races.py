@@ -180,16 +180,16 @@ class SharedRaces(Observer):
             return
         size = access.size // len(items)
         pieces = np.repeat(unwritten, max(len(items) // unwritten.shape[1], 1), axis=1)
-        for number, lanes in enumerate(pieces.reshape(access.lanes.count, len(items), -1).any(axis=2).T):
+        by_item = np.asarray(pieces.reshape(access.lanes.count, len(items), -1).any(axis=2))
+        for number in range(len(items)):
+            lanes = by_item[:, number]
             if lanes.any():
                 address = int(access.address[lanes][0]) + number * size
                 self._bring(access, (items[number],), access.lanes.index[lanes], address, size)
 
     def _bring(self, access: Access, items: tuple[Operand, ...], index: Array, address: int, size: int) -> None:
         targets = tuple(register for item in items for register in registers_in(item))
-        what = (
-            f"loaded{_at(access.instruction)} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
-        )
+        what = f"loaded{_at(access.instruction)} from {size} bytes at {address:#x} of shared memory, which nobody wrote"
         self._registers.brought(access.batch, access.instruction, targets, index, what)
 
 

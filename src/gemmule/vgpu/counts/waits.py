@@ -3,9 +3,10 @@
 The first warp of a launch is followed, instruction by instruction, in the order of the PTX. A load is waited for where
 its result is first used; copies of cp.async where their group is waited for. The distance is the number of
 instructions in between, which are free to hide the latency. Loads of one round are on their way together: a round ends
-at a barrier or where a loop begins again.
+at a barrier, where a loop begins again, and where it is left: a load behind the loop waits anew.
 
-The assembler moves instructions, never across a barrier: within a round a load may be issued earlier than here.
+The assembler moves instructions, never across a barrier or out of a loop: within a round a load may be issued earlier
+than here, so a load behind a wait of the same round, in an unrolled loop or behind a branch, is on its way with it.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ class Waits(Observer):
 
     def end(self) -> None:
         walk = _Walk()
-        before = -1
+        before, left_loop = -1, False
         for block in self._trace:
-            if block.index <= before:
+            if block.index <= before or left_loop:
                 walk.end_round()
             before = block.index
             for instruction in block.instructions:
                 walk.step(instruction)
+            left_loop = min(block.successors, default=block.index + 1) <= block.index
         walk.end_round()
         self.rounds = walk.rounds
 

@@ -17,5 +17,6 @@ def load_definitions() -> None:
         matrix,
         move,
         signs,
+        votes,
         warp,
     )

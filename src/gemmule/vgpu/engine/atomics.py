@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .define import Build, Step, defines
-from .loads import address_of, space_of
+from .loads import address_of, refuse_parameters, space_of
 from .registers import Frame
 from .spaces import locator, words
 from .types import NUMPY, Array, size_of
@@ -60,6 +60,7 @@ def _atom(build: Build) -> Step:
 
     def atomic(frame: Frame) -> None:
         space, position, address = locate(frame)
+        refuse_parameters(build, frame, space)
         if frame.batch.observers:
             frame.batch.access(instruction, frame.lanes, space, address, size, read=True, write=True, atomic=True)
         memory = words(frame, space, size).view(dtype)

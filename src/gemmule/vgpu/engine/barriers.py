@@ -209,8 +209,7 @@ class Barriers:
             message = f"waits at barrier {barrier}, where {int(self.arrived[where])} of {expected} threads arrived"
             runs = batch.alive[own].reshape(-1, 32).any(axis=1)
             absent = np.flatnonzero(runs & ~self._came[where]).tolist()
-            if absent:
-                message += f"; of the warps that run, {', '.join(map(str, absent))} did not"
+            message += f"; missing of the running warps: {', '.join(map(str, absent)) or 'none, there are no more'}"
             for place in np.unique(self._came_by[index]).tolist():
                 here = index[self._came_by[index] == place]
                 yield batch.finding("deadlock", message, batch.program.kernel.instructions[place], here)

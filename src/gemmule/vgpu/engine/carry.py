@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .define import Build, Step, defines
-from .integer import SHAPE_TYPES, multiply_high
 from .registers import Frame
-from .types import NUMPY, Array, size_of
+from .types import INTEGERS, NUMPY, Array, is_signed, size_of
+
+WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
+#: Types of sums and differences.
+SHAPE_TYPES = (*INTEGERS, "b32", "b64")
 
 
 def with_carry(build: Build, kind: str, *, subtract: bool, reads: bool, writes: bool) -> Step:
@@ -56,6 +61,29 @@ def _madc(build: Build) -> Step:
     part = build.take("lo", "hi")
     writes = build.flag("cc")
     return mad_with_carry(build, part, build.type("u32", "s32", "u64", "s64"), reads=True, writes=writes)
+
+
+def multiply_high(kind: str) -> Callable[..., None]:
+    """Return the upper half of a product."""
+    if kind in WIDER:
+        wide, bits = NUMPY[WIDER[kind]], 8 * size_of(kind)
+
+        def narrow(a: Array, b: Array, out: Array) -> None:
+            out[...] = np.multiply(a, b, dtype=wide) >> wide.type(bits)
+
+        return narrow
+
+    def double(a: Array, b: Array, out: Array) -> None:
+        low32, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+        x, y = (np.asarray(value).astype(np.uint64) for value in (a, b))
+        x0, x1, y0, y1 = x & low32, x >> shift, y & low32, y >> shift
+        middle = x1 * y0 + ((x0 * y0) >> shift)
+        high = x1 * y1 + (middle >> shift) + ((x0 * y1 + (middle & low32)) >> shift)
+        if is_signed(kind):
+            high = high - np.where(np.asarray(a) < 0, y, np.uint64(0)) - np.where(np.asarray(b) < 0, x, np.uint64(0))
+        out[...] = high.view(out.dtype)
+
+    return double
 
 
 def mad_with_carry(build: Build, part: str, kind: str, *, reads: bool, writes: bool) -> Step:

@@ -94,9 +94,7 @@ def _copy(build: Build) -> Step:
             some = read > 0
             readers = lanes if least > 0 else lanes.where(some)
             sizes = read[some] if int(read[some].min()) < most else None
-            batch.access(
-                instruction, readers, "global", seen[some], most, read=True, asynchronous=True, sizes=sizes
-            )
+            batch.access(instruction, readers, "global", seen[some], most, read=True, asynchronous=True, sizes=sizes)
         if batch.observers:
             batch.access(instruction, lanes, "shared", address, size, write=True, asynchronous=True)
         batch.copies.issue(lanes, position, origin, size, read)

@@ -26,6 +26,7 @@ from gemmule.vgpu.ptx.module import (
 )
 
 from .registers import Frame
+from .special import CLOCKS
 from .types import NUMPY, Array
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Build:
         """Return the next type among the modifiers."""
         for modifier in self._left:
             if modifier in TYPE_BYTES:
+                if modifier not in NUMPY:
+                    raise self.error(f"values of type .{modifier} are not known to the virtual GPU")
                 if allowed and modifier not in allowed:
                     break
                 self._left.remove(modifier)
@@ -156,6 +159,8 @@ class Build:
         if isinstance(operand, Immediate):
             return self.binder.constant(self.constant(operand, kind))
         if isinstance(operand, Special):
+            if operand.name in CLOCKS:
+                raise self.error(f"{operand.name} changes while the kernel runs; only mov reads it here")
             register = self.binder.special(operand.name)
             if TYPE_BYTES[register.type] != TYPE_BYTES[kind]:
                 raise self.error(f"the special register {operand.name} cannot be read as .{kind} here")
@@ -163,7 +168,7 @@ class Build:
         if isinstance(operand, Symbol):
             address = self.binder.address_of(operand)
             if address is None:
-                raise self.error(f"the address of {operand.name} is not known to the virtual GPU")
+                raise self.error(f"{operand.name} lies in the module's own memory, which the virtual GPU does not know")
             return self.binder.constant(NUMPY[kind].type(address))
         raise self.error(f"an operand of type .{kind} is expected")
 

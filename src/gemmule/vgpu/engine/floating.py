@@ -19,7 +19,7 @@ from gemmule.vgpu.numeric.narrow import from_float64, to_float64
 
 from .define import Build, Step, defines
 from .elementwise import Function, elementwise
-from .types import FLOATS, NUMPY, Array
+from .types import FLOATS, Array
 
 #: Types that are computed in float64.
 NARROW = ("f16", "f16x2", "bf16", "bf16x2")

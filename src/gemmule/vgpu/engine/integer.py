@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .carry import SHAPE_TYPES, WIDER, mad_with_carry, multiply_high, with_carry
 from .define import Build, Step, defines
 from .elementwise import elementwise
-from .registers import Frame
-from .types import INTEGERS, NUMPY, SIGNED, Array, is_signed, size_of
-
-_WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
-_SHAPE_TYPES = (*INTEGERS, "b32", "b64")
+from .types import INTEGERS, NUMPY, SIGNED, Array, size_of
 
 
 def _saturated(operation: Callable[[Array, Array], Array]) -> Callable[..., None]:
@@ -40,69 +37,12 @@ def _sub(build: Build) -> Step:
 
 def _add_or_subtract(build: Build, operation: Any) -> Step:
     saturate, carry = build.flag("sat"), build.flag("cc")
-    kind = build.type(*_SHAPE_TYPES)
+    kind = build.type(*SHAPE_TYPES)
     if carry:
-        return _with_carry(build, kind, operation is np.subtract, reads=False, writes=True)
+        if saturate:
+            raise build.error("a sum that stops at the limits has no carry")
+        return with_carry(build, kind, subtract=operation is np.subtract, reads=False, writes=True)
     return elementwise(build, _saturated(operation) if saturate else operation, kind, kind, kind)
-
-
-@defines("addc", "subc")
-def _addc(build: Build) -> Step:
-    """Add or subtract with the carry or borrow of the instruction before."""
-    writes = build.flag("cc")
-    return _with_carry(build, build.type(*_SHAPE_TYPES), build.instruction.name == "subc", reads=True, writes=writes)
-
-
-def _with_carry(build: Build, kind: str, subtract: bool, *, reads: bool, writes: bool) -> Step:
-    build.done(3)
-    kind = f"u{8 * size_of(kind)}"
-    target, first, second = build.operands
-    a, b = build.source(first, kind), build.source(second, kind)
-    carry = build.binder.carry()
-    carry_in = build.source(carry, "pred") if reads else None
-    carry_out = build.dest(carry, "pred") if writes else None
-    out = build.dest(target, kind)
-    dtype = NUMPY[kind]
-
-    def step(frame: Frame) -> None:
-        x, y = np.asarray(frame[a]), np.asarray(frame[b])
-        more = np.asarray(0, dtype) if carry_in is None else frame[carry_in].astype(dtype)
-        if subtract:
-            part = x - y
-            total = part - more
-            lost = (x < y) | (part < more)
-        else:
-            part = x + y
-            total = part + more
-            lost = (part < x) | (total < part)
-        frame[out][...] = total
-        if carry_out is not None:
-            frame[carry_out][...] = lost
-
-    return step
-
-
-def _multiply_high(kind: str) -> Callable[..., None]:
-    """Return the upper half of a product."""
-    if kind in _WIDER:
-        wide, bits = NUMPY[_WIDER[kind]], 8 * size_of(kind)
-
-        def narrow(a: Array, b: Array, out: Array) -> None:
-            out[...] = np.multiply(a, b, dtype=wide) >> wide.type(bits)
-
-        return narrow
-
-    def double(a: Array, b: Array, out: Array) -> None:
-        low32, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-        x, y = (np.asarray(value).astype(np.uint64) for value in (a, b))
-        x0, x1, y0, y1 = x & low32, x >> shift, y & low32, y >> shift
-        middle = x1 * y0 + ((x0 * y0) >> shift)
-        high = x1 * y1 + (middle >> shift) + ((x0 * y1 + (middle & low32)) >> shift)
-        if is_signed(kind):
-            high = high - np.where(np.asarray(a) < 0, y, np.uint64(0)) - np.where(np.asarray(b) < 0, x, np.uint64(0))
-        out[...] = high.view(out.dtype)
-
-    return double
 
 
 @defines("mul.integer")
@@ -113,32 +53,36 @@ def _mul(build: Build) -> Step:
     if part == "lo":
         return elementwise(build, np.multiply, kind, kind, kind)
     if part == "hi":
-        return elementwise(build, _multiply_high(kind), kind, kind, kind)
-    wide = NUMPY[_WIDER[kind]]
+        return elementwise(build, multiply_high(kind), kind, kind, kind)
+    wide = NUMPY[WIDER[kind]]
 
     def multiply_wide(a: Array, b: Array, out: Array) -> None:
         np.multiply(a, b, out=out, dtype=wide)
 
-    return elementwise(build, multiply_wide, _WIDER[kind], kind, kind)
+    return elementwise(build, multiply_wide, WIDER[kind], kind, kind)
 
 
 @defines("mad.integer")
 def _mad(build: Build) -> Step:
     """Multiply and add."""
     part = build.take("lo", "hi", "wide")
-    saturate = build.flag("sat")
+    saturate, carry = build.flag("sat"), build.flag("cc")
     kind = build.type(*INTEGERS)
     if saturate:
         raise build.error("saturating multiply-add is not known")
+    if carry:
+        if part == "wide" or size_of(kind) == 2:
+            raise build.error("a multiply-add with a carry is .lo or .hi, of 32 or 64 bits")
+        return mad_with_carry(build, part, kind, reads=False, writes=True)
     if part == "wide":
-        wide = NUMPY[_WIDER[kind]]
+        wide = NUMPY[WIDER[kind]]
 
         def wide_mad(a: Array, b: Array, c: Array, out: Array) -> None:
             np.add(np.multiply(a, b, dtype=wide), c, out=out)
 
-        return elementwise(build, wide_mad, _WIDER[kind], kind, kind, _WIDER[kind])
+        return elementwise(build, wide_mad, WIDER[kind], kind, kind, WIDER[kind])
     if part == "hi":
-        high = _multiply_high(kind)
+        high = multiply_high(kind)
 
         def high_mad(a: Array, b: Array, c: Array, out: Array) -> None:
             product = np.empty_like(out)

@@ -44,6 +44,15 @@ def address_of(build: Build, operand: Operand) -> Address:
     return operand
 
 
+def refuse_parameters(build: Build, frame: Frame, space: str) -> None:
+    """Refuse to change a kernel's parameters, which are constant."""
+    if space == "param":
+        everyone = np.ones(frame.lanes.count, np.bool_)
+        raise frame.batch.fault(
+            "out of bounds", "parameters cannot be written", build.instruction, frame.lanes, everyone
+        )
+
+
 @defines("ld", "ldu")
 def _ld(build: Build) -> Step:
     """Load one value or a vector of them; a register wider than the type is extended."""
@@ -133,6 +142,7 @@ def _st(build: Build) -> Step:
 
     def store(frame: Frame) -> None:
         space, position, address = locate(frame)
+        refuse_parameters(build, frame, space)
         if frame.batch.observers:
             frame.batch.access(instruction, frame.lanes, space, address, total, write=True)
         memory = words(frame, space, size)

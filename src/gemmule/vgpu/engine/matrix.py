@@ -44,13 +44,13 @@ def _ldmatrix(build: Build) -> Step:
     build.take("m8n8")
     count = int(build.take("x1", "x2", "x4")[1:])
     transposed = build.flag("trans")
-    build.take("shared", "shared::cta", default="shared")
+    space = build.take("shared", "shared::cta", default="generic").split("::")[0]
     build.take("b16")
     build.done(2)
     memory, fragment = build.operands[::-1] if load else build.operands
     whole_warps(build)
     address = address_of(build, memory)
-    find = locator(build, "shared", address, 16)
+    find = locator(build, space, address, 16)
     items = build.items(fragment, count)
     slots = [build.dest(item, "b32") if load else build.source(item, "b32") for item in items]
     instruction = build.instruction
@@ -63,7 +63,12 @@ def _ldmatrix(build: Build) -> Step:
         warps = warps_of(frame)
         taking = warps.collect(np.broadcast_to(used, warps.active.shape))
         part = frame if count == 4 else frame.part(taking, build.read_slots)
-        _, position, seen = find(part)
+        found, position, seen = find(part)
+        if found != "shared":
+            raise frame.batch.fault(
+                "out of bounds", f"the address is in {found} memory, but matrices are in shared memory", instruction,
+                frame.lanes, np.ones(frame.lanes.count, np.bool_),
+            )  # fmt: skip
         if frame.batch.observers:
             frame.batch.access(instruction, part.lanes, "shared", seen, 16, read=load, write=not load)
         places = np.zeros((len(warps.numbers), WARP), np.int64)

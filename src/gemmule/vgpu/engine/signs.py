@@ -33,7 +33,7 @@ def _sign_operation(operation: Callable[[Array, Array], Array]) -> Callable[[Bui
 
             def change(value: Array) -> Array:
                 bits = np.ascontiguousarray(from_float64(element, value))
-                return to_float64(element, operation(bits, np.uint16(1 << 15)))
+                return to_float64(element, operation(bits, np.array(1 << 15, np.uint16)))
 
             return elementwise(build, narrow(change, kind, flush), kind, kind)
         return elementwise(build, finishing(apply, flush, False) if flush else apply, kind, kind)

@@ -1,4 +1,4 @@
-"""Instructions of a whole warp: lanes that a mask names meet, and exchange values."""
+"""Lanes of a warp that a mask names: how they meet, and the shuffle."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gemmule.vgpu.ptx.module import Pair
 from .define import Build, Step, defines
 from .lanes import Lanes
 from .registers import POISON, Frame
-from .types import NUMPY, Array
+from .types import Array
 
 WARP = 32
-_LANE = np.arange(WARP)
+LANE = np.arange(WARP)
 
 
 class Warps:
@@ -71,7 +71,7 @@ def rows_of(lanes: Lanes) -> Warps:
 
 def mask_bits(mask: Array) -> Array:
     """Return (…, 32) booleans from 32-bit masks."""
-    bits: Array = (mask[..., None].astype(np.int64) >> _LANE) & 1 != 0
+    bits: Array = (mask[..., None].astype(np.int64) >> LANE) & 1 != 0
     return bits
 
 
@@ -114,7 +114,7 @@ def members(build: Build, frame: Frame, mask_slot: int) -> Array:
     if (given == 0xFFFFFFFF).all():
         return np.broadcast_to(warps.active[:, None, :], (*masks.shape, WARP))
     named = mask_bits(masks)
-    left_out = warps.active & ~named[:, _LANE, _LANE]
+    left_out = warps.active & ~named[:, LANE, LANE]
     if left_out.any():
         bad = warps.collect(left_out)
         raise frame.batch.fault(
@@ -138,12 +138,14 @@ def members(build: Build, frame: Frame, mask_slot: int) -> Array:
     return named
 
 
-def _met(build: Build, frame: Frame) -> None:
+def met(build: Build, frame: Frame) -> None:
+    """Tell the observers that lanes of warps met."""
     for observer in frame.batch.observers:
         observer.warp_met(frame.batch, build.instruction, frame.lanes)
 
 
-def _mask_operand(build: Build, position: int) -> int:
+def mask_operand(build: Build, position: int) -> int:
+    """Return the slot of the operand that names the lanes, and let the instruction wait for them."""
     slot = build.source(build.operands[position], "u32")
     meet(build, slot)
     return slot
@@ -157,34 +159,34 @@ def _shfl(build: Build) -> Step:
     build.take("b32")
     build.done(5)
     target, value, by, clamp, _ = build.operands
-    mask_slot = _mask_operand(build, 4)
+    mask_slot = mask_operand(build, 4)
     source, lane, segment = build.source(value, "b32"), build.source(by, "u32"), build.source(clamp, "u32")
     targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
     out = build.dest(targets[0], "b32")
     inside = build.dest(targets[1], "pred") if len(targets) == 2 else None
 
     def step(frame: Frame) -> None:
-        _met(build, frame)
+        met(build, frame)
         warps = warps_of(frame)
         there = members(build, frame, mask_slot)
         values = warps.spread(frame[source])
         b = warps.spread(np.asarray(frame[lane])).astype(np.int64) & 31
         c = warps.spread(np.asarray(frame[segment])).astype(np.int64)
         mask = (c >> 8) & 31
-        limit = (_LANE & mask) | ((c & 31) & ~mask)
+        limit = (LANE & mask) | ((c & 31) & ~mask)
         if mode == "idx":
-            j = (_LANE & mask) | (b & ~mask)
+            j = (LANE & mask) | (b & ~mask)
             good = j <= limit
         elif mode == "up":
-            j = _LANE - b
+            j = LANE - b
             good = j >= limit
         elif mode == "down":
-            j = _LANE + b
+            j = LANE + b
             good = j <= limit
         else:
-            j = _LANE ^ b
+            j = LANE ^ b
             good = j <= limit
-        j = np.where(good, j, _LANE)
+        j = np.where(good, j, LANE)
         result = np.take_along_axis(values, j, 1)
         absent = warps.active & ~np.take_along_axis(there, j[:, :, None], 2)[:, :, 0]
         if absent.any():
@@ -204,135 +206,6 @@ def _shfl(build: Build) -> Step:
 def _place(build: Build) -> str:
     source = build.instruction.source
     return f" at {source}" if source is not None else f" in PTX line {build.instruction.line}"
-
-
-@defines("vote")
-def _vote(build: Build) -> Step:
-    """Ask all lanes: all, any, uniform, or the ballot."""
-    build.take("sync")
-    mode = build.take("all", "any", "uni", "ballot")
-    build.take("pred", "b32")
-    build.done(3)
-    mask_slot = _mask_operand(build, 2)
-    slot, negated = build.predicate(build.operands[1])
-    out = build.dest(build.operands[0], "b32" if mode == "ballot" else "pred")
-
-    def step(frame: Frame) -> None:
-        _met(build, frame)
-        warps = warps_of(frame)
-        value = np.broadcast_to(np.asarray(frame[slot]), (frame.lanes.count,))
-        votes = warps.spread(~value if negated else value, False)
-        asked = members(build, frame, mask_slot)
-        yes = asked & votes[:, None, :]
-        if mode == "ballot":
-            result = _packed(yes)
-        else:
-            some, all_of_them = np.asarray(yes.any(axis=2)), np.asarray((yes == asked).all(axis=2))
-            result = {"all": all_of_them, "any": some, "uni": all_of_them | ~some}[mode]
-        frame[out][...] = warps.collect(result)
-
-    return step
-
-
-@defines("match")
-def _match(build: Build) -> Step:
-    """Find the lanes that hold the same value."""
-    mode = build.take("any", "all")
-    build.take("sync")
-    kind = build.type("b32", "b64")
-    build.done(3)
-    mask_slot = _mask_operand(build, 2)
-    source = build.source(build.operands[1], kind)
-    target = build.operands[0]
-    targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
-    out = build.dest(targets[0], "b32")
-    all_same = build.dest(targets[1], "pred") if len(targets) == 2 else None
-
-    def step(frame: Frame) -> None:
-        _met(build, frame)
-        warps = warps_of(frame)
-        values = warps.spread(frame[source])
-        asked = members(build, frame, mask_slot)
-        same = (values[:, :, None] == values[:, None, :]) & asked
-        masks = _packed(same)
-        if mode == "all":
-            complete: Array = (same == asked).all(axis=2)
-            masks = np.where(complete, masks, np.uint32(0))
-            if all_same is not None:
-                frame[all_same][...] = warps.collect(complete)
-        frame[out][...] = warps.collect(masks)
-
-    return step
-
-
-def _packed(bits: Array) -> Array:
-    """Return 32-bit masks from (…, 32) booleans."""
-    mask: Array = (bits.astype(np.uint64) << _LANE.astype(np.uint64)).sum(axis=-1).astype(np.uint32)
-    return mask
-
-
-_REDUCTIONS: dict[str, Any] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
-
-
-@defines("redux")
-def _redux(build: Build) -> Step:
-    """Combine the values of all lanes."""
-    build.take("sync")
-    name = build.take(*_REDUCTIONS)
-    kind = build.type("u32", "s32", "b32")
-    build.done(3)
-    mask_slot = _mask_operand(build, 2)
-    source, out = build.source(build.operands[1], kind), build.dest(build.operands[0], kind)
-    limits = np.iinfo(NUMPY[kind])
-    neutral = {"min": limits.max, "max": limits.min, "and": limits.max if limits.min == 0 else -1}.get(name, 0)
-
-    def step(frame: Frame) -> None:
-        _met(build, frame)
-        warps = warps_of(frame)
-        asked = members(build, frame, mask_slot)
-        values = np.where(asked, warps.spread(frame[source])[:, None, :], NUMPY[kind].type(neutral))
-        frame[out][...] = warps.collect(_REDUCTIONS[name].reduce(values, axis=2, dtype=values.dtype))
-
-    return step
-
-
-@defines("elect")
-def _elect(build: Build) -> Step:
-    """Choose one lane of the warp: the first."""
-    build.take("sync")
-    build.done(2)
-    mask_slot = _mask_operand(build, 1)
-    target = build.operands[0]
-    if not isinstance(target, Pair):
-        raise build.error("two destinations, d|p, are expected")
-    out, chosen = build.dest(target.first, "b32"), build.dest(target.second, "pred")
-
-    def step(frame: Frame) -> None:
-        _met(build, frame)
-        warps = warps_of(frame)
-        first = members(build, frame, mask_slot).argmax(axis=2)
-        frame[out][...] = warps.collect(first)
-        frame[chosen][...] = warps.collect(first == _LANE)
-
-    return step
-
-
-@defines("activemask")
-def _activemask(build: Build) -> Step:
-    """Give the lanes that run this together."""
-    build.take("b32")
-    build.done(1)
-    out = build.dest(build.operands[0], "b32")
-
-    def step(frame: Frame) -> None:
-        warps = warps_of(frame)
-        mask = _packed(warps.active)
-        frame[out][...] = warps.collect(np.broadcast_to(mask[:, None], warps.active.shape))
-
-    return step
 
 
 def whole_warps(build: Build) -> None:

@@ -45,5 +45,7 @@ def directed_product(a: Array, b: Array, mode: str) -> Array:
         exact = Fraction(float(a[lane])) * Fraction(float(b[lane]))
         rounded = float(product[lane])
         # Only the sign counts from here on: an overflow is less than its infinity.
-        error[lane] = -rounded if np.isinf(rounded) else np.sign(exact - Fraction(rounded))
+        above = exact > Fraction(rounded) if np.isfinite(rounded) else rounded < 0
+        below = exact < Fraction(rounded) if np.isfinite(rounded) else rounded > 0
+        error[lane] = float(above) - float(below)
     return directed(product, error, mode)

@@ -38,12 +38,12 @@ def parse(text: str) -> Kernel:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._items = list(statements(text))
-        ended = sum(item.kind == "instruction" or _takes_semicolon(item) for item in self._items)
-        empty = count_semicolons(text) - ended
-        if empty:
-            # An empty statement is legal, but the compiler writes none: rather stop than lose code.
+        ended = sum(item.kind in ("instruction", "empty") or _takes_semicolon(item) for item in self._items)
+        lost = count_semicolons(text) - ended
+        if lost:
+            # A statement stands where none is looked for: rather stop than lose code.
             raise UnsupportedError(
-                f"the PTX text has {empty} semicolons more than statements that end with one; its grammar has changed"
+                f"the PTX text has {lost} semicolons more than statements that end with one; its grammar has changed"
             )
         self._target = ""
         self._files: dict[int, str] = {}
@@ -93,6 +93,8 @@ class _Parser:
                 if item.text in scope.labels:
                     raise PtxError(item.line, item.text, "this label stands twice in one scope")
                 scope.labels[item.text] = len(self._code)
+            elif item.kind == "empty":
+                continue
             elif item.kind == "instruction":
                 self._code.append((item, scope, place))
             else:

@@ -35,7 +35,7 @@ class Statement:
     Attributes
     ----------
     kind : str
-        ``directive``, ``header`` (of a function), ``label``, ``open``, ``close`` or ``instruction``.
+        ``directive``, ``header`` (of a function), ``label``, ``open``, ``close``, ``instruction`` or ``empty``.
     text : str
         Its text, without the semicolon or colon.
     line : int
@@ -87,7 +87,7 @@ def _one(text: str, position: int, line: int) -> tuple[Statement | None, int]:
     if first in "{}":
         return Statement("open" if first == "{" else "close", first, line), position + 1
     if first == ";":
-        return None, position + 1
+        return Statement("empty", first, line), position + 1
     label = _LABEL.match(text, position)
     if label is not None:
         return Statement("label", label[1], line), label.end()

@@ -8,7 +8,8 @@ Change from the rung before
     Every element size, batches, and tiles in groups: CTAs that run together read and write blocks of whole pages rather
     than stripes. Where rows do not begin at multiples of 16 bytes, elements are read one by one, packed, and written as
     vectors that begin at the target's multiples of 16 bytes, which shifts over two words cut out of the tile; the
-    elements at both ends of the tile's rows are written alone.
+    elements at both ends of the tile's rows are written alone. A single matrix takes a grid of two dimensions, so that
+    no CTA has to divide its number before it can read.
 Data movement
     Every element is read once and written once: 2 * itemsize bytes an element. A warp reads 4 rows of 128 bytes and
     writes rows of 256. The tile's 16-byte chunks are exchanged by an XOR with the row, so that neither side of shared
@@ -22,6 +23,7 @@ Sources
 
 from __future__ import annotations
 
+import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
@@ -48,12 +50,15 @@ class ProductionTranspose:
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
-        cta, _, _ = cute.arch.block_idx()
-        tiles_i = cute.ceil_div(mS.shape[0], self.tile.tile_i)
-        tiles_j = cute.ceil_div(mS.shape[1], self.tile.tile_j)
-        batch = cta // (tiles_i * tiles_j)
-        tile_j, tile_i = grouped_tile(cta - batch * (tiles_i * tiles_j), tiles_j, tiles_i, self.group)
-        l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
+        tile_j, tile_i, _ = cute.arch.block_idx()
+        l0, l1, l2 = 0, 0, 0
+        if cutlass.const_expr(self.group > 0):
+            cta = tile_j
+            tiles_i = cute.ceil_div(mS.shape[0], self.tile.tile_i)
+            tiles_j = cute.ceil_div(mS.shape[1], self.tile.tile_j)
+            batch = cta // (tiles_i * tiles_j)
+            tile_j, tile_i = grouped_tile(cta - batch * (tiles_i * tiles_j), tiles_j, tiles_i, self.group)
+            l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         i0, j0 = tile_i * self.tile.tile_i, tile_j * self.tile.tile_j
         sT = self.tile.allocate(SmemAllocator())
         self.tile.read(mS[None, None, l0, l1, l2], sT, i0, j0)

@@ -27,8 +27,12 @@ def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> st
 
 def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile."""
+    along_source, along_target = config.tiles(problem)
+    grid = (along_target, along_source, 1)
+    if config.group:
+        grid = (math.prod((along_target, along_source, *problem.batch)), 1, 1)
     return Launch(
-        grid=(math.prod((*config.tiles(problem), *problem.batch)), 1, 1),
+        grid=grid,
         block=(config.threads, 1, 1),
         shared_bytes=config.tile_bytes(problem.itemsize),
         params=tile_params(problem),
@@ -66,6 +70,12 @@ SPEC = KernelSpec(
         ByteTileConfig(256, 256, 256, 65536),
         ByteTileConfig(16, 2048, 128),
         ByteTileConfig(2048, 16, 128),
+        ByteTileConfig(256, 256, 256, 0),
+        ByteTileConfig(256, 256, 512, 0),
+        ByteTileConfig(256, 512, 256, 0),
+        ByteTileConfig(512, 512, 256, 0),
+        ByteTileConfig(128, 128, 128, 0),
+        ByteTileConfig(128, 128, 64, 0),
     ),
     signatures=tile_signatures,
     why_not=why_not,

@@ -1,0 +1,100 @@
+"""What `gemmule explain` counts of every kernel of a record of the hardware's counters, under the same names.
+
+python benchmarks/explained_counts.py benchmarks/results/DATE-GPU-COMMIT.jsonl --record benchmarks/results
+
+Needs no GPU: the hardware's values are copied from the record, and the virtual GPU counts beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gemmule.commands.explain import explanation
+from gemmule.core.chips import chip_named
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.lab.experiment import experiment
+from gemmule.lab.explain import Explanation
+from gemmule.lab.records import read_records, write_records
+
+_SECTOR = 32
+_LOADS = ("load global", "load generic", "async copy")
+_SHARED_LOADS, _SHARED_STORES = ("load shared", "matrix load"), ("store shared",)
+
+
+def counters(explained: Explanation) -> dict[str, float]:
+    """Return what an explanation says, by the name of the hardware's counter for the same."""
+    assert isinstance(explained.problem, GemmProblem)
+    totals, kinds = explained.totals, explained.totals.by_class
+    memory, result = explained.levels[0].bytes, explained.problem.d
+    written = result.rows * result.cols * result.dtype.itemsize
+    l2_written = _SECTOR * totals.total("sectors", "store global")
+    # A copy of cp.async counts among the requests to global memory and among the wavefronts.
+    wavefronts = totals.total("wavefronts")
+    found: dict[str, float] = {
+        "smsp__inst_executed.sum": totals.warps,
+        "smsp__inst_executed_op_global_ld.sum": totals.total("warps", "load global", "load generic"),
+        "smsp__inst_executed_op_global_st.sum": totals.total("warps", "store global"),
+        "smsp__inst_executed_op_shared_ld.sum": totals.total("warps", *_SHARED_LOADS),
+        "smsp__inst_executed_op_shared_st.sum": totals.total("warps", *_SHARED_STORES),
+        "launch__registers_per_thread": explained.registers,
+        "sm__maximum_warps_per_active_cycle_pct": 100 * explained.occupancy.occupancy,
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": totals.total("requests", *_LOADS),
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": totals.total("sectors", *_LOADS),
+        "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": totals.total("requests", "store global"),
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": totals.total("sectors", "store global"),
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": wavefronts,
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": totals.total("wavefronts", *_SHARED_LOADS),
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": totals.total("wavefronts", *_SHARED_STORES),
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": totals.load_conflicts + totals.store_conflicts,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": totals.load_conflicts,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": totals.store_conflicts,
+        "lts__t_sectors_op_read.sum": (totals.l2_bytes - l2_written) / _SECTOR,
+        "lts__t_sectors_op_write.sum": l2_written / _SECTOR,
+        "dram__bytes_read.sum": memory - written,
+        "dram__bytes_write.sum": written,
+    }
+    for name, kind in (("ffma", "fma f32"), ("dfma", "fma f64")):
+        found[f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"] = kinds.get(kind, (0, 0))[1]
+    return found
+
+
+def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]]:
+    """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``."""
+    done: dict[str, dict[str, float]] = {}
+    specs = {spec.name: spec for spec in REGISTRY}
+    for record in hardware:
+        if record["record"] != "counts":
+            continue
+        configs = [config.as_dict() for config in specs[record["kernel"]].configs]
+        if record["config"] not in configs:
+            sys.exit(f"{record['kernel']} has no config {record['config']} any more; count it on the hardware anew")
+        kernel = f"{record['kernel']}[{configs.index(record['config'])}]"
+        if (key := json.dumps([kernel, record["shape"], record["dtype"]])) not in done:
+            shape = ",".join(map(str, record["shape"]))
+            done[key] = counters(explanation(kernel, shape, chip, dtype=record["dtype"], layout="nn"))
+            print(kernel, shape, file=sys.stderr)
+        # Counters that no explanation knows stay: they tell what the others mean.
+        known = done[key].get(record["counter"])
+        yield record if known is None else record | {"virtual": known}
+
+
+def main() -> None:
+    """Count, and write a record file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("hardware", type=Path, metavar="FILE", help="record of the hardware's counters")
+    parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    first, *rest = read_records(options.hardware)
+    command = f"python benchmarks/explained_counts.py {options.hardware.name}"
+    block = experiment(command) | {"hardware": options.hardware.name}
+    print(write_records(options.record, block, list(beside(rest, chip_named(first["gpu"]).name))))
+
+
+if __name__ == "__main__":
+    main()

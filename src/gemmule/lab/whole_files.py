@@ -1,0 +1,59 @@
+"""Files that have their names only when they are complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from gemmule.core.errors import ArgumentError
+
+
+def write_whole(path: Path, text: str, *, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Write a file that has its name only when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        Its name.
+    text : str
+        What is in it.
+    force : bool
+        Whether a file of that name may be replaced.
+    inputs : sequence of Path
+        Files that may not be replaced.
+
+    Raises
+    ------
+    ArgumentError
+        If there is a file of that name that may not be replaced.
+    OSError
+        If it cannot be written.
+    """
+    check_target(path, force=force, inputs=inputs)
+    partial = path.parent / f".gemmule-{secrets.token_hex(4)}.partial"
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+        raise
+
+
+def check_target(path: Path, *, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Raise ArgumentError or OSError if a file of that name cannot be written."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", str(path))
+    if path.is_dir():
+        raise ArgumentError(f"{path}: is a folder; name a file in it")
+    if any(path.resolve() == one.resolve() for one in inputs):
+        raise ArgumentError(f"{path}: is one of the files that are read; name another output")
+    if path.exists() and not force:
+        raise ArgumentError(f"{path}: exists; give --force to replace it, or another name")
