@@ -23,7 +23,7 @@ def to_tf32(x):
     return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-@pytest.mark.parametrize("layout", itertools.product(("row", "col"), repeat=2), ids="-".join)
+@pytest.mark.parametrize("layout", list(itertools.product(("row", "col"), repeat=2)), ids="-".join)
 @pytest.mark.parametrize("shape", [(256, 384, 512), (67, 45, 35), (260, 132, 100)], ids=str)
 def test_tf32_rounds_to_nearest(shape, layout, rng):
     m, n, k = shape

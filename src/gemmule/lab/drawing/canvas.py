@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from gemmule.core.errors import UnsupportedError
@@ -82,7 +82,7 @@ def figure_on(page: Page, *, text_as: str = "path", salt: str = "gemmule") -> It
     from matplotlib.figure import Figure
 
     theme = page.theme
-    settings = {
+    settings: dict[Any, Any] = {
         "svg.hashsalt": salt, "svg.fonttype": text_as, "font.family": "DejaVu Sans", "font.size": page.text,
         "text.color": theme.ink, "axes.labelcolor": theme.ink, "axes.edgecolor": theme.faint,
         "axes.facecolor": "none", "xtick.color": theme.faint, "ytick.color": theme.faint,
