@@ -24,7 +24,7 @@ from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SPEC = next(spec for spec in REGISTRY if spec.operation == "transpose")
+SPEC = next(spec for spec in REGISTRY if spec.name == "transpose_reference")
 ARCH = Arch.parse("sm_90a")
 SIGNATURE = SPEC.signatures(ARCH)[0]
 

@@ -41,3 +41,25 @@ def bits_table(records: Sequence[Record]) -> str:
     rows = [[f"`{kernel}`", dtype, out, f"{launches}", f"{elements:,}", f"{equal:,}"]
             for (kernel, dtype, out), (launches, elements, equal) in found.items()]  # fmt: skip
     return markdown(["kernel", "A and B", "result", "launches", "elements", "with equal bits"], rows)
+
+
+def speed_table(records: Sequence[Record]) -> str:
+    """Return a row for each kernel: seconds on the virtual GPU, alone and with what looks on."""
+    header = ["kernel", "type", "M x N x K", "fused multiply-add by", "alone, s", "with checks, s", "times", "with counts, s",
+              "and caches, s"]  # fmt: skip
+    rows = [
+        [
+            f"`{record['kernel']}`",
+            record["dtype"],
+            " x ".join(map(str, record["shape"])),
+            {"numba": "Numba", "numpy": "NumPy"}[record["fma"]],
+            f"{record['seconds']:.2f}",
+            f"{record['checks_seconds']:.2f}",
+            f"{record['checks_seconds'] / record['seconds']:.1f}",
+            f"{record['counts_seconds']:.2f}",
+            f"{record['caches_seconds']:.2f}",
+        ]
+        for record in records
+        if record["record"] == "virtual_gpu"
+    ]
+    return markdown(header, rows)

@@ -2,7 +2,7 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
+``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
 their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
 benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
@@ -87,6 +87,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "host_to_gpu": host_to_gpu_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
+                    "speed": faithful.speed_table,
                     "stream": stream_table,
                 }
                 content = tables[name](records)

@@ -28,6 +28,7 @@ _WORDS = {
 _TITLES = {
     "stream": "Products of streamed matrices", "host_to_gpu": "Host arrays through the GPU",
     "overhead": "Time of a call on the host",
+    "virtual_gpu": "Time on the virtual GPU",
 }  # fmt: skip
 
 

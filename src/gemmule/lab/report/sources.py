@@ -40,11 +40,12 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "stream": {},
     "host_to_gpu": {},
     "overhead": {},
+    "virtual_gpu": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
 #: The last three kinds.
-PLAIN = ("stream", "host_to_gpu", "overhead")
+PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu")
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},

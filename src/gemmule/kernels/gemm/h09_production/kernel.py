@@ -26,7 +26,8 @@ import cutlass
 from cutlass import Int32, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.memory import SmemAllocator
-from cutlass.utils import LayoutEnum, hopper_helpers
+from cutlass.tensor_utils import LayoutEnum
+from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.parts.matrix_words import load_matrices, store_matrices
@@ -131,11 +132,11 @@ class Production:
 
         slices = cute.ceil_div(mA.shape[1], self.tile_k)
         if warp // 4 == 0:
-            cute.arch.warpgroup_reg_dealloc(_PRODUCER_REGISTERS)
+            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
                 self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
         else:
-            cute.arch.warpgroup_reg_alloc(_CONSUMER_REGISTERS)
+            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, warp // 4 - 1, alpha, beta)
         if cutlass.const_expr(self.peers > 1):
             # The barriers of a CTA that has ended cannot be told anything.
