@@ -100,9 +100,20 @@ def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     transposed(spec, spec.default, source, pad=pad + 1, offset=offset)
 
 
+def configs_of(specs):
+    """Every config; of each kind of launch the first is for every run, the others are for test-all."""
+    for spec in specs:
+        kinds = set()
+        for config in spec.configs:
+            kind = getattr(config, "group", 1) == 0
+            marks = [pytest.mark.slow] if kind in kinds else []
+            kinds.add(kind)
+            yield pytest.param(spec, config, marks=marks, id=f"{spec.name}-{config}".replace(" ", ","))
+
+
 @pytest.mark.parametrize("wide", [True, False], ids=["wide", "narrow"])
 @pytest.mark.parametrize("itemsize", ITEMSIZES)
-@pytest.mark.parametrize(("spec", "config"), [(spec, c) for spec in TRANSPOSES for c in spec.configs], ids=case_id)
+@pytest.mark.parametrize(("spec", "config"), list(configs_of(TRANSPOSES)))
 def test_every_config(spec, config, itemsize, wide, rng):
     shape = (80, 144) if wide else (77, 131)
     transposed(spec, config, random_rows(rng, shape, itemsize))
@@ -117,7 +128,7 @@ def test_any_schedule(spec, schedule, rng):
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (1, 1), (0, 3)])
 @pytest.mark.parametrize("edge", [1, 2, 31, 64, 100, 144, 301])
 @pytest.mark.parametrize("itemsize", ITEMSIZES)
-@pytest.mark.parametrize(("spec", "config"), [(spec, c) for spec in IN_PLACE for c in spec.configs], ids=case_id)
+@pytest.mark.parametrize(("spec", "config"), list(configs_of(IN_PLACE)))
 def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     array = random_rows(rng, (2, edge, edge), itemsize, pad, offset)
     before = array.copy()
