@@ -11,6 +11,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32,
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC, MmaSyncConfig
 
@@ -73,7 +74,8 @@ def test_shared_memory_of_the_architecture():
 @pytest.mark.parametrize("extent", [127, 1000, 1001, 2047, 4098])
 @pytest.mark.parametrize(("dtype", "out"), [(FLOAT16, FLOAT16), (BFLOAT16, FLOAT32), (INT8, INT32)], ids=str)
 def test_every_extent_finds_a_config(dtype, out, extent):
-    assert choose(gemm(dtype, out, extent), HOPPER, multiprocessors=132).spec is SPEC
+    # Hopper's own kernel stands before it, and takes what has whole 16 bytes.
+    assert choose(gemm(dtype, out, extent), HOPPER, VIRTUAL, multiprocessors=132).spec is SPEC
 
 
 @pytest.mark.parametrize(
