@@ -19,7 +19,7 @@ import numpy as np
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import write_records
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     records = []
-    for spec in REGISTRY:
+    for spec in VIRTUAL:
         if spec.operation == "gemm" and (dtype := dtype_of(spec)):
             records.append(measured(spec, dtype))
             print(records[-1])
