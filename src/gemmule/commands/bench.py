@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import FileFormatError, GemmuleError, UnsupportedError, WrongResultError
+from ..core.errors import FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
+from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
 from .failures import LEFT
 from .tables import print_table
@@ -110,20 +110,7 @@ def _gemm(
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
         records = _measured(bench, block, len(problems) * len(choices), record, quiet=as_json)
-    if as_json:
-        click.echo(json.dumps({"experiment": block, "records": records}))
-    else:
-        _print_end(records)
-    failure = gpu.failure_of(records)
-    if plot is not None:
-        try:
-            _draw([block, *records], Path(plot), str(block["date"]), quiet=as_json)
-        except (GemmuleError, OSError) as error:
-            if failure is None:
-                raise
-            click.echo(f"no plot: {error}", err=True)
-    if failure is not None:
-        raise WrongResultError(failure)
+    end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
 
 
 def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:

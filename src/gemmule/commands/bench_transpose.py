@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import FileFormatError, GemmuleError, WrongResultError
+from ..core.errors import FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
+from .bench_end import end
 from .failures import LEFT
 from .tables import print_table
 from .told import ToldCommand, command_line
@@ -103,20 +104,7 @@ def _transpose(
             click.echo(device.no_sensors, err=True)
         add = _counter() if counts else None
         records = _measured(bench, block, plan.points, record, add, quiet=as_json)
-    if as_json:
-        click.echo(json.dumps({"experiment": block, "records": records}))
-    else:
-        print_end(records)
-    failure = gpu.failure_of(records)
-    if plot is not None:
-        try:
-            draw_plots([block, *records], Path(plot), str(block["date"]), quiet=as_json)
-        except (GemmuleError, OSError) as error:
-            if failure is None:
-                raise
-            click.echo(f"no plot: {error}", err=True)
-    if failure is not None:
-        raise WrongResultError(failure)
+    end(block, records, print_end, draw_plots, plot=plot, as_json=as_json)
 
 
 def _without_chosen(kernels: Sequence[str]) -> tuple[list[str], bool]:

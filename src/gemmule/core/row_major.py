@@ -231,5 +231,34 @@ def row_major_params(problem: GemmProblem) -> tuple[Param, ...]:
     )
 
 
+def batched_params(problem: GemmProblem, first: str, second: str, a_line: int, b_line: int) -> tuple[Param, ...]:
+    """Return the parameters A (M, K, L), B (N, K, L), row-major C and D (M, N, L), alpha, beta.
+
+    Parameters
+    ----------
+    problem, first, second
+        The problem with a row-major result, and the operands that are its A and B, as `row_result` gives them.
+    a_line, b_line : int
+        Elements from a line of A and of B, a row or a column, to the next; within one the stride is compiled in.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    batch = problem.batch or (1,)
+    acc = problem.accumulator
+    c = problem.c if problem.c is not None else problem.d
+
+    def strides(matrix: StridedMatrix, line: int) -> tuple[int, ...]:
+        return (line, *(matrix.batch_strides or (0,)))
+
+    return (
+        TensorParam(first, (m, k, *batch), strides(problem.a, a_line)),
+        # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+        TensorParam(second, (n, k, *batch), strides(problem.b, b_line)),
+        TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, c.row_stride)),
+        TensorParam("d", (m, n, *batch), strides(problem.d, problem.d.row_stride)),
+        ScalarParam("alpha", acc, problem.alpha),
+        ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+    )
+
+
 def _signature(dtype: DType, whole: bool) -> Signature:
     return (("element", dtype.name), ("tiles", "whole" if whole else "ragged"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.names import unknown_name
@@ -57,22 +57,44 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
     ArgumentError
         If a word is neither.
     """
-    sizes: dict[Size, None] = {}
+    return tuple((m, n, k) for m, n, k in extents_named(words, SIZE_SETS, "M,N,K", "4096,4096,1024"))
+
+
+def extents_named(
+    words: Sequence[str], sets: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]], axes: str, example: str
+) -> tuple[tuple[int, ...], ...]:
+    """Return the extents that are asked for, each once, in the order given.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Names of sets with commas between them, or extents.
+    sets : mapping
+        What each set is for, and its extents.
+    axes, example : str
+        How extents are written.
+
+    Raises
+    ------
+    ArgumentError
+        If a word is neither.
+    """
+    found: dict[tuple[int, ...], None] = {}
     for word in words:
-        for named, parts in itertools.groupby(word.split(","), lambda part: part.strip() in SIZE_SETS):
+        for named, parts in itertools.groupby(word.split(","), lambda part: part.strip() in sets):
             if named:
                 for name in parts:
-                    sizes.update(dict.fromkeys(SIZE_SETS[name.strip()][1]))
+                    found.update(dict.fromkeys(sets[name.strip()][1]))
             else:
-                sizes[_one(",".join(parts))] = None
-    return tuple(sizes)
+                found[_one(",".join(parts), sets, axes, example)] = None
+    return tuple(found)
 
 
-def _one(word: str) -> Size:
+def _one(word: str, sets: Iterable[str], axes: str, example: str) -> tuple[int, ...]:
     parts = word.split(",")
-    numbers = [int(part) for part in parts if part.strip().isascii() and part.strip().isdigit()]
+    numbers = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
     if not numbers:
-        raise ArgumentError(f"{unknown_name('size', word, SIZE_SETS)}, or any M,N,K such as 4096,4096,1024")
-    if len(numbers) != len(parts) or len(numbers) != 3 or min(numbers) < 1:
-        raise ArgumentError(f"size {word!r} is not M,N,K in whole numbers from 1, such as 4096,4096,1024")
-    return numbers[0], numbers[1], numbers[2]
+        raise ArgumentError(f"{unknown_name('size', word, sets)}, or any {axes} such as {example}")
+    if len(numbers) != len(parts) or len(numbers) != len(axes.split(",")) or min(numbers) < 1:
+        raise ArgumentError(f"size {word!r} is not {axes} in whole numbers from 1, such as {example}")
+    return numbers

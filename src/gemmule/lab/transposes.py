@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +13,10 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.names import unknown_name
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config, KernelSpec
+
+from .sizes import extents_named
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Size = tuple[int, int]
@@ -57,25 +57,7 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
     ArgumentError
         If a word is neither.
     """
-    sizes: dict[Size, None] = {}
-    for word in words:
-        for named, parts in itertools.groupby(word.split(","), lambda part: part.strip() in SIZE_SETS):
-            if named:
-                for name in parts:
-                    sizes.update(dict.fromkeys(SIZE_SETS[name.strip()][1]))
-            else:
-                sizes[_one(",".join(parts))] = None
-    return tuple(sizes)
-
-
-def _one(word: str) -> Size:
-    parts = word.split(",")
-    numbers = [int(part) for part in parts if part.strip().isascii() and part.strip().isdigit()]
-    if not numbers:
-        raise ArgumentError(f"{unknown_name('size', word, SIZE_SETS)}, or any M,N such as 4096,4096")
-    if len(numbers) != len(parts) or len(numbers) != 2 or min(numbers) < 1:
-        raise ArgumentError(f"size {word!r} is not M,N in whole numbers from 1, such as 4096,4096")
-    return numbers[0], numbers[1]
+    return tuple((m, n) for m, n in extents_named(words, SIZE_SETS, "M,N", "4096,4096"))
 
 
 def itemsize_of(word: str) -> int:

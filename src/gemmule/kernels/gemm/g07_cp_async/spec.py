@@ -8,10 +8,9 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch, ScalarParam, TensorParam
-from gemmule.core.layout import StridedMatrix
+from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import is_vectorised, row_result, why_not_extents, why_not_grid
+from gemmule.core.row_major import batched_params, is_vectorised, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
@@ -126,26 +125,13 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
     kinds = dict(signature(problem, config))
     problem, first, second = row_result(problem)
-    m, n, k = problem.m, problem.n, problem.k
-    batch = problem.batch or (1,)
-    c = problem.c if problem.c is not None else problem.d
-
-    def strides(matrix: StridedMatrix, row_major: bool) -> tuple[int, ...]:
-        return (matrix.row_stride if row_major else matrix.col_stride, *(matrix.batch_strides or (0,)))
-
+    a_line = problem.a.row_stride if kinds["a"] == "k" else problem.a.col_stride
+    b_line = problem.b.row_stride if kinds["b"] == "n" else problem.b.col_stride
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes(kinds["a"] == "k", kinds["b"] == "k"),
-        params=(
-            TensorParam(first, (m, k, *batch), strides(problem.a, kinds["a"] == "k")),
-            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
-            TensorParam(second, (n, k, *batch), strides(problem.b, kinds["b"] == "n")),
-            TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, True)),
-            TensorParam("d", (m, n, *batch), strides(problem.d, True)),
-            ScalarParam("alpha", FLOAT32, problem.alpha),
-            ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
-        ),
+        params=batched_params(problem, first, second, a_line, b_line),
     )
 
 

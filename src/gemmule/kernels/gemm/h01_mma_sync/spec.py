@@ -8,10 +8,10 @@ import math
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import row_result, why_not_extents, why_not_grid
+from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Types that C and D may have for each type of A and B.
@@ -259,28 +259,12 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    acc = problem.accumulator
     problem, first, second = row_result(problem)
-    m, n, k = problem.m, problem.n, problem.k
-    batch = problem.batch or (1,)
-    c = problem.c if problem.c is not None else problem.d
-
-    def strides(matrix: StridedMatrix, line: int) -> tuple[int, ...]:
-        return (line, *(matrix.batch_strides or (0,)))
-
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
-        params=(
-            TensorParam(first, (m, k, *batch), strides(problem.a, _lines(problem.a).stride)),
-            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
-            TensorParam(second, (n, k, *batch), strides(problem.b, _lines(problem.b).stride)),
-            TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, c.row_stride)),
-            TensorParam("d", (m, n, *batch), strides(problem.d, problem.d.row_stride)),
-            ScalarParam("alpha", acc, problem.alpha),
-            ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
-        ),
+        params=batched_params(problem, first, second, _lines(problem.a).stride, _lines(problem.b).stride),
     )
 
 

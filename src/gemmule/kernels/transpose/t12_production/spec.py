@@ -70,7 +70,7 @@ SPEC = KernelSpec(
         ByteTileConfig(256, 256, 256, 65536),
         ByteTileConfig(16, 2048, 128),
         ByteTileConfig(2048, 16, 128),
-        # Of equals the first is taken: on an H100 the faster one.
+        # Of equals the first is taken.
         ByteTileConfig(256, 256, 512, 0),
         ByteTileConfig(256, 256, 256, 0),
         ByteTileConfig(256, 512, 256, 0),
