@@ -28,7 +28,8 @@ from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.numeric.compiled import loops
 
 SIDE = 512
-RUNS = 3
+#: How often a launch is timed, and how long a slow way goes on.
+RUNS, ENOUGH_SECONDS = 3, 5.0
 WAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "seconds": lambda: {"options": Options()},
     "checks_seconds": lambda: {"options": Options(checks=True)},
@@ -54,8 +55,8 @@ def measured(spec: KernelSpec, dtype: str) -> dict[str, Any]:
     artifact = artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
     found = {}
     for name, way in WAYS.items():
-        samples = []
-        for _ in range(RUNS):
+        samples: list[float] = []
+        while len(samples) < RUNS and sum(samples) < ENOUGH_SECONDS:
             d = np.full((SIDE, SIDE), np.nan, kind)
             begun = time.process_time()
             launch(artifact, spec.launch(problem, spec.default), {"a": a, "b": b, "d": d}, **way())
