@@ -75,8 +75,8 @@ class Counted(Protocol):
         """Run a whole launch, and count it."""
         ...
 
-    def read_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> dict[str, int]:
-        """Run some CTAs; return the bytes that they read of each operand, every word once."""
+    def fresh_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> Sequence[int]:
+        """Run some CTAs; return for each the bytes that it reads and none before it has read."""
         ...
 
 

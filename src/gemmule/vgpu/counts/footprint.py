@@ -1,4 +1,4 @@
-"""What CTAs read of each operand, every word once: what must come from beyond the caches if they share it all."""
+"""What CTAs read, every word once: what must come from beyond the caches if they share it all."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ class Footprint(Observer):
 
     def __init__(self) -> None:
         self.operands: dict[int, set[str]] = {}
-        self._read: list[NDArray[np.int64]] = []
+        # Words with the first CTA that reads them: of each batch, and of the batch that runs.
+        self._read: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._of_batch: list[NDArray[np.int64]] = []
+        self._ran: list[int] = []
         self._bounds: list[tuple[str, int, int]] = []
 
     def access(self, access: Access) -> None:
@@ -39,19 +41,33 @@ class Footprint(Observer):
         if allocation is not None:
             self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
         for part in access.uniform() if access.read else ():
-            first = np.unique(part.address // WORD)
-            words = max(1, part.size // WORD)
-            self._of_batch.append((first[:, None] + np.arange(words)).reshape(-1) if words > 1 else first)
+            # A word and its reader in one number: in order of words, and of CTAs that read the same one.
+            cta = part.batch.cta_of_lane[part.lanes.index]
+            first = np.unique(part.address // WORD * len(part.batch.ctas) + cta)
+            words = np.arange(max(1, part.size // WORD)) * len(part.batch.ctas)
+            self._of_batch.append((first[:, None] + words).reshape(-1))
 
     def batch_ends(self, batch: Batch) -> None:
         self._bounds = [(item.name, item.start, item.end) for item in batch.memory.allocations]
         if self._of_batch:
-            self._read.append(np.unique(np.concatenate(self._of_batch)))
+            words, cta = np.divmod(np.unique(np.concatenate(self._of_batch)), len(batch.ctas))
+            words, first = np.unique(words, return_index=True)
+            self._read.append((words, len(self._ran) + cta[first]))
             self._of_batch = []
+        self._ran += batch.ctas
+
+    def fresh_bytes(self) -> list[int]:
+        """Return, for each CTA in the order in which they ran, the bytes that it reads and none before it has read."""
+        fresh = np.zeros(len(self._ran), np.int64)
+        if self._read:
+            # Batches follow one another: of equal words the first belongs to the earliest reader.
+            words, readers = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
+            np.add.at(fresh, readers[np.unique(words, return_index=True)[1]], WORD)
+        return fresh.tolist()
 
     def read_bytes(self) -> dict[str, int]:
         """Return, for each operand, the bytes of the words that were read."""
-        words = np.unique(np.concatenate(self._read)) if self._read else np.empty(0, np.int64)
+        words = np.unique(np.concatenate([part for part, _ in self._read])) if self._read else np.empty(0, np.int64)
         counts = {
             name: WORD * int(np.searchsorted(words, -(-end // WORD)) - np.searchsorted(words, start // WORD))
             for name, start, end in self._bounds
