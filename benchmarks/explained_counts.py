@@ -66,7 +66,7 @@ def counters(explained: Explanation) -> dict[str, float]:
 
 
 def apart(explained: Explanation) -> dict[str, float]:
-    """Return what an explanation says of CTAs that drift apart, where that differs from CTAs in step."""
+    """Return what an explanation says of CTAs of a multiprocessor that are apart."""
     assert explained.l2_hit_rates is not None
     memory = explained.behind_l2
     return {
@@ -78,7 +78,7 @@ def apart(explained: Explanation) -> dict[str, float]:
 def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]]:
     """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``.
 
-    Where CTAs that drift apart have another, that is ``virtual_apart``.
+    What CTAs of a multiprocessor that are apart have is ``virtual_apart``.
     """
     done: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     specs = {spec.name: spec for spec in REGISTRY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gemmule.core.chips import chip_named
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.lab.explain.behind_l2 import Behind, behind_l2
+from gemmule.lab.explain.behind_l2 import Behind, behind_l2, copied_bytes
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.transposes import transpose_of
 
@@ -20,15 +21,19 @@ SLICE = 4096
 
 
 class Rows:
-    """A kernel whose CTAs go along rows of tiles: the first of a row brings its rows of A, those of the first row B."""
+    """A kernel whose CTAs go along rows of tiles: a row of them reads the same of A, a column the same of B."""
 
     def __init__(self, columns):
         self.columns = columns
         self.asked = []
 
-    def fresh_bytes(self, recipe, buffers, ctas):
+    def shared_bytes(self, recipe, buffers, ctas):
         self.asked.append((recipe.grid, ctas))
-        return [SLICE * ((number % self.columns == 0) + (number < self.columns)) for number in ctas]
+        found = collections.Counter()
+        for place in (lambda cta: cta // self.columns, lambda cta: cta % self.columns):
+            for readers in collections.Counter(map(place, ctas)).values():
+                found[readers] += SLICE
+        return found
 
 
 def behind(size, blocks, chip=H100):
@@ -38,23 +43,31 @@ def behind(size, blocks, chip=H100):
     return behind_l2(problem, CHOICE, chip, kernel, recipe, blocks), kernel, problem
 
 
-def test_waves_in_step_and_ctas_apart():
-    """8192 cubed: 64 x 64 tiles, waves of 132; rows of A or columns of B are 4 MB a tile, and 25 MiB of L2 hold six."""
-    found, kernel, _ = behind(8192, 1)
+def test_ctas_in_step_and_apart():
+    """8192 cubed: 64 x 64 tiles, 2 CTAs on each of 132 multiprocessors; a tile's rows or columns are 4 MB."""
+    found, kernel, _ = behind(8192, 2)
     operand = 4 * 128 * 8192
-    assert kernel.asked == [((64, 64, 1), range(132))]
+    assert kernel.asked == [((64, 64, 1), range(264)), ((64, 64, 1), range(132))]
     assert found.written == 4 * 8192**2
-    # A wave begins three rows, and meets all columns.
-    assert found.bytes - found.written == (3 + 64) * operand * 64 * 64 // 132
-    # One row of A and five columns: the sixth CTA's column no longer fits.
-    assert found.apart_bytes - found.written == 6 * operand * 64 * 64 // 5
-    assert found.bytes < found.apart_bytes < 2 * operand * 64 * 64 + found.written
+    # A wave begins five rows and meets all columns; half of it begins three.
+    assert found.bytes - found.written == (5 + 64) * operand * 64 * 64 // 264
+    assert found.apart_bytes - found.written == (3 + 64) * operand * 64 * 64 // 132
+    # Of 132 CTAs 4 read the same of 4 columns, 2 those of the other 60, 64 the first two rows and 4 the third: all
+    # but one of 2 to the power of that many times, both parts of L2 ask.
+    copied = 4 * (1 - 2**-3) + 60 * (1 - 2**-2) + 2 + (1 - 2**-4)
+    assert found.apart_copied == pytest.approx(copied * operand * 64 * 64 / 132, rel=1e-3)
 
 
-def test_an_l2_of_one_part_holds_twice_as_much():
-    whole, *_ = behind(8192, 1, dataclasses.replace(H100, l2_partitions=1))
-    operand = 4 * 128 * 8192
-    assert whole.apart_bytes - whole.written == 12 * operand * 64 * 64 // 11
+def test_one_cta_on_a_multiprocessor_has_nobody_to_be_apart_from():
+    found, kernel, _ = behind(8192, 1)
+    assert len(kernel.asked) == 1
+    assert (found.bytes, found.copied) == (found.apart_bytes, found.apart_copied)
+
+
+def test_copies_between_parts_of_l2():
+    assert copied_bytes({1: 100, 2: 1000, 50: 7}, 1) == 0
+    assert copied_bytes({1: 100, 2: 1000, 50: 7}, 2) == 50 + 750 + 7
+    assert copied_bytes({1: 300}, 3) == 200
 
 
 @pytest.mark.parametrize(("size", "parts", "how"), [(1408, 2, "one wave"), (1536, 1, "fits in L2")])
@@ -74,9 +87,9 @@ def test_a_transpose_reads_and_writes_each_element_once():
 
 def test_hit_rates_by_hand():
     """100 bytes asked for and 20 stored; 10 come from memory in step, 40 apart."""
-    found = Behind(bytes=10 + 20, apart_bytes=40 + 20, written=20, how="")
-    assert found.hit_rates(100, 20, 1) == pytest.approx((1 - 10 / 120, 1 - 40 / 120))
-    # Two parts: half of the stores are looked up twice. In step both parts ask for all 10, of which one has to ask the
-    # other: 10 lookups more, and 20 that miss. Apart one part asks, for half of it in vain: 20 more, and 60 that miss.
-    assert found.hit_rates(100, 20, 2) == pytest.approx((1 - 20 / 140, 1 - 60 / 150))
-    assert Behind(0, 0, 0, "").hit_rates(0, 0, 2) == (1, 1)
+    one = Behind(bytes=10 + 20, apart_bytes=40 + 20, written=20, copied=0, apart_copied=0, how="")
+    assert one.hit_rates(100, 20, 1) == pytest.approx((1 - 10 / 120, 1 - 40 / 120))
+    # Two parts: half of the stores are looked up twice, and what is copied too, which misses in one part at first.
+    two = dataclasses.replace(one, copied=10, apart_copied=20)
+    assert two.hit_rates(100, 20, 2) == pytest.approx((1 - 20 / 140, 1 - 60 / 150))
+    assert Behind(0, 0, 0, 0, 0, "").hit_rates(0, 0, 2) == (1, 1)

@@ -1,7 +1,7 @@
 """What counters say of a kernel, in words: rows of figures that are made from `counts` records only.
 
-A counter has ncu's name, whoever counted: the hardware (``hardware``), or the virtual GPU (``virtual``; what it takes
-to be so if CTAs drift apart is ``virtual_apart``).
+A counter has ncu's name, whoever counted: the hardware (``hardware``), or the virtual GPU (``virtual``, and
+``virtual_apart`` if CTAs of a multiprocessor are not in step).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Counted:
     layout : str
         How the operands lie in memory, as in records of products.
     hardware, virtual, apart : mapping
-        Value by counter, of the hardware, of the virtual GPU, and of the virtual GPU if CTAs drift apart.
+        Value by counter, of the hardware, of the virtual GPU, and of that with CTAs apart.
     """
 
     key: Key

@@ -1,22 +1,23 @@
 """What passes between the L2 cache and device memory, and the hit rate that follows from it.
 
-The model: CTAs start in the order of their numbers, and L2 holds what was read last. How much of it serves another CTA
-depends on how far CTAs drift apart, which no count tells. So there are two figures, and a launch lies between them:
+The model: CTAs start in the order of their numbers and walk along K at the same speed. What several of them read at the
+same time is fetched once; nothing of it is left when others come to the same place later. Which CTAs are at the same
+place no count tells. There are two figures, for the two ways that were seen:
 
-- in step: all CTAs that run at a time, a wave, walk along K together. What several of them read is fetched once.
-- apart: CTAs start one after another, evenly spread in time. One finds what another has read only if L2 still holds
-  it: as many CTAs, in order, share their reads as have operands that fit into L2 together.
+- in step: all CTAs that run at a time, a wave;
+- apart: one CTA of each multiprocessor. Those that share a multiprocessor are evenly spread along K.
 
-Where L2 has several parts, each keeps a copy of what it gets from another: what all multiprocessors read takes room in
-each, and the size of one part counts. A read that a part does not hold asks the part that is beside the memory, and is
-looked up there once more; so is a store. In step multiprocessors beside every part want the same; apart one does.
+Where L2 has several parts, a multiprocessor asks the part that it is beside. What that does not hold it gets from the
+part beside the memory, which is one lookup more, and keeps a copy. CTAs are beside each part with the same chance. A
+store is looked up again in the part beside the memory. What all multiprocessors read has room in L2 only if it has room
+in one part.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
+from collections.abc import Mapping
 
 from gemmule.core.chips import Chip
 from gemmule.core.launch import Launch
@@ -42,9 +43,11 @@ class Behind:
     bytes : int
         Read and written, by CTAs in step.
     apart_bytes : int
-        The same by CTAs that drift apart.
+        The same by CTAs apart.
     written : int
         Of both, what is written.
+    copied, apart_copied : int
+        Bytes that parts of L2 get from each other, in step and apart.
     how : str
         How it was counted.
     """
@@ -52,6 +55,8 @@ class Behind:
     bytes: int
     apart_bytes: int
     written: int
+    copied: int
+    apart_copied: int
     how: str
 
     def hit_rates(self, asked: int, stored: int, partitions: int) -> tuple[float, float]:
@@ -64,16 +69,18 @@ class Behind:
         partitions : int
             Parts of the L2 cache.
         """
-        elsewhere = (partitions - 1) / partitions
 
-        def rate(fetched: int, copies: float) -> float:
-            lookups = asked + copies * fetched + (1 + elsewhere) * stored
-            return max(0.0, 1 - (1 + copies) * fetched / lookups) if lookups else 1.0
+        def rate(fetched: int, copied: int) -> float:
+            lookups = asked + copied + stored + stored * (partitions - 1) / partitions
+            return max(0.0, 1 - (fetched + copied) / lookups) if lookups else 1.0
 
-        return (
-            rate(self.bytes - self.written, partitions - 1),
-            rate(self.apart_bytes - self.written, elsewhere),
-        )
+        return rate(self.bytes - self.written, self.copied), rate(self.apart_bytes - self.written, self.apart_copied)
+
+
+def copied_bytes(shared: Mapping[int, int], partitions: int) -> int:
+    """Return what parts of L2 get from each other, of bytes that are given by the number of CTAs that read them."""
+    asks = 1 / partitions
+    return round(sum((partitions - 1) * (1 - (1 - asks) ** readers) * count for readers, count in shared.items()))
 
 
 def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, recipe: Launch, blocks: int) -> Behind:
@@ -86,19 +93,20 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, rec
     blocks : int
         CTAs that a multiprocessor holds.
     """
-    least = problem.bytes_min
+    least, parts = problem.bytes_min, chip.l2_partitions
     ctas, wave = math.prod(recipe.grid), chip.sms * max(blocks, 1)
     if not isinstance(problem, GemmProblem):
-        return Behind(least, least, least // 2, "each element in and out")
+        return Behind(least, least, least // 2, 0, 0, "each element in and out")
     written = problem.m * problem.n * problem.d.dtype.itemsize
 
     def once(how: str) -> Behind:
-        return Behind(least, least, written, how)
+        copied = (least - written) * (parts - 1)
+        return Behind(least, least, written, copied, copied, how)
 
     if ctas <= wave:
         return once("each operand once: one wave")
-    holds = chip.l2_bytes // chip.l2_partitions if chip.l2_bytes is not None else None
-    if holds is not None and least <= holds:
+    room = chip.l2_bytes // parts if chip.l2_bytes is not None else None
+    if room is not None and least <= room:
         return once("each operand once: fits in L2")
     depth = math.lcm(slice_depth(choice.config, problem), _UNROLLED)
     # What is left of K at the end stays, so that the same code runs.
@@ -111,14 +119,22 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, rec
     small = dataclasses.replace(small, d=dataclasses.replace(small.d, row_stride=small.d.row_stride % line))
     if choice.signature(small) != choice.signature(problem):
         return once("least: waves not followed")
-    fresh = kernel.fresh_bytes(choice.spec.launch(small, choice.config), buffers(small, seed=1), range(wave))
-    read = [total * problem.k // small.k for total in itertools.accumulate(fresh)]
-    if holds is not None and read[-1] + written * wave // ctas <= holds:
+
+    def read(together: int) -> tuple[int, int]:
+        """Return what so many CTAs fetch, and what parts of L2 get from each other for them."""
+        launch = choice.spec.launch(small, choice.config)
+        shared = kernel.shared_bytes(launch, buffers(small, seed=1), range(together))
+        return sum(shared.values()) * problem.k // small.k, copied_bytes(shared, parts) * problem.k // small.k
+
+    fetched, copied = read(wave)
+    if room is not None and fetched + written * wave // ctas <= room:
         return once("each operand once: L2 keeps them")
-    together = wave
-    if holds is not None:
-        # A CTA finds what it has read itself, however little L2 holds.
-        together = max(1, sum(total <= holds for total in read))
-    least_read = least - written
-    in_step, apart = (max(least_read, read[count - 1] * ctas // count) for count in (wave, together))
-    return Behind(written + in_step, written + apart, written, f"waves of {wave} CTAs share reads")
+    apart_fetched, apart_copied = (fetched, copied) if blocks <= 1 else read(chip.sms)
+    return Behind(
+        bytes=written + max(least - written, fetched * ctas // wave),
+        apart_bytes=written + max(least - written, apart_fetched * ctas // chip.sms),
+        written=written,
+        copied=copied * ctas // wave,
+        apart_copied=apart_copied * ctas // chip.sms,
+        how=f"waves of {wave} CTAs share reads",
+    )

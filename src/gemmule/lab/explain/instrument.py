@@ -75,8 +75,8 @@ class Counted(Protocol):
         """Run a whole launch, and count it."""
         ...
 
-    def fresh_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> Sequence[int]:
-        """Run some CTAs; return for each the bytes that it reads and none before it has read."""
+    def shared_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> Mapping[int, int]:
+        """Run some CTAs; return the bytes that they read by the number of CTAs that read them."""
         ...
 
 

@@ -81,7 +81,7 @@ FIGURES = (
 def measured_block(records: Sequence[Mapping[str, Any]]) -> str:
     """Return tables of what was explained, what the hardware counted, and the ratio of the first to the second.
 
-    The last has what lies between two figures: those of CTAs in step, and of CTAs that drift apart.
+    The last has what lies between two figures: those of CTAs in step, and of CTAs apart.
     """
     names = labels(record for record in records if record["record"] == "counts")
     tables = []

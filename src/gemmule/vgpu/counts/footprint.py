@@ -28,10 +28,9 @@ class Footprint(Observer):
 
     def __init__(self) -> None:
         self.operands: dict[int, set[str]] = {}
-        # Words with the first CTA that reads them: of each batch, and of the batch that runs.
+        # Words with the number of CTAs that read them, of each batch; and words with their CTA, of the one that runs.
         self._read: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._of_batch: list[NDArray[np.int64]] = []
-        self._ran: list[int] = []
         self._bounds: list[tuple[str, int, int]] = []
 
     def access(self, access: Access) -> None:
@@ -41,7 +40,7 @@ class Footprint(Observer):
         if allocation is not None:
             self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
         for part in access.uniform() if access.read else ():
-            # A word and its reader in one number: in order of words, and of CTAs that read the same one.
+            # A word and its reader in one number, so that each pair counts once.
             cta = part.batch.cta_of_lane[part.lanes.index]
             first = np.unique(part.address // WORD * len(part.batch.ctas) + cta)
             words = np.arange(max(1, part.size // WORD)) * len(part.batch.ctas)
@@ -50,20 +49,18 @@ class Footprint(Observer):
     def batch_ends(self, batch: Batch) -> None:
         self._bounds = [(item.name, item.start, item.end) for item in batch.memory.allocations]
         if self._of_batch:
-            words, cta = np.divmod(np.unique(np.concatenate(self._of_batch)), len(batch.ctas))
-            words, first = np.unique(words, return_index=True)
-            self._read.append((words, len(self._ran) + cta[first]))
+            readers = np.unique(np.concatenate(self._of_batch)) // len(batch.ctas)
+            self._read.append(np.unique(readers, return_counts=True))
             self._of_batch = []
-        self._ran += batch.ctas
 
-    def fresh_bytes(self) -> list[int]:
-        """Return, for each CTA in the order in which they ran, the bytes that it reads and none before it has read."""
-        fresh = np.zeros(len(self._ran), np.int64)
-        if self._read:
-            # Batches follow one another: of equal words the first belongs to the earliest reader.
-            words, readers = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
-            np.add.at(fresh, readers[np.unique(words, return_index=True)[1]], WORD)
-        return fresh.tolist()
+    def shared_bytes(self) -> dict[int, int]:
+        """Return how many bytes were read by how many CTAs: the bytes by the number of readers."""
+        if not self._read:
+            return {}
+        words, counts = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
+        _, word = np.unique(words, return_inverse=True)
+        readers, found = np.unique(np.bincount(word, counts), return_counts=True)
+        return {int(number): WORD * int(count) for number, count in zip(readers, found, strict=True)}
 
     def read_bytes(self) -> dict[str, int]:
         """Return, for each operand, the bytes of the words that were read."""
