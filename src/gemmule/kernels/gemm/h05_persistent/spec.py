@@ -9,7 +9,7 @@ from gemmule.core.hopper_rungs import PersistentConfig, hopper_spec
 
 @dataclasses.dataclass(frozen=True)
 class StayingConfig(PersistentConfig):
-    """Tile of C that two warpgroups compute, slices in shared memory, the order of tiles, and the CTAs that share all."""
+    """Tile of C that two warpgroups compute, slices in shared memory, the order of tiles, and the CTAs that stay."""
 
 
 SPEC = hopper_spec(
