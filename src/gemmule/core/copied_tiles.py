@@ -53,15 +53,18 @@ def slice_params(
     depth = SLICE_BYTES // matrix.dtype.itemsize
     # Lines along K are brought as rows of a tile; lines across K as 128 bytes of each k.
     box = (depth, tile // sharers) if matrix.is_row_major else (depth, depth // sharers)
-    return _params(operand, matrix, batch, box)
+    return map_params(operand, matrix, batch, box)
 
 
 def box_params(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[Param, Param]:
     """Describe C or D, in rows."""
-    return _params(operand, matrix, batch, (BOX_COLS, BOX_ROWS))
+    return map_params(operand, matrix, batch, (BOX_COLS, BOX_ROWS))
 
 
-def _params(operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]) -> tuple[Param, Param]:
+def map_params(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]
+) -> tuple[Param, Param]:
+    """Describe a matrix of which boxes are copied: elements along its lines, and lines."""
     item = matrix.dtype.itemsize
     along = matrix if matrix.is_row_major else matrix.transposed()
     # Where there is only one line, or one matrix, it does not matter where the next would be.
