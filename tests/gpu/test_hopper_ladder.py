@@ -51,7 +51,7 @@ def test_shapes(spec, config, name, shape, rng):
 @pytest.mark.parametrize("extent", [133, 134, 135])
 @pytest.mark.parametrize(("spec", "config"), CONFIGS)
 def test_rows_that_end_anywhere(spec, config, extent, rng):
-    """The pitch is a multiple of 8 elements, the extents are not; what lies behind them stays as it was."""
+    """The pitch is a multiple of 8 elements, the extents are not."""
     dtype = dtype_named("bfloat16")
     a, b, c = (random_matrix(rng, dtype, shape) for shape in ((extent, 77), (77, extent), (extent, extent)))
     kinds = ("whole", "whole", "whole")
