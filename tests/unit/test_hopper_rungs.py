@@ -109,6 +109,20 @@ def test_what_a_rung_does_not_take(spec, change, reason):
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)
+def test_every_matrix_of_a_batch_must_begin_at_whole_16_bytes(spec):
+    problem = gemm_problem(64, 64, 64, "bfloat16", "bfloat16", "nn")
+
+    def batched(step):
+        a, b, d = (contiguous(problem.d.dtype, 64, 64, (2, 3)) for _ in range(3))
+        a = dataclasses.replace(a, batch_strides=(3 * step, step))
+        return dataclasses.replace(problem, batch=(2, 3), a=a, b=b, d=d)
+
+    assert spec.why_not(batched(4096), HOPPER, spec.default) is None
+    assert spec.why_not(batched(4104), HOPPER, spec.default) is None
+    assert "A begins at a multiple of 8 bytes" in spec.why_not(batched(4100), HOPPER, spec.default)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)
 def test_only_hopper_has_the_instructions(spec):
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
     for name in ("sm_80", "sm_100a"):

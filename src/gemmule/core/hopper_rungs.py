@@ -13,7 +13,7 @@ from .dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from .errors import ArgumentError
 from .launch import Launch, Param, ScalarParam, TensorParam
 from .layout import StridedMatrix
-from .problem import GemmProblem
+from .problem import GemmProblem, split_batch
 from .row_major import row_result, why_not_extents, why_not_grid
 from .spec import Buildable, Config, KernelSpec, Signature
 
@@ -148,7 +148,9 @@ def hopper_spec(*, package: str, summary: str, configs: tuple[RungConfig, ...]) 
 def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None:
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
-    oriented, _, _ = row_result(problem)
+    # Each matrix of a batch is a launch; the later ones may begin elsewhere.
+    inner, _, _ = split_batch(problem, 0)
+    oriented, _, _ = row_result(inner)
     for name, matrix in oriented.operands().items():
         if matrix.dtype not in DTYPES or matrix.dtype != problem.a.dtype:
             types = ", ".join(f"{key.upper()} {one.dtype}" for key, one in problem.operands().items())
