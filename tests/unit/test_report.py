@@ -302,13 +302,38 @@ def test_many_curves_have_room_for_their_labels(tmp_path):
     assert {f"kernel{number}" for number in range(50)} <= set(texts)
 
 
+def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
+    rates = {8: (100.0, 900.0, 300.0), 16: (200.0, 800.0, 400.0)}
+    records = [made.transpose("t12_production", edge, rate, config={"block_x": 32, "block_y": rows})
+               for rows, of in rates.items() for edge, rate in zip((1024, 2048, 4096), of, strict=True)]  # fmt: skip
+    records.append(made.transpose("t11_swizzled_vectorised", 4096, 50.0, config={"block_x": 256, "block_y": 1}))
+    found = Reader(made_page(tmp_path, [made.experiment(), *records]))
+    rows = found.tables["Transposes, elements of 4 bytes: effective GB/s"]
+    assert [row[:2] for row in rows] == [["1024", "200"], ["2048", "900"], ["4096", "400"]]
+    assert {"t11", "t12"} <= set(found.svg_texts)
+    # A kernel with one block shape has no place among those of several.
+    assert [row[0] for row in found.tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]] == [
+        "32 x 8",
+        "32 x 16",
+    ]
+
+
 def test_an_experiment_may_name_its_hardware_in_words(tmp_path):
     made_page(tmp_path, [made.experiment(hardware="other.jsonl"), TIMED])
 
 
 def test_other_kinds_are_shown_as_they_are(tmp_path):
     records = [made.experiment(), {"record": "overhead", "path": "matmul_out", "host_us": 5.25, "samples": [1, 2]}]
-    assert ["matmul_out", "5.25"] in Reader(made_page(tmp_path, records)).tables["Time of a call on the host"]
+    records.append(
+        {"record": "virtual_gpu", "kernel": "g04", "shape": [64, 32, 16], "seconds": 0.5, "config": {"a": 1}}
+    )
+    records.append({"record": "probe", "probe": "copy", "rounds": 8})
+    records.append({"record": "cta_times", "kernel": "g04", "passed": [1, 2], "in_step": 0.25})
+    tables = Reader(made_page(tmp_path, records)).tables
+    assert ["matmul_out", "5.25"] in tables["Time of a call on the host"]
+    assert tables["Time on the virtual GPU"] == [["g04", "64 x 32 x 16", "0.5"]]
+    assert tables["What counters count"] == [["copy", "8"]]
+    assert tables["CTAs when half of a kernel's time has passed"] == [["g04", "0.25"]]
 
 
 def test_profiles_have_the_tables_of_the_command(tmp_path):
