@@ -40,7 +40,7 @@ def write_sums(
     """
     tid, _, _ = cute.arch.thread_idx()
     row0, col0 = m0 + tid // 32 % 4 * 16 + tid % 32 // 4, n0 + tid % 4 * 2
-    flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
+    flat = settled(sums)
     for half_row in cutlass.range_constexpr(cute.size(sums) * 4 // cols):
         block, half = cutlass.const_expr(half_row // 2), cutlass.const_expr(half_row % 2)
         row = row0 + block * rows_apart + half * 8
@@ -48,6 +48,22 @@ def write_sums(
             for j in cutlass.range_constexpr(cols // 8):
                 first = cutlass.const_expr(block * cols // 2 + j * 4 + half * 2)
                 _write_pair(mD, mC, row, col0 + j * 8, flat, first, alpha, beta, reads_c)
+
+
+@cute.jit
+def settled(sums: cute.Tensor):
+    """Return the sums of a product that has been waited for, flat, in registers that no product writes.
+
+    The compiler knows of no tie between a wait and the registers that it waits for, so that it may move arithmetic on
+    them before the wait; the assembler then makes every product wait for the one before. It moves nothing before this.
+    """
+    out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums)), cutlass.Float32)
+    flat = cute.make_tensor(sums.iterator, out.layout)
+    for i in cutlass.range_constexpr(cute.size(out)):
+        out[i] = cute.arch.inline_ptx(
+            "mov.b32 {$w0}, {$r0};", write_only_types=[cutlass.Float32], read_only_args=[flat[i]]
+        )
+    return out
 
 
 @cute.jit
