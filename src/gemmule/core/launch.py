@@ -199,6 +199,9 @@ class Launch:
         Dynamic shared memory of a CTA.
     cluster : tuple of int
         CTAs of a cluster along x, y and z.
+    overlaps : bool
+        Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
+        launch wrote (griddepcontrol.wait), before it reads or writes memory.
     """
 
     grid: tuple[int, int, int]
@@ -206,6 +209,7 @@ class Launch:
     params: tuple[Param, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
+    overlaps: bool = False
 
     @property
     def threads(self) -> int:

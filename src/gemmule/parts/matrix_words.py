@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import cutlass
 from cutlass import Int32, cute
 
 
 @cute.jit
 def store_matrices(address, words: cute.Tensor):
-    """Write four 8 x 8 matrices of 16-bit elements.
+    """Write 8 x 8 matrices of 16-bit elements, four or two.
 
     Parameters
     ----------
@@ -17,17 +18,24 @@ def store_matrices(address, words: cute.Tensor):
     words : Tensor
         Two neighbours of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
     """
-    cute.arch.inline_ptx(
-        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-        read_only_args=[address, words[0], words[1], words[2], words[3]],
-    )
+    if cutlass.const_expr(cute.size(words) == 4):
+        cute.arch.inline_ptx(
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+            read_only_args=[address, words[0], words[1], words[2], words[3]],
+        )
+    else:
+        cute.arch.inline_ptx(
+            "stmatrix.sync.aligned.m8n8.x2.shared.b16 [{$r0}], {{$r1}, {$r2}};",
+            read_only_args=[address, words[0], words[1]],
+        )
 
 
 @cute.jit
-def load_matrices(address):
-    """Return the words that `store_matrices` would write."""
+def load_matrices(address, count: cutlass.Constexpr[int] = 4):
+    """Return the words, four or two, that `store_matrices` would write."""
+    names = ", ".join(f"{{$w{w}}}" for w in range(count))
     return cute.arch.inline_ptx(
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-        write_only_types=[Int32, Int32, Int32, Int32],
+        f"ldmatrix.sync.aligned.m8n8.x{count}.shared.b16 {{{names}}}, [{{$r0}}];",
+        write_only_types=[Int32] * count,
         read_only_args=[address],
     )

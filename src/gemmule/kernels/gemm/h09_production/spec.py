@@ -13,17 +13,19 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
-DTYPES = (BFLOAT16, FLOAT16)
 #: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
-#: Bytes of K of a slice, which are the rows of the copy engine's swizzle; boxes in which D is written, and how many of
-#: them a warpgroup has in shared memory.
-K_BYTES, BOX_M, BOX_N, BUFFERS = 128, 64, 64, 2
+#: Types that C and D may have for each type of A and B.
+OUTPUTS: dict[DType, tuple[DType, ...]] = {BFLOAT16: (BFLOAT16, FLOAT32), FLOAT16: (FLOAT16, FLOAT32)}
+#: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
+K_BYTES, BOX_M = 128, 64
 #: What the copy engine asks of addresses and pitches, in bytes.
 ALIGNMENT = 16
 _MAX_PITCH = 1 << 40
 _BARRIERS = 1024
+#: Multiprocessors that a cluster can always have side by side, and what tiles' columns are a multiple of.
+_SIDE_BY_SIDE, _UNIT_N = 16, 16
 #: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
 _MAX_SUMS = 384
 
@@ -35,13 +37,15 @@ class ProductionConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements: multiples of 64, tile_n at most 256.
+        Elements: tile_m a multiple of 64, tile_n of 16 and at most 256.
     stages : int
         Slices in shared memory.
     pingpong : int
         1 where each warpgroup has tiles of its own and they take turns, 0 where they share a tile.
     cluster_m, cluster_n : int
-        CTAs of a cluster along M and N.
+        CTAs of a cluster along M and N, which read a slice once for all of them.
+    cluster_k : int
+        CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the columns.
     group : int
         Clusters' tiles that are taken downwards before they go to the right.
     ctas : int
@@ -54,17 +58,22 @@ class ProductionConfig(Config):
     pingpong: int = 0
     cluster_m: int = 2
     cluster_n: int = 1
+    cluster_k: int = 1
     group: int = 8
     ctas: int = 132
 
     def __post_init__(self) -> None:
-        rows = MMA_M if self.pingpong else CONSUMERS * MMA_M
-        if self.tile_m % rows or self.tile_n % BOX_N or not 0 < self.tile_n <= 256:
-            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n 64, 128, 192 or 256")
-        if self.tile_m // rows * self.tile_n > _MAX_SUMS:
+        rows = self.sharing * MMA_M
+        if self.tile_m % rows or self.tile_n % _UNIT_N or not 0 < self.tile_n <= 256:
+            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {_UNIT_N} up to 256")
+        if self.blocks * self.tile_n > _MAX_SUMS:
             raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
         if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2) or self.stages < 2 or self.ctas < self.cluster:
             raise ArgumentError(f"config {self}: clusters have 1 or 2 CTAs along M and N, and stages are 2 or more")
+        if not 1 <= self.cluster_k <= 8 or self.tile_n % (8 * self.cluster_k):
+            raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
+        if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
+            raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
         if self.shared_bytes > 227 << 10:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
 
@@ -75,26 +84,52 @@ class ProductionConfig(Config):
     @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
-        return self.cluster_m * self.cluster_n
+        return self.cluster_m * self.cluster_n * self.cluster_k
+
+    @property
+    def clusters(self) -> int:
+        """Clusters that run at the same time."""
+        if self.cluster <= 2:
+            return self.ctas // self.cluster
+        return max(self.ctas // _SIDE_BY_SIDE, 1) * (_SIDE_BY_SIDE // self.cluster)
+
+    @property
+    def sharing(self) -> int:
+        """Warpgroups that share a tile."""
+        return 1 if self.pingpong else CONSUMERS
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows that a warpgroup computes of a tile."""
+        return self.tile_m // (self.sharing * MMA_M)
+
+    def box_n(self, itemsize: int) -> int:
+        """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
+        columns = self.tile_n // self.cluster_k
+        return next(n for n in (64, 32, 16, 8) if columns % n == 0 and n * itemsize <= K_BYTES)
+
+    def buffers(self, itemsize: int) -> int:
+        """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
+        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
+        return next((some for some in range(2, count + 1) if count % some == 0), 1)
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: barriers, stages of A and B, and boxes of D."""
-        boxes = CONSUMERS * BUFFERS * BOX_M * K_BYTES
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + boxes
+        """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
+        boxes = max(self.buffers(item) * BOX_M * self.box_n(item) * item for item in (2, 4))
+        sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
+        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    del config
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
+    if reason := _why_not_types(problem):
+        return reason
     for name, matrix in oriented.operands().items():
-        if matrix.dtype not in DTYPES or matrix.dtype != problem.a.dtype:
-            types = ", ".join(f"{key.upper()} {one.dtype}" for key, one in problem.operands().items())
-            return f"the operands are {types}; this kernel takes all of one type, {' or '.join(map(str, DTYPES))}"
         if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
@@ -104,7 +139,24 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
             return reason
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
+    if (slices := _slices(problem)) < config.cluster_k:
+        return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     return why_not_extents(problem)
+
+
+def _why_not_types(problem: GemmProblem) -> str | None:
+    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+    if a != b or a not in OUTPUTS:
+        return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
+    if d not in OUTPUTS[a]:
+        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
+    if problem.c is not None and problem.c.dtype != d:
+        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
+    return None
+
+
+def _slices(problem: GemmProblem) -> int:
+    return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
 def _why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
@@ -136,20 +188,37 @@ def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     oriented, _, _ = row_result(problem)
     return _signature(
         problem.a.dtype,
+        problem.d.dtype,
         "k" if _in_rows(oriented.a) else "m",
         "n" if _in_rows(oriented.b) else "k",
         problem.c is not None,
     )
 
 
-def _signature(element: DType, a: str, b: str, c: bool) -> Signature:
-    return (("element", element.name), ("a", a), ("b", b), ("c", "yes" if c else "no"))
+def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
+    return (
+        ("a", element.name),
+        ("b", element.name),
+        ("c", out.name),
+        ("d", out.name),
+        ("acc", FLOAT32.name),
+        ("a_along", a),
+        ("b_along", b),
+        ("adds", "yes" if adds else "no"),
+    )
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(dtype, a, b, c) for dtype in DTYPES for a in "km" for b in "nk" for c in (False, True))
+    return tuple(
+        _signature(element, out, a, b, adds)
+        for element, outs in OUTPUTS.items()
+        for out in outs
+        for a in "km"
+        for b in "nk"
+        for adds in (False, True)
+    )
 
 
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
@@ -158,14 +227,15 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     m, n = problem.m, problem.n
     batch = (problem.batch or (1,))[0]
     tiles = -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
-    clusters = min(tiles, config.ctas // config.cluster)
+    clusters = min(tiles, config.clusters)
+    width = config.box_n(problem.d.dtype.itemsize)
     c = problem.c if problem.c is not None else problem.d
     # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
     params = (
         *_tiles_of(first, problem.a, batch, config.tile_m, config.cluster_n),
         *_tiles_of(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
-        *_boxes_of("d" if problem.c is None else "c", c, batch),
-        *_boxes_of("d", problem.d, batch),
+        *_boxes_of("d" if problem.c is None else "c", c, batch, width),
+        *_boxes_of("d", problem.d, batch, width),
         ScalarParam("alpha", FLOAT32, problem.alpha),
         ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
     )
@@ -174,24 +244,29 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
+        overlaps=True,
         params=params,
     )
 
 
 def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharers: int) -> tuple[Param, Param]:
     """Describe A or B as (M or N, K): a slice of a tile, of which each of `sharers` CTAs brings its part."""
-    depth = K_BYTES // matrix.dtype.itemsize
-    # Lines along K are brought as rows of a tile; lines across K as 128 bytes of each k.
-    box = (depth, tile // sharers) if _in_rows(matrix) else (depth, depth // sharers)
-    return _map_of(operand, matrix, batch, box)
+    item = matrix.dtype.itemsize
+    depth = K_BYTES // item
+    if _in_rows(matrix):
+        return _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+    # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
+    row_bytes = next(row for row in (128, 64, 32) if tile * item % row == 0)
+    return _map_of(operand, matrix, batch, (row_bytes // item, depth // sharers), row_bytes)
 
 
-def _boxes_of(operand: str, matrix: StridedMatrix, batch: int) -> tuple[Param, Param]:
+def _boxes_of(operand: str, matrix: StridedMatrix, batch: int, width: int) -> tuple[Param, Param]:
     """Describe C or D."""
-    return _map_of(operand, matrix, batch, (BOX_N, BOX_M))
+    row_bytes = width * matrix.dtype.itemsize
+    return _map_of(operand, matrix, batch, (width, BOX_M), row_bytes if row_bytes > ALIGNMENT else 0)
 
 
-def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int]) -> tuple[Param, Param]:
+def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int], swizzle: int) -> tuple[Param, Param]:
     item = matrix.dtype.itemsize
     along = matrix if _in_rows(matrix) else matrix.transposed()
     # Where there is only one line, or one matrix, it does not matter where the next would be.
@@ -203,7 +278,7 @@ def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int
         extents=(along.cols, along.rows, batch),
         pitches=(line, next_matrix),
         box=(*box, 1),
-        swizzle=K_BYTES,
+        swizzle=swizzle,
     )
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
@@ -224,8 +299,8 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
     oriented, _, _ = row_result(problem)
     sides = (config.tile_m * config.cluster_m, config.tile_n * config.cluster_n)
     tiles = -(-oriented.m // sides[0]) * -(-oriented.n // sides[1]) * (problem.batch or (1,))[0]
-    waves = -(-tiles // (min(multiprocessors, config.ctas) // config.cluster))
-    slices = -(-oriented.k * problem.a.dtype.itemsize // K_BYTES)
+    waves = -(-tiles // min(multiprocessors // config.cluster, config.clusters))
+    slices = -(-_slices(oriented) // config.cluster_k)
     ends = 4 if config.pingpong else 10
     rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
     return waves * config.outputs / rate * (slices + ends)
@@ -253,6 +328,19 @@ SPEC = KernelSpec(
         ProductionConfig(tile_m=64, tile_n=256, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_n=160, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=48, stages=8, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_n=128, cluster_m=1, cluster_k=2),
+        ProductionConfig(tile_n=128, cluster_m=1, cluster_k=4),
+        ProductionConfig(tile_m=64, tile_n=128, stages=5, pingpong=1, cluster_m=1, cluster_k=2),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=8),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
     ),
     signatures=signatures,
     why_not=why_not,
