@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, poisoned, random_matrix
 from test_gemm_kernels import multiply
+from test_h01_tf32 import to_tf32
 
-from gemmule.core.dtype import dtype_named
+from gemmule.core.dtype import FLOAT32, Precision, dtype_named
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
 DTYPES = ["bfloat16", "float16"]
@@ -98,3 +104,46 @@ def test_small_integers_are_exact(config, rng):
     exact = a.astype(np.float64) @ b.astype(np.float64)
     got = multiply(SPEC, a, b, poisoned(kind, (512, 512)), config=config)
     np.testing.assert_array_equal(got.view(np.uint16), exact.astype(kind.numpy()).view(np.uint16))
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 128), (203, 332, 592), (130, 520, 1040)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_int8_is_exact(config, shape, rng):
+    m, n, k = shape[0], shape[1], max(shape[2], 128 * config.cluster_k)
+    kind, out = dtype_named("int8"), dtype_named("int32")
+    a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, out, (m, n))
+    kinds = ("row", "col", "row")
+    assert_product(multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, config=config), a, b)
+    got = multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, c=c, alpha=3, beta=-2, config=config)
+    assert_product(got, a, b, c, 3, -2)
+
+
+def tf32_product(a, b, config):
+    m, n = a.shape[0], b.shape[1]
+    with ExitStack() as stack:
+
+        def device(values, kind):
+            matrix = DeviceMatrix(FLOAT32, values.shape, strides_of(kind, (), *values.shape))
+            return stack.enter_context(matrix).put(values)
+
+        da, db, dd = device(a, "row"), device(b, "col"), device(poisoned(FLOAT32, (m, n)), "row")
+        operands = (da.matrix(), db.matrix(), None, dd.matrix())
+        problem = GemmProblem(m, n, a.shape[1], (), *operands, precision=Precision.TF32)
+        assert SPEC.why_not(problem, get_device().arch, config) is None
+        run_kernel(problem, Choice(SPEC, config), {"a": da.address, "b": db.address, "d": dd.address}, 0, STREAM)
+        return dd.get()
+
+
+@pytest.mark.parametrize("shape", [(256, 384, 512), (67, 44, 260), (260, 132, 300)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_tf32_rounds_to_nearest(config, shape, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    assert_product(tf32_product(a, b, config), to_tf32(a), to_tf32(b))
+
+
+def test_how_the_copy_engine_rounds(rng):
+    a = random_matrix(rng, FLOAT32, (256, 256))
+    # Two values whose rest is a tie.
+    a[0, :2] = np.float32(1 + 2**-11), np.float32(1 + 3 * 2**-11)
+    np.testing.assert_array_equal(tf32_product(a, np.eye(256, dtype=np.float32), SPEC.default), to_tf32(a))

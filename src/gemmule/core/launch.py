@@ -160,6 +160,8 @@ class TensorMapParam:
         Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
     promotion : int
         Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
+    tf32 : bool
+        Whether float32 is rounded to TF32 on its way.
     """
 
     operand: str
@@ -169,6 +171,7 @@ class TensorMapParam:
     box: tuple[int, ...]
     swizzle: int
     promotion: int = 256
+    tf32: bool = False
 
     @property
     def alignment(self) -> int:

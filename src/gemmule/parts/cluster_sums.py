@@ -34,7 +34,7 @@ def send_sums(sums: cute.Tensor, slots, barrier, rank, ctas: cutlass.Constexpr[i
             for quad in cutlass.range_constexpr(quads):
                 first = block * part * ctas + peer * part + 4 * quad
                 cute.arch.inline_ptx(
-                    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
                     "[{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}}, [{$r5}];",
                     read_only_args=[
                         target + (block * quads + quad) * _THREADS * _BYTES,
@@ -61,8 +61,8 @@ def add_sums(out: cute.Tensor, slots, ctas: cutlass.Constexpr[int]):
     for cta in cutlass.range_constexpr(ctas):
         for quad in cutlass.range_constexpr(quads):
             arrived = cute.arch.inline_ptx(
-                "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-                write_only_types=[cutlass.Float32] * 4,
+                "ld.shared.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+                write_only_types=[out.element_type] * 4,
                 read_only_args=[start + (cta * quads + quad) * _THREADS * _BYTES],
             )
             for v in cutlass.range_constexpr(4):

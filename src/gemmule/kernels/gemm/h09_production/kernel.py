@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
@@ -34,20 +34,23 @@ from gemmule.parts.boxes import write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import cute_type, major_tensor
+from gemmule.parts.wgmma import tiled_mma
 
 from .spec import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
-# Named barriers: 1 and 2 for the warpgroups' own, 3 and 4 for their turns.
-_OWN, _TURN = 1, 3
+# Named barriers: 1 and 2 for the warpgroups' own, 3 and 4 for their turns, and one for the beginning.
+_OWN, _TURN, _BEGUN = 1, 3, 5
 
 
 class Production:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L), through TMA."""
 
     def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
-        self.element, self.out = cute_type(types["a"]), cute_type(types["d"])
+        self.read, self.out, self.acc = (cute_type(types[name]) for name in ("a", "d", "acc"))
+        # The copy engine rounds float32 to TF32.
+        self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
@@ -81,10 +84,20 @@ class Production:
         load = cpasync.CopyBulkTensorTileG2SOp()
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(
-            load if self.cluster_n == 1 else share, mA, slice_a, (self.tile_m, self.tile_k), self.cluster_n
+            load if self.cluster_n == 1 else share,
+            mA,
+            slice_a,
+            (self.tile_m, self.tile_k),
+            self.cluster_n,
+            internal_type=self.element,
         )
         tma_b, tB = cpasync.make_tiled_tma_atom(
-            load if self.cluster_m == 1 else share, mB, slice_b, (self.tile_n, self.tile_k), self.cluster_m
+            load if self.cluster_m == 1 else share,
+            mB,
+            slice_b,
+            (self.tile_n, self.tile_k),
+            self.cluster_m,
+            internal_type=self.element,
         )
         tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
         tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
@@ -142,7 +155,7 @@ class Production:
                     cute.arch.mbarrier_init(came + w, 1)
                     cute.arch.mbarrier_init(taken + w, self.cluster_k)
             cute.arch.mbarrier_init_fence()
-        self.meet()
+        self.begin(warp)
         # What the launch before this one wrote is there; the next one may prepare itself.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
@@ -159,16 +172,23 @@ class Production:
             self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta)
         if cutlass.const_expr(self.size > 1):
             # A CTA that has ended cannot be told or sent anything.
-            self.meet()
-
-    @cute.jit
-    def meet(self):
-        """Wait for the CTA, or for the whole cluster."""
-        if cutlass.const_expr(self.size > 1):
+            if cutlass.const_expr(self.cluster_k > 1) and warp // 4 == 0:
+                cute.arch.cluster_wait()
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
+
+    @cute.jit
+    def begin(self, warp):
+        """Wait until barriers can be used; those who multiply wait for the cluster when they first send it sums."""
+        if cutlass.const_expr(self.size > 1):
+            cute.arch.cluster_arrive()
+        if cutlass.const_expr(self.peers > 1):
+            cute.arch.cluster_wait()
+        elif warp == 0:
+            # The warp that has made them need not wait.
+            cute.arch.barrier_arrive(barrier_id=_BEGUN, number_of_threads=THREADS)
         else:
-            cute.arch.sync_threads()
+            cute.arch.barrier(barrier_id=_BEGUN, number_of_threads=THREADS)
 
     @cute.jit
     def rank(self):
@@ -279,13 +299,10 @@ class Production:
     @cute.jit
     def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta):
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
-        mma = hopper_helpers.make_trivial_tiled_mma(
-            self.element, self.element, *majors, cutlass.Float32, (self.sharing, 1, 1), (MMA_M, self.tile_n)
-        )
+        mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
+        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
         stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
         first, step, tiles = self.share(mD)
         if cutlass.const_expr(self.pingpong):
@@ -324,12 +341,16 @@ class Production:
             flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
             first_box = tile_n * (self.tile_n // self.box_n)
             if cutlass.const_expr(self.cluster_k > 1):
+                if number == first:
+                    cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box)
                 turn = turn ^ 1
             brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
                                   alpha, beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
+        if cutlass.const_expr(self.cluster_k > 1) and first >= tiles:
+            cute.arch.cluster_wait()
 
     @cute.jit
     def warp(self):
@@ -349,7 +370,7 @@ class Production:
             cute.arch.mbarrier_arrive_and_expect_tx(came, self.slots)
         send_sums(sums, slots, came.toint(), rank, self.cluster_k, self.blocks)
         cute.arch.mbarrier_wait(came, turn)
-        out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums) // self.cluster_k), cutlass.Float32)
+        out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums) // self.cluster_k), self.acc)
         add_sums(out, slots, self.cluster_k)
         cute.arch.barrier(barrier_id=_OWN + mine, number_of_threads=WARPGROUP)
         if tid % WARPGROUP < self.cluster_k:
@@ -406,4 +427,5 @@ def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
         major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
         for operand, unit in zip("abcd", units, strict=True)
     )
-    return Buildable(Production(config, types), (*tensors, Int32(1), cutlass.Float32(1), cutlass.Float32(0)))
+    acc = cute_type(types["acc"])
+    return Buildable(Production(config, types), (*tensors, Int32(1), acc(1), acc(0)))

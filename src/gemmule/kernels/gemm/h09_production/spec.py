@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix
@@ -17,12 +17,21 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
 #: Types that C and D may have for each type of A and B.
-OUTPUTS: dict[DType, tuple[DType, ...]] = {BFLOAT16: (BFLOAT16, FLOAT32), FLOAT16: (FLOAT16, FLOAT32)}
+OUTPUTS: dict[DType, tuple[DType, ...]] = {
+    BFLOAT16: (BFLOAT16, FLOAT32),
+    FLOAT16: (FLOAT16, FLOAT32),
+    FLOAT32: (FLOAT32,),
+    INT8: (INT32,),
+}
 #: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
 K_BYTES, BOX_M = 128, 64
 #: What the copy engine asks of addresses and pitches, in bytes.
 ALIGNMENT = 16
 _MAX_PITCH = 1 << 40
+#: Size of the elements that wgmma takes in matrices that are not contiguous along K.
+_ACROSS_BYTES = 2
+#: Products of int8 whose sum int32 always holds.
+_MOST_EXACT = (2**31 - 1) // 2**14
 _BARRIERS = 1024
 #: Multiprocessors that a cluster can always have side by side, and what tiles' columns are a multiple of.
 _SIDE_BY_SIDE, _UNIT_N = 16, 16
@@ -137,8 +146,18 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
             )
         if reason := _why_not_copied(name, matrix, inner.batch):
             return reason
+    for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
+        if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
+            return (
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
+                "give A in rows and B in columns"
+            )
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
+    if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
+        return (
+            f"K={problem.k}: wgmma's sums of int8 stop at the limits of int32, which more than {_MOST_EXACT} may reach"
+        )
     if (slices := _slices(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     return why_not_extents(problem)
@@ -148,6 +167,8 @@ def _why_not_types(problem: GemmProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
     if a != b or a not in OUTPUTS:
         return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
+    if a == FLOAT32 and problem.precision is not Precision.TF32:
+        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
     if d not in OUTPUTS[a]:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if problem.c is not None and problem.c.dtype != d:
@@ -201,7 +222,7 @@ def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signat
         ("b", element.name),
         ("c", out.name),
         ("d", out.name),
-        ("acc", FLOAT32.name),
+        ("acc", accumulator(element, element).name),
         ("a_along", a),
         ("b_along", b),
         ("adds", "yes" if adds else "no"),
@@ -215,8 +236,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         _signature(element, out, a, b, adds)
         for element, outs in OUTPUTS.items()
         for out in outs
-        for a in "km"
-        for b in "nk"
+        for a in ("km" if element.itemsize == _ACROSS_BYTES else "k")
+        for b in ("nk" if element.itemsize == _ACROSS_BYTES else "k")
         for adds in (False, True)
     )
 
@@ -236,8 +257,8 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         *_tiles_of(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
         *_boxes_of("d" if problem.c is None else "c", c, batch, width),
         *_boxes_of("d", problem.d, batch, width),
-        ScalarParam("alpha", FLOAT32, problem.alpha),
-        ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
+        ScalarParam("alpha", problem.accumulator, problem.alpha),
+        ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
     )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
@@ -279,6 +300,7 @@ def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int
         pitches=(line, next_matrix),
         box=(*box, 1),
         swizzle=swizzle,
+        tf32=matrix.dtype == FLOAT32 and operand in "ab",
     )
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
@@ -316,7 +338,8 @@ def build(config: ProductionConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h09_production",
     operation="gemm",
-    summary="float16 and bfloat16, any of the four layouts, pitches of whole 16 bytes: wgmma, TMA, persistent CTAs",
+    summary="float16 and bfloat16 in any layout, TF32 and int8 along K, pitches of whole 16 bytes: wgmma, TMA, "
+    "persistent CTAs, sums shared by clusters",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
     configs=(
