@@ -91,3 +91,64 @@ def _write_pairs(
             for v in cutlass.range_constexpr(2):
                 values[v] = values[v] + beta * pair[v]
         pair.store(values.load())
+
+
+@cute.jit
+def write_columns(
+    address, row, width: cutlass.Constexpr[int], sums: cute.Tensor, first: cutlass.Constexpr[int], out: Any, adds: Any,
+    alpha, beta,
+):  # fmt: skip
+    """Write the transpose of what `write_rows` writes: lines of the box are its columns, 64 elements each.
+
+    They lie in rows of 128 bytes: elements of 32 bits in two boxes, one behind the other. The width is a multiple of 8.
+    """
+    if cutlass.const_expr(out.width == 16):
+        for q in cutlass.range_constexpr(-(-width // 16)):
+            _write_turned(address, row, q, sums, first + 8 * q, 8 if width - 16 * q > 8 else 4, out, adds, alpha, beta)
+    else:
+        for q in cutlass.range_constexpr(width // 8):
+            _write_scattered(address, row, width, q, sums, first + 4 * q, out, adds, alpha, beta)
+
+
+@cute.jit
+def _write_turned(
+    address, row, q: cutlass.Constexpr[int], sums, first: cutlass.Constexpr[int], count: cutlass.Constexpr[int],
+    out: Any, adds: Any, alpha, beta,
+):  # fmt: skip
+    """Write 16 elements of 16 bits of 16 lines, or of 8."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    values = cute.make_rmem_tensor(cute.make_layout(count), cutlass.Float32)
+    for v in cutlass.range_constexpr(count):
+        values[v] = sums[first + v] * alpha
+    place = _chunk(address, 16 * q + lane // 16 * 8 + lane % 8, row // 8 + lane // 8 % 2, 128)
+    if cutlass.const_expr(adds):
+        added = cute.make_rmem_tensor(cute.make_layout(count // 2), Int32)
+        for w, word in enumerate(load_matrices(place, count // 2, turned=True)):
+            added[w] = word
+        c = cute.recast_tensor(added, out)
+        for v in cutlass.range_constexpr(count):
+            values[v] = values[v] + beta * c[v].to(cutlass.Float32)
+    written = cute.make_rmem_tensor(cute.make_layout(count), out)
+    written.store(values.load().to(out))
+    store_matrices(place, cute.recast_tensor(written, Int32), turned=True)
+
+
+@cute.jit
+def _write_scattered(
+    address, row, width: cutlass.Constexpr[int], q: cutlass.Constexpr[int], sums, first: cutlass.Constexpr[int],
+    out: Any, adds: Any, alpha, beta,
+):  # fmt: skip
+    """Write 16 elements of 32 bits of 8 lines, one by one."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    for v in cutlass.range_constexpr(4):
+        along = row + lane // 4 + v // 2 * 8
+        line = 8 * q + lane % 4 * 2 + v % 2
+        box = address + along // 32 * width * 128
+        place = _chunk(box, line, along % 32 // 4, 128) + along % 4 * 4
+        one = cute.make_tensor(cute.make_ptr(out, place, cute.AddressSpace.smem, assumed_align=4), cute.make_layout(1))
+        value = sums[first + v] * alpha
+        if cutlass.const_expr(adds):
+            value = value + beta * one[0]
+        one[0] = value

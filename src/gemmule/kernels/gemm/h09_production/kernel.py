@@ -30,7 +30,7 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.parts.boxes import write_rows
+from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import cute_type, major_tensor
@@ -57,7 +57,7 @@ class Production:
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
         self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
-        self.pingpong = bool(config.pingpong)
+        self.pingpong, self.swapped = bool(config.pingpong), bool(config.swapped)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing, self.blocks = config.sharing, config.blocks
         # CTAs that share the sum of a tile along K, and the columns of it that each of them writes, box by box.
@@ -77,9 +77,8 @@ class Production:
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
         sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
-        sD = hopper_helpers.make_smem_layout_epi(
-            self.out, LayoutEnum.ROW_MAJOR, (BOX_M, self.box_n), CONSUMERS * self.buffers
-        )
+        layout_d = LayoutEnum.COL_MAJOR if self.swapped else LayoutEnum.ROW_MAJOR
+        sD = hopper_helpers.make_smem_layout_epi(self.out, layout_d, (BOX_M, self.box_n), CONSUMERS * self.buffers)
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
@@ -170,23 +169,17 @@ class Production:
             mine = warp // 4 - 1
             exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
             self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta)
-        if cutlass.const_expr(self.size > 1):
-            # A CTA that has ended cannot be told or sent anything.
-            if cutlass.const_expr(self.cluster_k > 1) and warp // 4 == 0:
-                cute.arch.cluster_wait()
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
 
     @cute.jit
     def begin(self, warp):
-        """Wait until barriers can be used; those who multiply wait for the cluster when they first send it sums."""
+        """Tell the cluster that it can send; wait until this CTA's barriers can be used."""
         if cutlass.const_expr(self.size > 1):
             cute.arch.cluster_arrive()
-        if cutlass.const_expr(self.peers > 1):
-            cute.arch.cluster_wait()
-        elif warp == 0:
-            # The warp that has made them need not wait.
+        if warp == 0:
+            # The warp that has made them need not wait, but for those that it shares slices with.
             cute.arch.barrier_arrive(barrier_id=_BEGUN, number_of_threads=THREADS)
+            if cutlass.const_expr(self.peers > 1):
+                cute.arch.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=_BEGUN, number_of_threads=THREADS)
 
@@ -268,6 +261,11 @@ class Production:
                 source, target = gB_part[None, tile_n, first_k + k, batch], sB_part[None, stage]
                 self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
                 stage, phase = self.following(stage, phase)
+        if cutlass.const_expr(self.peers > 1):
+            # A CTA that has ended cannot be told that its stages are empty.
+            for _ in cutlass.range(self.stages):
+                cute.arch.mbarrier_wait(empty + stage, phase)
+                stage, phase = self.following(stage, phase)
 
     @cute.jit
     def bring(self, tma, source, target, barrier, first, step: cutlass.Constexpr[int], sharers: cutlass.Constexpr[int]):
@@ -343,14 +341,12 @@ class Production:
             if cutlass.const_expr(self.cluster_k > 1):
                 if number == first:
                     cute.arch.cluster_wait()
-                flat, first_box = self.add_up(flat, exchange, turn, mine, first_box)
+                flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
             brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
                                   alpha, beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
-        if cutlass.const_expr(self.cluster_k > 1) and first >= tiles:
-            cute.arch.cluster_wait()
 
     @cute.jit
     def warp(self):
@@ -358,7 +354,7 @@ class Production:
         return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
 
     @cute.jit
-    def add_up(self, sums, exchange, turn, mine, first_box):
+    def add_up(self, sums, exchange, turn, mine, first_box, more):
         """Exchange sums with the cluster; return all parts of K of this CTA's columns, and their first box."""
         slots, came, taken = exchange
         cta, _, _ = cute.arch.block_idx()
@@ -372,9 +368,11 @@ class Production:
         cute.arch.mbarrier_wait(came, turn)
         out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums) // self.cluster_k), self.acc)
         add_sums(out, slots, self.cluster_k)
-        cute.arch.barrier(barrier_id=_OWN + mine, number_of_threads=WARPGROUP)
-        if tid % WARPGROUP < self.cluster_k:
-            cute.arch.mbarrier_arrive(taken, tid % WARPGROUP)
+        # A CTA that has ended cannot be told anything: the last time nobody waits for it.
+        if more:
+            cute.arch.barrier(barrier_id=_OWN + mine, number_of_threads=WARPGROUP)
+            if tid % WARPGROUP < self.cluster_k:
+                cute.arch.mbarrier_arrive(taken, tid % WARPGROUP)
         return out, first_box + rank * self.boxes
 
     @cute.jit
@@ -401,7 +399,8 @@ class Production:
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
-            write_rows(
+            write = write_columns if cutlass.const_expr(self.swapped) else write_rows
+            write(
                 sD.iterator.toint() + buffer * self.box_bytes, self.warp() * 16, self.box_n, sums,
                 (block * self.columns + box * self.box_n) // 2, self.out, self.reads_c, alpha, beta,
             )  # fmt: skip
@@ -422,7 +421,8 @@ class Production:
 
 def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
-    units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0, 1, 1)
+    result = 0 if config.swapped else 1
+    units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0, result, result)
     tensors = tuple(
         major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
         for operand, unit in zip("abcd", units, strict=True)

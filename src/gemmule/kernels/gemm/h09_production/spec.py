@@ -33,8 +33,8 @@ _ACROSS_BYTES = 2
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
 _BARRIERS = 1024
-#: Multiprocessors that a cluster can always have side by side, and what tiles' columns are a multiple of.
-_SIDE_BY_SIDE, _UNIT_N = 16, 16
+#: Clusters of so many CTAs that an H100 or H200 runs at the same time, one CTA a multiprocessor.
+_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 #: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
 _MAX_SUMS = 384
 
@@ -46,7 +46,7 @@ class ProductionConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements: tile_m a multiple of 64, tile_n of 16 and at most 256.
+        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 where swapped, and at most 256.
     stages : int
         Slices in shared memory.
     pingpong : int
@@ -55,6 +55,8 @@ class ProductionConfig(Config):
         CTAs of a cluster along M and N, which read a slice once for all of them.
     cluster_k : int
         CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the columns.
+    swapped : int
+        1 where the transposed product is computed, B.T @ A.T: then tile_m counts columns of the result, tile_n rows.
     group : int
         Clusters' tiles that are taken downwards before they go to the right.
     ctas : int
@@ -68,17 +70,23 @@ class ProductionConfig(Config):
     cluster_m: int = 2
     cluster_n: int = 1
     cluster_k: int = 1
+    swapped: int = 0
     group: int = 8
     ctas: int = 132
 
     def __post_init__(self) -> None:
         rows = self.sharing * MMA_M
-        if self.tile_m % rows or self.tile_n % _UNIT_N or not 0 < self.tile_n <= 256:
-            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {_UNIT_N} up to 256")
+        unit = 8 if self.swapped else 16
+        if self.tile_m % rows or self.tile_n % unit or not 0 < self.tile_n <= 256:
+            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {unit} up to 256")
         if self.blocks * self.tile_n > _MAX_SUMS:
             raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
-        if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2) or self.stages < 2 or self.ctas < self.cluster:
-            raise ArgumentError(f"config {self}: clusters have 1 or 2 CTAs along M and N, and stages are 2 or more")
+        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
+            raise ArgumentError(f"config {self}: clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all")
+        if self.tile_n % (8 * self.cluster_m) or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: each CTA of a cluster brings 8 lines or more, and stages are 2 or more"
+            )
         if not 1 <= self.cluster_k <= 8 or self.tile_n % (8 * self.cluster_k):
             raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
@@ -98,9 +106,7 @@ class ProductionConfig(Config):
     @property
     def clusters(self) -> int:
         """Clusters that run at the same time."""
-        if self.cluster <= 2:
-            return self.ctas // self.cluster
-        return max(self.ctas // _SIDE_BY_SIDE, 1) * (_SIDE_BY_SIDE // self.cluster)
+        return min(self.ctas // self.cluster, _CLUSTERS[self.cluster])
 
     @property
     def sharing(self) -> int:
@@ -115,12 +121,13 @@ class ProductionConfig(Config):
     def box_n(self, itemsize: int) -> int:
         """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // self.cluster_k
-        return next(n for n in (64, 32, 16, 8) if columns % n == 0 and n * itemsize <= K_BYTES)
+        widths = range(K_BYTES // itemsize, 0, -8) if self.swapped else (64, 32, 16, 8)
+        return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def buffers(self, itemsize: int) -> int:
         """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
         count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
-        return next((some for some in range(2, count + 1) if count % some == 0), 1)
+        return next((some for some in (2, 3, 4) if count % some == 0), 1)
 
     @property
     def shared_bytes(self) -> int:
@@ -203,17 +210,21 @@ def _in_rows(matrix: StridedMatrix) -> bool:
     return matrix.is_row_major
 
 
+def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:
+    """Return the names of the operands that are the kernel's A (M, K) and B (N, K), and the matrices.
+
+    The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+    """
+    problem, first, second = row_result(problem)
+    a, b = problem.a, problem.b.transposed()
+    return (second, b, first, a) if config.swapped else (first, a, second, b)
+
+
 def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
-    """Specialise for the type, the direction in which A and B are contiguous, and whether there is a C."""
-    del config
-    oriented, _, _ = row_result(problem)
-    return _signature(
-        problem.a.dtype,
-        problem.d.dtype,
-        "k" if _in_rows(oriented.a) else "m",
-        "n" if _in_rows(oriented.b) else "k",
-        problem.c is not None,
-    )
+    """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
+    _, a, _, b = _operands(problem, config)
+    along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
+    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
 
 
 def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
@@ -244,19 +255,19 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
-    problem, first, second = row_result(problem)
-    m, n = problem.m, problem.n
+    first, a, second, b = _operands(problem, config)
+    problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
-    tiles = -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
-    clusters = min(tiles, config.clusters)
-    width = config.box_n(problem.d.dtype.itemsize)
-    c = problem.c if problem.c is not None else problem.d
-    # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+    clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
+    item = problem.d.dtype.itemsize
+    # Boxes of D are as long as its rows allow.
+    box = (K_BYTES // item, config.box_n(item)) if config.swapped else (config.box_n(item), BOX_M)
+    c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
-        *_tiles_of(first, problem.a, batch, config.tile_m, config.cluster_n),
-        *_tiles_of(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
-        *_boxes_of("d" if problem.c is None else "c", c, batch, width),
-        *_boxes_of("d", problem.d, batch, width),
+        *_tiles_of(first, a, batch, config.tile_m, config.cluster_n),
+        *_tiles_of(second, b, batch, config.tile_n, config.cluster_m),
+        *_boxes_of(*c, batch, box, config),
+        *_boxes_of("d", problem.d, batch, box, config),
         ScalarParam("alpha", problem.accumulator, problem.alpha),
         ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
     )
@@ -270,39 +281,47 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     )
 
 
+def _tiles(m: int, n: int, batch: int, config: ProductionConfig) -> int:
+    """Return how many tiles of whole clusters there are."""
+    return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
+
+
 def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharers: int) -> tuple[Param, Param]:
     """Describe A or B as (M or N, K): a slice of a tile, of which each of `sharers` CTAs brings its part."""
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if _in_rows(matrix):
-        return _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
-    # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
-    row_bytes = next(row for row in (128, 64, 32) if tile * item % row == 0)
-    return _map_of(operand, matrix, batch, (row_bytes // item, depth // sharers), row_bytes)
-
-
-def _boxes_of(operand: str, matrix: StridedMatrix, batch: int, width: int) -> tuple[Param, Param]:
-    """Describe C or D."""
-    row_bytes = width * matrix.dtype.itemsize
-    return _map_of(operand, matrix, batch, (width, BOX_M), row_bytes if row_bytes > ALIGNMENT else 0)
-
-
-def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int], swizzle: int) -> tuple[Param, Param]:
-    item = matrix.dtype.itemsize
-    along = matrix if _in_rows(matrix) else matrix.transposed()
-    # Where there is only one line, or one matrix, it does not matter where the next would be.
-    line = max(along.row_stride * item, 0) if along.rows > 1 else _padded(along.cols * item)
-    next_matrix = (matrix.batch_strides or (0,))[0] * item if batch > 1 else _padded(line * along.rows)
-    described = TensorMapParam(
-        operand=operand,
-        dtype=matrix.dtype,
-        extents=(along.cols, along.rows, batch),
-        pitches=(line, next_matrix),
-        box=(*box, 1),
-        swizzle=swizzle,
-        tf32=matrix.dtype == FLOAT32 and operand in "ab",
-    )
+        described = _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+    else:
+        # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
+        row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
+        described = _map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
+
+
+def _boxes_of(
+    operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int], config: ProductionConfig
+) -> tuple[Param, Param]:
+    """Describe C or D, whose lines are rows."""
+    extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
+    return _map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
+
+
+def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
+    """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
+    item = lines.dtype.itemsize
+    # Where there is only one line, or one matrix, it does not matter where the next would be.
+    pitch = max(lines.row_stride * item, 0) if lines.rows > 1 else _padded(lines.cols * item)
+    next_matrix = (lines.batch_strides or (0,))[0] * item if batch > 1 else _padded(pitch * lines.rows)
+    return TensorMapParam(
+        operand=operand,
+        dtype=lines.dtype,
+        extents=(lines.cols, lines.rows, batch),
+        pitches=(pitch, next_matrix),
+        box=(*box, 1),
+        swizzle=row_bytes if row_bytes > ALIGNMENT else 0,
+        tf32=lines.dtype == FLOAT32 and operand in "ab",
+    )
 
 
 def _padded(size: int) -> int:
@@ -318,11 +337,10 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
 
     At the ends of a tile the tensor cores wait for some slices, fewer where two warpgroups take turns.
     """
-    oriented, _, _ = row_result(problem)
-    sides = (config.tile_m * config.cluster_m, config.tile_n * config.cluster_n)
-    tiles = -(-oriented.m // sides[0]) * -(-oriented.n // sides[1]) * (problem.batch or (1,))[0]
+    _, a, _, b = _operands(problem, config)
+    tiles = _tiles(a.rows, b.rows, (problem.batch or (1,))[0], config)
     waves = -(-tiles // min(multiprocessors // config.cluster, config.clusters))
-    slices = -(-_slices(oriented) // config.cluster_k)
+    slices = -(-_slices(problem) // config.cluster_k)
     ends = 4 if config.pingpong else 10
     rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
     return waves * config.outputs / rate * (slices + ends)
@@ -348,22 +366,26 @@ SPEC = KernelSpec(
         ProductionConfig(cluster_m=1),
         ProductionConfig(),
         ProductionConfig(tile_n=128, stages=5, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_n=128, stages=5, pingpong=1),
+        ProductionConfig(tile_m=256, tile_n=128, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=256, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_n=160, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=48, stages=8, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_n=2),
         ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
         ProductionConfig(tile_n=128, cluster_m=1, cluster_k=2),
-        ProductionConfig(tile_n=128, cluster_m=1, cluster_k=4),
-        ProductionConfig(tile_m=64, tile_n=128, stages=5, pingpong=1, cluster_m=1, cluster_k=2),
-        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=8),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
+        ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=80, stages=8, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, swapped=1),
+        ProductionConfig(tile_m=192, tile_n=96, pingpong=1, cluster_m=1, cluster_n=2, swapped=1),
+        ProductionConfig(tile_m=256, tile_n=96, pingpong=1, cluster_m=1, swapped=1),
     ),
     signatures=signatures,
     why_not=why_not,
