@@ -121,13 +121,13 @@ class ProductionConfig(Config):
     def box_n(self, itemsize: int) -> int:
         """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // self.cluster_k
-        widths = range(K_BYTES // itemsize, 0, -8) if self.swapped else (64, 32, 16, 8)
+        widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def buffers(self, itemsize: int) -> int:
         """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
         count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
-        return next((some for some in (2, 3, 4) if count % some == 0), 1)
+        return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
 
     @property
     def shared_bytes(self) -> int:
