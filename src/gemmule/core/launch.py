@@ -14,6 +14,8 @@ from .dtype import DType, Kind
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
+#: What the copy engine asks of the address that a map begins at, in bytes.
+MAP_ALIGNMENT = 16
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -141,6 +143,40 @@ class ExtentsParam:
 
 
 @dataclasses.dataclass(frozen=True)
+class ShiftsParam:
+    """By how many elements maps begin before what they describe, at most 8 of 4 bits each, the first lowest.
+
+    Attributes
+    ----------
+    operand : str
+        Whose maps they are.
+    offsets : tuple of int
+        Bytes from the operand's address to the first element of each map.
+    dtype : DType
+        Type of the elements.
+    """
+
+    operand: str
+    offsets: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the parameter in bytes."""
+        return 4
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return 4
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes, with the operand's address from `pointers`."""
+        early = [(pointers[self.operand] + offset) % MAP_ALIGNMENT // self.dtype.itemsize for offset in self.offsets]
+        return struct.pack("<I", sum(shift << 4 * place for place, shift in enumerate(early)))
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
 
@@ -160,6 +196,9 @@ class TensorMapParam:
         Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
     promotion : int
         Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
+    offset : int
+        Bytes from the operand's address to the first element. A map begins at a multiple of 16 bytes: at the last one
+        before that element, and `extents` grow by the elements between the two (see `ShiftsParam`).
     """
 
     operand: str
@@ -169,6 +208,15 @@ class TensorMapParam:
     box: tuple[int, ...]
     swizzle: int
     promotion: int = 256
+    offset: int = 0
+
+    def placed(self, address: int) -> tuple[TensorMapParam, int]:
+        """Return the map, and where it begins, for an operand at an address."""
+        early = (address + self.offset) % MAP_ALIGNMENT
+        if not early:
+            return self, address + self.offset
+        extents = (self.extents[0] + early // self.dtype.itemsize, *self.extents[1:])
+        return dataclasses.replace(self, extents=extents), address + self.offset - early
 
     @property
     def alignment(self) -> int:
@@ -181,7 +229,7 @@ class TensorMapParam:
         return 128
 
 
-PlainParam = TensorParam | ScalarParam | ExtentsParam
+PlainParam = TensorParam | ScalarParam | ExtentsParam | ShiftsParam
 Param = PlainParam | TensorMapParam
 
 

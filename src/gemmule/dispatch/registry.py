@@ -14,6 +14,7 @@ from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.gemm.h09_production.spec import SPEC as H09
+from gemmule.kernels.gemm.h10_any_pitch.spec import SPEC as H10
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -32,6 +33,7 @@ from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
+    H10,
     H01,
     G07,
     G06,

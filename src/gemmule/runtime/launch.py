@@ -130,7 +130,7 @@ class LoadedKernel:
 
 def _packed(param: Param, pointers: Mapping[str, int]) -> bytes:
     if isinstance(param, TensorMapParam):
-        return encoded(param, pointers[param.operand])
+        return encoded(*param.placed(pointers[param.operand]))
     return param.pack(pointers)
 
 
