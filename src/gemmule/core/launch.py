@@ -14,7 +14,7 @@ from .dtype import DType, Kind
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
-#: What the copy engine asks of the address that a map begins at, in bytes.
+#: What the copy engine asks of addresses and pitches, in bytes.
 MAP_ALIGNMENT = 16
 
 
@@ -143,40 +143,6 @@ class ExtentsParam:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShiftsParam:
-    """By how many elements maps begin before what they describe, at most 8 of 4 bits each, the first lowest.
-
-    Attributes
-    ----------
-    operand : str
-        Whose maps they are.
-    offsets : tuple of int
-        Bytes from the operand's address to the first element of each map.
-    dtype : DType
-        Type of the elements.
-    """
-
-    operand: str
-    offsets: tuple[int, ...]
-    dtype: DType
-
-    @property
-    def alignment(self) -> int:
-        """Alignment of the parameter in bytes."""
-        return 4
-
-    @property
-    def size(self) -> int:
-        """Size of the parameter in bytes."""
-        return 4
-
-    def pack(self, pointers: Mapping[str, int]) -> bytes:
-        """Return the parameter's bytes, with the operand's address from `pointers`."""
-        early = [(pointers[self.operand] + offset) % MAP_ALIGNMENT // self.dtype.itemsize for offset in self.offsets]
-        return struct.pack("<I", sum(shift << 4 * place for place, shift in enumerate(early)))
-
-
-@dataclasses.dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
 
@@ -196,9 +162,8 @@ class TensorMapParam:
         Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
     promotion : int
         Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
-    offset : int
-        Bytes from the operand's address to the first element. A map begins at a multiple of 16 bytes: at the last one
-        before that element, and `extents` grow by the elements between the two (see `ShiftsParam`).
+    tf32 : bool
+        Whether float32 is rounded to TF32 on its way.
     """
 
     operand: str
@@ -208,15 +173,7 @@ class TensorMapParam:
     box: tuple[int, ...]
     swizzle: int
     promotion: int = 256
-    offset: int = 0
-
-    def placed(self, address: int) -> tuple[TensorMapParam, int]:
-        """Return the map, and where it begins, for an operand at an address."""
-        early = (address + self.offset) % MAP_ALIGNMENT
-        if not early:
-            return self, address + self.offset
-        extents = (self.extents[0] + early // self.dtype.itemsize, *self.extents[1:])
-        return dataclasses.replace(self, extents=extents), address + self.offset - early
+    tf32: bool = False
 
     @property
     def alignment(self) -> int:
@@ -229,7 +186,7 @@ class TensorMapParam:
         return 128
 
 
-PlainParam = TensorParam | ScalarParam | ExtentsParam | ShiftsParam
+PlainParam = TensorParam | ScalarParam | ExtentsParam
 Param = PlainParam | TensorMapParam
 
 
@@ -247,6 +204,9 @@ class Launch:
         Dynamic shared memory of a CTA.
     cluster : tuple of int
         CTAs of a cluster along x, y and z.
+    overlaps : bool
+        Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
+        launch wrote (griddepcontrol.wait), before it reads or writes memory.
     """
 
     grid: tuple[int, int, int]
@@ -254,6 +214,7 @@ class Launch:
     params: tuple[Param, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
+    overlaps: bool = False
 
     @property
     def threads(self) -> int:

@@ -14,7 +14,8 @@ from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.gemm.h09_production.spec import SPEC as H09
-from gemmule.kernels.gemm.h10_any_pitch.spec import SPEC as H10
+from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
+from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -34,6 +35,7 @@ from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
     H10,
+    H11,
     H01,
     G07,
     G06,

@@ -12,6 +12,7 @@ from gemmule.core.problem import Problem
 from .device import current
 from .driver import call
 from .memory import Array, DeviceBuffer
+from .workspaces import Workspaces
 
 #: Bytes that every operand's address is a multiple of: what cuBLASLt takes as the best case.
 ALIGNMENT = 256
@@ -62,6 +63,8 @@ class OperandSets:
             end += -(-matrix.rows * matrix.cols * matrix.dtype.itemsize // ALIGNMENT) * ALIGNMENT
         self._set_bytes = end
         self._buffer = DeviceBuffer(end * sets, ordinal, stream)
+        #: What kernels need beyond their operands; all sets have it in common.
+        self.workspaces = Workspaces(ordinal, stream)
         with current(ordinal):
             for name, array in inputs.items():
                 assert array.flags.c_contiguous
@@ -101,4 +104,5 @@ class OperandSets:
 
     def close(self) -> None:
         """Give the memory back."""
+        self.workspaces.free()
         self._buffer.free()
