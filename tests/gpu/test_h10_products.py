@@ -1,4 +1,4 @@
-"""The Hopper kernel whose result may lie anywhere: layouts, offsets, C, edges, every config; nothing else is written."""
+"""The Hopper kernel whose result may lie anywhere: layouts, offsets, C, edges, every config; no other writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of operands that begin anywhere, packed first: odd extents, offsets, layouts, C, batches, streams, graphs."""
+"""Products of operands that begin anywhere, packed first: odd extents, offsets, layouts, C, batches, many calls."""
 
 from __future__ import annotations
 
