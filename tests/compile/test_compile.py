@@ -28,9 +28,13 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17))
 
 
+#: Types of elements that a kernel moves without reading them.
+MOVED = {"uint8": "int8", "uint16": "bfloat16", "uint32": "float32"}
+
+
 def products(job):
     """Products that need this very specialisation."""
-    types = dict(job.signature)
+    types = {name: MOVED.get(value, value) for name, value in job.signature}
     a, b, c, d = (dtype_named(types.get(operand) if "acc" in types else types["element"]) for operand in "abcd")
 
     def matrix(dtype, rows, cols, row_major):

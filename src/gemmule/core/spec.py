@@ -8,7 +8,7 @@ from typing import Any
 
 from .arch import Arch
 from .launch import Launch
-from .problem import GemmProblem, Problem
+from .problem import GemmProblem, Problem, split_batch
 
 #: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -141,3 +141,10 @@ class Choice:
     def signature(self, problem: Problem) -> Signature:
         """Return what the kernel must be specialised for."""
         return self.spec.signature(problem, self.config)
+
+    def following(self, problem: Problem) -> Following | None:
+        """Return what runs behind the kernel's own launch for a problem with any batch, or None."""
+        if self.spec.following is None:
+            return None
+        inner, _, _ = split_batch(problem, self.spec.batch_dims)
+        return self.spec.following(inner, self.config)

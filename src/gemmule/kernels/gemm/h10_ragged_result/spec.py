@@ -82,17 +82,19 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, first, second = row_result(inner)
-    for name, matrix in oriented.operands().items():
+    for name, matrix in inner.operands().items():
         if matrix.dtype not in DTYPES or matrix.dtype != problem.a.dtype:
             types = ", ".join(f"{key.upper()} {one.dtype}" for key, one in problem.operands().items())
             return f"the operands are {types}; this kernel takes all of one type, {' or '.join(map(str, DTYPES))}"
-        if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
+        if not (matrix.is_row_major or matrix.is_col_major):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices, C and the result of one kind"
+                "and column-major matrices"
             )
         if matrix.alignment % matrix.dtype.itemsize:
             return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
+    if oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     for name, matrix in ((first, oriented.a), (second, oriented.b)):
         if reason := _why_not_copied(name, matrix, inner.batch):
             return reason
