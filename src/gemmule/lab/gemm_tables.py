@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .protocol import CONTROL_SPREAD_WITHIN, CONTROL_WITHIN
+from .sizes import Size, neighbour
 
 Record = Mapping[str, Any]
 Key = tuple[str, tuple[tuple[str, int], ...]]
@@ -76,6 +77,29 @@ def ratios(records: Sequence[Record]) -> Table:
     cells = {(size_text(record), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
     sizes = list(dict.fromkeys(size for size, _ in cells))
     return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
+
+
+def neighbours(records: Sequence[Record]) -> Table:
+    """Return what odd sizes reach of their aligned neighbours, and of the yardstick at the same size.
+
+    Each row is of the fastest kernel and config measured at its size, and at the neighbour's.
+    """
+    names = labels(records)
+    best: dict[tuple[str, str, Size], Record] = {}
+    for record in (r for r in records if r["record"] == "gemm" and "failure" not in r):
+        key = (record["dtype"], record["layout"], (record["m"], record["n"], record["k"]))
+        if key not in best or record["median_us"] < best[key]["median_us"]:
+            best[key] = record
+    header = ["M x N x K", "kernel", "median us", "TFLOP/s", "of the neighbour's", "neighbour's kernel", "/ cuBLAS"]
+    rows = []
+    for (dtype, layout, size), record in best.items():
+        beside = best.get((dtype, layout, neighbour(size)))
+        if neighbour(size) == size or beside is None:
+            continue
+        row = [size_text(record), name_of(record, names), f"{record['median_us']:.1f}", f"{record['tflops']:.1f}"]
+        row += [f"{record['tflops'] / beside['tflops']:.3f}", name_of(beside, names)]
+        rows.append([*row, f"{record['ratio']:.2f}" if "ratio" in record else ""])
+    return header, rows
 
 
 def skipped(records: Sequence[Record]) -> list[str]:

@@ -4,8 +4,8 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
-their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
-benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
+their ratios to the yardstick, ``neighbours FILE`` for odd sizes beside aligned ones, and ``plots FILE [PLOT …]`` for
+their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
 FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of another, and
 ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``,
 ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured transposes.
@@ -85,6 +85,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "host_to_gpu": host_to_gpu_table,
+                    "neighbours": neighbours_block,
                     "profile": profile_block,
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
@@ -112,6 +113,11 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the ratios to the yardstick, sizes by kernels."""
     return markdown(*gemm_tables.ratios(records))
+
+
+def neighbours_block(records: Sequence[Record]) -> str:
+    """Return what odd sizes reach of their aligned neighbours."""
+    return markdown(*gemm_tables.neighbours(records))
 
 
 def counts_block(kernel: str, records: Sequence[Record]) -> str:
