@@ -5,10 +5,11 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
 their ratios to the yardstick, ``neighbours FILE`` for odd sizes beside aligned ones, and ``plots FILE [PLOT …]`` for
-their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
-FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of another, and
-``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``,
-``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured transposes.
+their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines
+of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE
+AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``,
+``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS``
+show measured transposes.
 """
 
 from __future__ import annotations

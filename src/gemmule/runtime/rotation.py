@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import Problem
 
 from .device import current
@@ -16,6 +17,13 @@ from .workspaces import Workspaces
 
 #: Bytes that every operand's address is a multiple of: what cuBLASLt takes as the best case.
 ALIGNMENT = 256
+#: An alignment of fewer bytes says that a matrix begins so many behind such an address.
+_WHOLE = 16
+
+
+def lead_of(matrix: StridedMatrix) -> int:
+    """Return the bytes by which a matrix begins behind a multiple of `ALIGNMENT`."""
+    return matrix.alignment if matrix.alignment < _WHOLE else 0
 
 
 class Rotation:
@@ -59,8 +67,8 @@ class OperandSets:
         self._offsets: dict[str, int] = {}
         end = 0
         for name, matrix in problem.operands().items():
-            self._offsets[name] = end
-            end += -(-matrix.rows * matrix.cols * matrix.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            self._offsets[name] = end + lead_of(matrix)
+            end = -(-(self._offsets[name] + matrix.rows * matrix.cols * matrix.dtype.itemsize) // ALIGNMENT) * ALIGNMENT
         self._set_bytes = end
         self._buffer = DeviceBuffer(end * sets, ordinal, stream)
         #: What kernels need beyond their operands; all sets have it in common.
