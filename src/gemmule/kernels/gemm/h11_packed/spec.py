@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -96,6 +97,12 @@ def _to_pack(problem: GemmProblem) -> list[_Lines]:
 def following(problem: GemmProblem, config: PackedConfig) -> Following:
     """Return the product of the packed matrices, in the kernel and config that suit it."""
     del config
+    return _following(problem)
+
+
+# Selection, a plan and the launch ask for the same.
+@functools.lru_cache(maxsize=256)
+def _following(problem: GemmProblem) -> Following:
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _to_pack(problem):
         matrix = packed[found.operand]
@@ -123,10 +130,21 @@ def _multiprocessors(config: Config) -> int:
 
 def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    if reason := _why_not(inner, arch):
+        return reason
+    if sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner)) > _MAX_GRID:
+        return "there are more vectors to pack than CTAs of a launch"
+    return None
+
+
+# All configs ask for the same.
+@functools.lru_cache(maxsize=256)
+def _why_not(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem of at most one batch dimension."""
     if arch.capability != (9, 0):
         return f"what is packed is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    for name, matrix in (("a", inner.a), ("b", inner.b)):
+    for name, matrix in (("a", problem.a), ("b", problem.b)):
         if matrix.dtype.itemsize not in _ITEMSIZES or matrix.alignment % matrix.dtype.itemsize:
             return f"{name.upper()} is {matrix.dtype}, at a multiple of {matrix.alignment} bytes"
         if not (matrix.is_row_major or matrix.is_col_major):
@@ -134,16 +152,13 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"
             )
-        found = _lines(name, matrix, inner.batch)
+        found = _lines(name, matrix, problem.batch)
         if max(found.length, found.lines) > _MAX_EXTENT or found.matrices > _MAX_BATCH:
             return f"{name.upper()} is {found.lines} lines of {found.length} elements, {found.matrices} times: too many"
-    to_pack = _to_pack(inner)
-    if not to_pack:
+    if not _to_pack(problem):
         return "A and B need no packing"
-    if max(_ctas(found, inner.a.dtype.itemsize, config) for found in to_pack) * 2 > _MAX_GRID:
-        return "there are more vectors to pack than CTAs of a launch"
     try:
-        following(inner, config)
+        _following(problem)
     except ArgumentError as error:
         return str(error)
     return None
