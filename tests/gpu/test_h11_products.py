@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
+from gemmule.runtime.stopwatch import Graph, new_stream
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "h11_packed")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
@@ -92,6 +95,28 @@ def test_many_calls_without_waiting(rng):
         assert_product(dd.get(), a, b)
         for matrix in (da, db, dd):
             matrix.buffer.free()
+
+
+def test_a_captured_call_computes_what_is_there_when_it_is_replayed(rng):
+    m, n, k = 261, 133, 515
+    first, second = ((random_matrix(rng, KIND, (m, k)), random_matrix(rng, KIND, (k, n))) for _ in range(2))
+    out = poisoned(KIND, (m, n))
+    with ExitStack() as stack:
+        da, db, dd = (
+            stack.enter_context(DeviceMatrix(KIND, x.shape, strides_of("row", (), *x.shape))).put(x)
+            for x in (*first, out)
+        )
+        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix())
+        pointers = {"a": da.address, "b": db.address, "d": dd.address}
+        stream = stack.enter_context(new_stream(0))
+        run_kernel(problem, Choice(SPEC, SPEC.default), pointers, 0, stream)
+        graph = Graph(lambda: run_kernel(problem, Choice(SPEC, SPEC.default), pointers, 0, stream), 0, stream)
+        stack.callback(graph.close)
+        for a, b in (second, first):
+            da.put(a), db.put(b), dd.put(out)
+            graph()
+            call("cuStreamSynchronize", stream)
+            assert_product(dd.get(), a, b)
 
 
 def test_small_integers_are_exact(rng):
