@@ -34,7 +34,7 @@ class PackedConfig(Config):
     """
 
     threads: int = 256
-    vectors: int = 4
+    vectors: int = 2
 
     def __post_init__(self) -> None:
         if self.threads % 32 or not 32 <= self.threads <= 1024 or self.vectors < 1:
@@ -221,7 +221,7 @@ SPEC = KernelSpec(
     summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
     package="gemmule.kernels.gemm.h11_packed",
     archs=(Arch(9, 0, True),),
-    configs=(PackedConfig(), PackedConfig(vectors=2), PackedConfig(threads=128), PackedConfig(vectors=8)),
+    configs=(PackedConfig(), PackedConfig(vectors=4), PackedConfig(threads=128), PackedConfig(vectors=1)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
