@@ -4,12 +4,12 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
-their ratios to the yardstick, ``neighbours FILE`` for odd sizes beside aligned ones, and ``plots FILE [PLOT …]`` for
-their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines
-of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE
-AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``,
-``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS``
-show measured transposes.
+their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
+benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
+FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of another, and
+``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``,
+``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured transposes.
+``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
 
 from __future__ import annotations
@@ -116,11 +116,6 @@ def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     return markdown(*gemm_tables.ratios(records))
 
 
-def neighbours_block(records: Sequence[Record]) -> str:
-    """Return what odd sizes reach of their aligned neighbours."""
-    return markdown(*gemm_tables.neighbours(records))
-
-
 def counts_block(kernel: str, records: Sequence[Record]) -> str:
     """Return what was counted of a kernel, beside the virtual GPU's counts of it, and its place on the roofline.
 
@@ -163,6 +158,11 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
         if untimed:
             parts.append(f"Counted at this size and not timed: {', '.join(untimed)}.")
     return "\n\n".join(parts)
+
+
+def neighbours_block(records: Sequence[Record]) -> str:
+    """Return what odd sizes reach of their aligned neighbours."""
+    return markdown(*gemm_tables.neighbours(records))
 
 
 def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
