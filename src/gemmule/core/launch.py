@@ -14,6 +14,8 @@ from .dtype import DType, Kind
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
+#: What the copy engine asks of addresses and pitches, in bytes.
+MAP_ALIGNMENT = 16
 
 
 def _aligned(size: int, alignment: int) -> int:

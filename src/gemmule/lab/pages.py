@@ -9,7 +9,7 @@ of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of
 KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
 another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
 ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
-transposes.
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "host_to_gpu": host_to_gpu_table,
+                    "neighbours": neighbours_block,
                     "profile": profile_block,
                     "ratios": ratios_block,
                     "searched": searched_block,
@@ -165,6 +166,11 @@ def counts_block(kernel: str, records: Sequence[Record]) -> str:
         if untimed:
             parts.append(f"Counted at this size and not timed: {', '.join(untimed)}.")
     return "\n\n".join(parts)
+
+
+def neighbours_block(records: Sequence[Record]) -> str:
+    """Return what odd sizes reach of their aligned neighbours."""
+    return markdown(*gemm_tables.neighbours(records))
 
 
 def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
