@@ -99,7 +99,7 @@ def test_blocks():
         ("cvt.f32.s32 %r1, %r2, %r3;", "operands"),
         ("cvt.u32.f32 %r1, %r2;", "needs .rni"),
         ("mma.sync.aligned.m16n8k99.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", "not modelled"),
-        ("wgmma.fence.sync.aligned;", "does not know this instruction"),
+        ("tcgen05.wait::ld.sync.aligned;", "does not know this instruction"),
         ("cp.async.bulk.commit_group;", "not yet known"),
         ("call foo;", "no register, variable"),
         ("ld.param.b32 %r1, [param_a+8];", "outside of the kernel's parameters"),

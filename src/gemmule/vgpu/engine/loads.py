@@ -13,7 +13,7 @@ from .registers import Frame
 from .spaces import locator, words
 from .types import NUMPY, Array, is_signed, size_of
 
-_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "param::entry")
+_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry")
 _CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
 _EVICTION = tuple(
     f"{level}::{what}"
