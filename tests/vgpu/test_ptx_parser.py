@@ -100,7 +100,12 @@ def test_blocks():
         ("cvt.u32.f32 %r1, %r2;", "needs .rni"),
         ("mma.sync.aligned.m16n8k99.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", "not modelled"),
         ("tcgen05.wait::ld.sync.aligned;", "does not know this instruction"),
-        ("cp.async.bulk.commit_group;", "not yet known"),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r1];", "not yet known"),
+        (
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], %r3, [%r4];",
+            "between shared memories",
+        ),
+        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, 1, 1, 1, 0, 0;", "not modelled"),
         ("call foo;", "no register, variable"),
         ("ld.param.b32 %r1, [param_a+8];", "outside of the kernel's parameters"),
         ("setp.lt.b32 %p1, %r1, %r2;", "equal or not equal"),

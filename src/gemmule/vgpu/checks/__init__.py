@@ -10,6 +10,9 @@ from .clocks import Clocks
 from .collected import Collected
 from .gaps import Gaps
 from .global_races import GlobalRaces
+from .lifetimes import Lifetimes
+from .mbarrier_use import MBarrierUse
+from .product_registers import ProductRegisters
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
 from .unfinished import UnfinishedCopies
@@ -32,4 +35,7 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         Gaps(collected, device),
         registers,
         UnfinishedCopies(collected, clocks),
+        ProductRegisters(collected),
+        MBarrierUse(collected, clocks),
+        Lifetimes(collected, clocks),
     )

@@ -116,10 +116,10 @@ class GlobalRaces(Observer):
         warp = access.lanes.pick(access.batch.warp_of_lane)[mask]
         cta = access.lanes.pick(self._cta)[mask]
         self._hold_against_writes(access, shadow, piece, warp, cta, mask)
-        column, clock = warp % self._clocks.warps, self._clocks.epoch(warp)
+        column, clock = self._clocks.own[warp], self._clocks.epoch(warp)
         if access.asynchronous:
             # The copy reads between now and the wait for its group.
-            column, clock = self._clocks.warps + column, self._clocks.groups[warp] + 1
+            column, clock = self._clocks.copies_column(warp), self._clocks.groups[warp] + 1
         mark = (clock << self._clocks.column_bits) | column
         if access.write:
             self._hold_against_reads(access, shadow, piece, warp, cta, mask)
