@@ -27,7 +27,9 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
     """Return every check of a launch on those operands; what they find goes into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
     return (
-        # Before the checks that ask for it.
+        # Before the waits that it looks at tell what was done before.
+        MBarrierUse(collected, clocks),
+        # Before the other checks, which ask for it.
         clocks,
         BarrierUse(collected),
         SharedRaces(collected, clocks, registers),
@@ -36,6 +38,5 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         registers,
         UnfinishedCopies(collected, clocks),
         ProductRegisters(collected),
-        MBarrierUse(collected, clocks),
         Lifetimes(collected, clocks),
     )

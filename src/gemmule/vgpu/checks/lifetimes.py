@@ -49,7 +49,8 @@ class Lifetimes(Observer):
         remote = target != lanes.pick(batch.cta_of_lane)
         if remote.any():
             warps = lanes.index[remote] // WARP
-            clock = self._clocks.epoch(warps)
+            # Arriving has moved the clock on already.
+            clock = self._clocks.epoch(warps) - 1
             self._note(instruction, lanes.index[remote], target[remote], self._clocks.own[warps], clock)
 
     def agent_access(self, access: AgentAccess) -> None:

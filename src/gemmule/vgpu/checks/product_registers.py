@@ -28,8 +28,8 @@ def _of_product(instruction: Instruction) -> tuple[frozenset[Register], frozense
 class ProductRegisters(Observer):
     """Looks at the registers of products.
 
-    D must not be touched, and A not be written, before the wait for their group; and a fence must come between any use of
-    them and the next product.
+    D must not be touched, and A not be written, before the wait for their group; and a fence must come between any use
+    of them and the next product.
 
     Parameters
     ----------

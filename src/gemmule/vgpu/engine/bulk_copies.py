@@ -250,7 +250,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
     side = _Side(build, address_of(build, operands[1]), rank, size)
     barrier = locator(build, "shared", address_of(build, operands[2]), SIZE)
     mask_slot = build.source(operands[3], "b16") if multicast else None
-    instruction = build.instruction
+    instruction, slots = build.instruction, tuple(build.read_slots)
 
     def load(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
@@ -271,7 +271,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
             some = chosen[keys[0][chosen] == key]
             region = side.region(frame, key)
             # Bounds of the whole copy, now that its size is known.
-            target(frame.part(np.isin(np.arange(lanes.count), some), build.read_slots), _bytes_of(region))
+            target(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
             copy, position, barriers = np.arange(len(some)), first[some], place[some] // SIZE
             if mask_slot is not None:
@@ -298,6 +298,7 @@ def _store(build: Build, rank: int, operation: str, hint: bool) -> Step:
     size = None if rank else build.source(build.operands[2], "u32")
     side = _Side(build, address_of(build, build.operands[0]), rank, size)
     source = locator(build, "shared", address_of(build, build.operands[1]), _ALIGNMENT if rank else CHUNK)
+    slots = tuple(build.read_slots)
 
     def store(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
@@ -307,7 +308,7 @@ def _store(build: Build, rank: int, operation: str, hint: bool) -> Step:
         for key in np.unique(keys[0][chosen]).tolist():
             some = chosen[keys[0][chosen] == key]
             region = side.region(frame, key)
-            source(frame.part(np.isin(np.arange(lanes.count), some), build.read_slots), _bytes_of(region))
+            source(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
             rows = _shared_rows(batch, region, first[some])
             issuers = lanes.index[some]

@@ -259,6 +259,5 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     cost=cost,
 )
