@@ -159,12 +159,13 @@ def test_a_state_names_its_phase():
          "was not initialised"),
         ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1], 0;", "for 0 arrivals"),
         ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1+4], 1;", "multiple of 8"),
-        ("mov.u32 %r1, bars; mapa.shared::cluster.u32 %r2, %r1, 1;", "rank 1 in a cluster of 1"),
+        ("mov.u32 %r1, bars; mapa.shared::cluster.u32 %r2, %r1, 2; "
+         "st.shared::cluster.b32 [%r2], %r1;", "names no CTA of a cluster of 2"),
     ],
 )  # fmt: skip
 def test_faults(body, what):
     with pytest.raises(FaultError, match=what):
-        run(body, {"out": np.zeros(32, np.uint32)}, shared=SHARED)
+        run(body, {"out": np.zeros(32, np.uint32)}, ctas=2, cluster=2, shared=SHARED)
 
 
 @pytest.mark.differs_on_hardware("nothing orders the use of the mbarrier behind its initialisation")

@@ -281,6 +281,8 @@ def test_shared_memory_must_stay_until_the_product_is_done(rng):
 def test_faults(rng, change, error, what):
     text = body_of(32, 16, ("f32", "f16", "f16"), [1 << 16 | A_AT >> 4, 1 << 16 | B_AT >> 4], ", 1, 1, 0, 0")
     assert change[0] in text
-    arrays = {name: np.zeros(size, np.uint32) for name, size in (("image", 10240), ("c", 2048), ("a", 512), ("d", 2048))}
+    arrays = {
+        name: np.zeros(size, np.uint32) for name, size in (("image", 10240), ("c", 2048), ("a", 512), ("d", 2048))
+    }
     with pytest.raises(error, match=what):
         run(text.replace(*change) + "END:", arrays, threads=128, shared=SHARED)

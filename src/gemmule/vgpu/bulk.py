@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from .engine.batch import Batch
 
 
-class Region(Protocol):
-    """Memory outside of shared memory that copies move pieces of, each named by a row of numbers."""
+class Source(Protocol):
+    """What copies bring pieces of, each named by a row of numbers."""
 
     def read(self, memory: GlobalMemory, coordinates: Array) -> Array:
         """Return pieces as (n, chunks, 2) words of 8 bytes."""
+
+
+class Region(Source, Protocol):
+    """Memory outside of shared memory that copies move pieces of."""
 
     def write(self, memory: GlobalMemory, coordinates: Array, data: Array) -> None:
         """Write pieces."""
@@ -38,7 +42,7 @@ class Load:
 
     Attributes
     ----------
-    region : Region
+    region : Source
         Where they come from.
     coordinates : array of int64
         A row for each copy.
@@ -52,7 +56,7 @@ class Load:
         Bytes of a copy.
     """
 
-    region: Region
+    region: Source
     coordinates: Array
     copy: Array
     rows: Array

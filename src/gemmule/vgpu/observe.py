@@ -80,7 +80,8 @@ class AgentAccess:
     batch : Batch
         The CTAs.
     agent : str
-        ``load``, a copy into shared memory; ``store``, one out of it; ``wgmma``, the factors of a product.
+        ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
+        ``wgmma``, the factors of a product.
     lanes : array of int
         For each of them the lane that issued it, of a warpgroup its first.
     rows : array of int64, (n, rows)

@@ -50,6 +50,8 @@ class TensorMap:
         As in `TensorMapParam`.
     swizzle : int
         Bytes of the pattern in shared memory.
+    tf32 : bool
+        Whether float32 is rounded to TF32 on its way into shared memory.
     """
 
     base: int
@@ -59,6 +61,7 @@ class TensorMap:
     pitches: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    tf32: bool = False
 
     @classmethod
     def of(cls, param: TensorMapParam, address: int, memory: GlobalMemory) -> TensorMap:
@@ -93,7 +96,8 @@ class TensorMap:
         allocation = memory.allocation_at(base)
         if allocation is None or end > allocation.end:
             raise ArgumentError(f"{what} reaches to {memory.describe(end - 1)}")
-        return cls(base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle)
+        tf32 = bool(getattr(param, "tf32", False))
+        return cls(base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, tf32)
 
     @property
     def box_bytes(self) -> int:
@@ -155,6 +159,8 @@ class TensorMap:
         data = words.take(index, 0)
         if not valid.all():
             data[~valid] = 0
+        if self.tf32:
+            data = rounded_to_tf32(data)
         return data.reshape(len(coordinates), -1).view(np.uint64).reshape(len(coordinates), -1, 2)
 
     def write(self, memory: GlobalMemory, coordinates: Array, data: Array) -> None:
@@ -177,6 +183,14 @@ class TensorMap:
             index = ((start[0, :, None] + along) // self.itemsize)[valid]
             given = np.ascontiguousarray(box).view(kind).reshape(valid.shape)[valid]
             words[index] = combined(words[index], given, operation)
+
+
+def rounded_to_tf32(words: Array) -> Array:
+    """Round float32 numbers to the nearest of 11 significant bits, ties to even; NaN and infinity stay."""
+    bits = np.ascontiguousarray(words).view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    found: Array = np.where(bits & np.uint32(0x7F800000) == np.uint32(0x7F800000), bits, rounded)
+    return found.view(words.dtype)
 
 
 def element_type(name: str) -> np.dtype[Any]:

@@ -20,7 +20,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _ATOMIC = np.int32(1 << 30)
 _ROW = 16
-_DOES = {"load": "a bulk copy writes", "store": "a bulk copy reads", "wgmma": "a product reads"}
+_DOES = {
+    "load": "a bulk copy writes",
+    "async store": "an asynchronous store writes",
+    "store": "a bulk copy reads",
+    "wgmma": "a product reads",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,11 +118,14 @@ class AgentRaces:
             visible, known = (level[four].min(axis=1) for level in (self._clocks.visible, self._clocks.known))
         else:
             visible, known = self._clocks.visible[warps], self._clocks.known[warps]
+        if access.agent == "async store":
+            # It needs no proxy fence.
+            visible = known
         before = self._shadow.written[pieces]
         if access.agent == "wgmma" and not before.all():
             self._report(access, np.asarray(before == 0), "uninitialised", "which nobody wrote")
         self._hold_against_writes(access, pieces, before, visible, known)
-        if access.agent == "load":
+        if access.barriers is not None:
             self._write(access, pieces, warps)
         else:
             self._read(access, pieces, warps)

@@ -125,6 +125,11 @@ def _load_param(build: Build, address: Address, kind: str, items: tuple[Operand,
 @defines("st")
 def _st(build: Build) -> Step:
     """Store one value or a vector of them; of a register wider than the type, the low bits."""
+    if "async" in build.instruction.modifiers:
+        # It needs this file.
+        from .async_stores import async_store
+
+        return async_store(build)
     space = space_of(build)
     count = int(build.take("v2", "v4", "v8", default="v1")[1:])
     kind = build.type()

@@ -19,6 +19,8 @@ from .types import Array
 if TYPE_CHECKING:
     from .batch import Batch
 
+#: Larger than any rank in a cluster.
+_NO_RANK = 200
 _SPACES = ("shared", "shared::cta", "shared::cluster")
 
 
@@ -214,17 +216,10 @@ def _mapa(build: Build) -> Step:
     source, rank = build.source(build.operands[1], kind), build.source(build.operands[2], "u32")
     out = build.dest(build.operands[0], kind)
     start = WINDOWS["shared"] if space == "generic" else 0
-    instruction = build.instruction
 
     def step(frame: Frame) -> None:
-        batch, lanes = frame.batch, frame.lanes
-        ranks = np.broadcast_to(np.asarray(frame[rank]), (lanes.count,)).astype(np.int64)
-        wrong = ranks >= batch.cluster_ctas
-        if wrong.any():
-            raise batch.fault(
-                "out of bounds", f"rank {int(ranks[wrong][0])} in a cluster of {batch.cluster_ctas} CTAs", instruction,
-                lanes, wrong,
-            )  # fmt: skip
+        # Ranks that are not in the cluster are found when the address is used.
+        ranks = np.minimum(np.broadcast_to(np.asarray(frame[rank]), (frame.lanes.count,)).astype(np.int64), _NO_RANK)
         address = np.asarray(frame[source]).astype(np.int64) - start
         within = address & ((1 << RANK_SHIFT) - 1)
         frame[out][...] = (start + within + ((ranks + 1) << RANK_SHIFT)).astype(frame[out].dtype)
