@@ -37,6 +37,8 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 #: Whole tiles of every kernel, and a shape that divides none.
 SHAPES = ((256, 384, 96), (250, 190, 70))
+#: The same for kernels whose copy engine takes pitches of whole 16 bytes only, and each how many of their configs.
+ALIGNED_SHAPES, SOME = ((256, 384, 96), (200, 136, 72)), 4
 ARCH = Arch.parse("sm_90a")
 
 
@@ -108,6 +110,8 @@ def cases() -> list[Case]:
     found = []
     seeds = itertools.count(1)
     for spec in REGISTRY:
+        if all(arch.specific for arch in spec.archs):
+            continue
         if spec.operation == "gemm":
             types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
             for (dtype, out), layout, shape, config in itertools.product(types, ("nn", "tn"), SHAPES, spec.configs):
@@ -119,6 +123,23 @@ def cases() -> list[Case]:
                 case = Case(Choice(spec, config), dtype, dtype, (m, n), "n", next(seeds))
                 if spec.why_not(case.problem(), ARCH, config) is None:
                     found.append(case)
+    return found
+
+
+def aligned_cases() -> list[Case]:
+    """Return the launches of kernels for Hopper alone: some configs in one type, and every type in one config."""
+    found = []
+    for spec in REGISTRY:
+        if not all(arch.specific for arch in spec.archs):
+            continue
+        seeds = itertools.count(1)
+        wanted = [("bfloat16", "bfloat16", "nn", config) for config in spec.configs[::SOME]]
+        types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
+        wanted += [(*pair, layout, spec.default) for pair in types for layout in ("nn", "tn", "nt")]
+        for (dtype, out, layout, config), shape in itertools.product(dict.fromkeys(wanted), ALIGNED_SHAPES):
+            case = Case(Choice(spec, config), dtype, out, shape, layout, next(seeds))
+            if spec.why_not(case.problem(), ARCH, config) is None:
+                found.append(case)
     return found
 
 
@@ -255,6 +276,7 @@ def main() -> None:
     """Compare, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--hopper", action="store_true", help="kernels for Hopper alone, without counters")
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -264,7 +286,10 @@ def main() -> None:
     from gemmule.lab.records import write_records
     from gemmule.runtime.device import get_device
 
-    records = [*check_records(cases()), *count_records(counted_cases())]
+    if options.hopper:
+        records = list(check_records(aligned_cases()))
+    else:
+        records = [*check_records(cases()), *count_records(counted_cases())]
     command = " ".join(["python", "benchmarks/faithfulness.py", *sys.argv[1:]])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
 
