@@ -16,9 +16,8 @@ from gemmule.commands.explain import explanation
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS, chip_named
 from gemmule.core.errors import UnsupportedError
-from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.explain import explain, page
-from gemmule.lab.explain.named import choice_named, problem_of
+from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
 from gemmule.lab.explain.totals import totals
 from gemmule.vgpu.instrument import CountedKernel
@@ -174,7 +173,7 @@ CASES = [
         f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
         marks=[pytest.mark.slow] if number else [],
     )
-    for spec in VIRTUAL
+    for spec in EXPLAINED
     for number in range(len(spec.configs))
     for ragged in (False, True)
 ]  # fmt: skip
@@ -196,7 +195,7 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
 
 
-@pytest.mark.parametrize("spec", VIRTUAL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 def test_every_kernel_is_explained(spec):
     shape = "100,70,90" if spec.operation == "gemm" else "100,100" if spec.in_place else "100,68"
     found = explained(spec.name, shape)
