@@ -11,7 +11,7 @@ from hopper_snippets import SCHEDULES, run, wait
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
-from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+from gemmule.vgpu import CheckError, Counter, DeadlockError, FaultError, Options
 
 SHARED = ".shared .align 1024 .b8 box[16384]; .shared .align 8 .b8 bars[16];"
 INIT = """mov.u32 %r1, bars;
@@ -320,6 +320,35 @@ def test_bytes_that_nobody_waits_for(rng):
 def test_faults(rng, replace, by, what):
     with pytest.raises(FaultError, match=what):
         broken(rng, replace, by)
+
+
+@pytest.mark.differs_on_hardware("which CTA writes last is open")
+def test_ctas_that_write_the_same_box(rng):
+    target, image = np.zeros((8, 64), np.float16), np.zeros(1024, np.uint8)
+    body = INIT + into_shared("image", 1024) + "fence.proxy.async;\nbar.sync 0;\n"
+    body += STORE.format(rank=2, map="%m_d, {0, %r3}") + COMMIT + "cp.async.bulk.wait_group.read 0;"
+
+    def launch(shift):
+        text = f"shl.b32 %r3, %cta, {shift};\n" + body
+        run(text, {"d": target, "image": image}, maps=(map_of("d", target, (64, 4), 128),), ctas=2, shared=SHARED)
+
+    # Of each CTA four rows of the eight; or the second's begin one row behind the first's.
+    launch(2)
+    with pytest.raises(
+        CheckError, match=r"writes 128 bytes at byte 128 of operand d .*another warp writes it at the same time"
+    ):
+        launch(0)
+
+
+def test_counts_of_boxes(rng):
+    """Of a box of 8 rows of 128 bytes, 5 rows of 100 bytes are inside: 4 sectors each."""
+    source, out = rng.integers(0, 99, (5, 56)).astype(np.float16)[:, :50], np.zeros(1024, np.uint8)
+    counter = Counter()
+    body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))) + wait("%r1", 0)
+    run(body + out_of_shared("out", 1024), {"a": source, "out": out}, maps=(map_of("a", source, (64, 8), 128),),
+        shared=SHARED, observers=(counter,))  # fmt: skip
+    (row,) = [row for row in counter.counts.instructions if row.text.find("cp.async.bulk.tensor") >= 0]
+    assert (row.requests, row.bytes, row.sectors) == (1, 500, 20)
 
 
 @pytest.mark.parametrize(

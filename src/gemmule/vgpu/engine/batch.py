@@ -225,7 +225,7 @@ class Batch:
         """Return a finding about lanes of the batch: that of the first of them, and its warp's others."""
         first = int(index[0])
         warp = first // WARP
-        same_warp = index[index // WARP == warp]
+        same_warp = np.unique(index[index // WARP == warp])
         return Finding(
             kind,
             message,

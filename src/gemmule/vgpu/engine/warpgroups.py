@@ -177,8 +177,9 @@ class Warpgroups:
                 continue
             product, matrix = held.pop(key)
             words = warpgroup.registers_of(matrix, product.form.d_type)
-            file = self._batch.file.rows[4]
-            file[np.array(key[0])[:, None], self._lanes(product.lanes)] = words
+            table, lanes = self._batch.file.rows[4], self._lanes(product.lanes)
+            for row, values in zip(key[0], words, strict=True):
+                table[row][lanes] = values
 
     @staticmethod
     def _lanes(first: Array) -> Array:
@@ -186,8 +187,8 @@ class Warpgroups:
         return found
 
     def _registers(self, rows: tuple[int, ...], first: Array) -> Array:
-        found: Array = self._batch.file.rows[4][np.array(rows)[:, None], self._lanes(first)]
-        return found
+        table, lanes = self._batch.file.rows[4], self._lanes(first)
+        return np.stack([table[row].take(lanes) for row in rows])
 
     def _factors(self, product: Product) -> tuple[Array, Array]:
         form = product.form
@@ -235,8 +236,9 @@ def factor_rows(
     kinds = np.stack([leading, stride, swizzle], axis=1)
     shape = (extent, 2) if along_k else (16, extent // 8)
     address = np.empty((len(first), *shape), np.int64)
-    for kind in np.unique(kinds, axis=0) if len(kinds) > 1 else kinds:
-        same = (kinds == kind).all(axis=1)
+    alike = bool((kinds == kinds[0]).all())
+    for kind in kinds[:1] if alike else np.unique(kinds, axis=0):
+        same = slice(None) if alike else (kinds == kind).all(axis=1)
         address[same] = descriptors.chunk_addresses(start[same], extent, along_k, *kind.tolist())
     bad = base_offset != 0
     low, high = address.min(axis=(1, 2)), address.max(axis=(1, 2))

@@ -58,6 +58,14 @@ def _wgmma(build: Build) -> Step:
     return step
 
 
+def _is_whole(lanes: Lanes) -> bool:
+    """Say whether lanes are those of whole warpgroups; the first lane of one is a multiple of its size in its CTA."""
+    if lanes.count % LANES:
+        return False
+    groups = lanes.index.reshape(-1, LANES)
+    return bool((groups[:, -1] - groups[:, 0] == LANES - 1).all())
+
+
 def _register_rows(build: Build, operand: Operand, count: int) -> tuple[int, ...]:
     """Return the rows of the register file of a vector of 32-bit registers."""
     items = operand.items if isinstance(operand, Vector) else ()
@@ -110,6 +118,8 @@ def _product(build: Build) -> Step:
 
     def gate(frame: Frame, taking_part: Array | None) -> Array | None:
         lanes = frame.lanes
+        if taking_part is None and _is_whole(lanes):
+            return None
         here = np.ones(lanes.count, np.bool_) if taking_part is None else taking_part
         group = lanes.index // frame.batch.cta_lanes * frame.batch.cta_lanes
         group = group + (lanes.index - group) // LANES * LANES
@@ -151,10 +161,7 @@ def _product(build: Build) -> Step:
     def step(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
         first = lanes.index[::LANES]
-        whole = lanes.count % LANES == 0 and bool(
-            (lanes.index.reshape(-1, LANES) == first[:, None] + np.arange(LANES)).all()
-        )
-        if not whole:
+        if not _is_whole(lanes):
             everyone = np.ones(lanes.count, np.bool_)
             raise batch.fault(
                 "barrier", f"the instruction needs all {LANES} threads of its warpgroup", instruction, lanes, everyone
