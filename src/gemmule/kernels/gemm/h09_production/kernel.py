@@ -32,7 +32,7 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
-from gemmule.parts.raster import grouped_tile
+from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
@@ -55,7 +55,7 @@ class Production:
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
-        self.stages, self.group = config.stages, config.group
+        self.stages = config.stages
         self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
         self.pingpong, self.swapped = bool(config.pingpong), bool(config.swapped)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
@@ -66,6 +66,9 @@ class Production:
         self.boxes = self.columns // self.box_n
         self.box_bytes = BOX_M * self.box_n * self.out.width // 8
         self.size = config.cluster
+        self.order = ClusterTiles(
+            self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group
+        )
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -159,7 +162,7 @@ class Production:
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
 
-        first_k, slices = self.part_of_k(mA)
+        first_k, slices = self.order.part_of_k(cute.ceil_div(mA.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
@@ -184,49 +187,6 @@ class Production:
             cute.arch.barrier(barrier_id=_BEGUN, number_of_threads=THREADS)
 
     @cute.jit
-    def rank(self):
-        """Return this CTA's row and column in its cluster."""
-        cta, _, _ = cute.arch.block_idx()
-        rank = cta % (self.cluster_m * self.cluster_n)
-        return rank % self.cluster_m, rank // self.cluster_m
-
-    @cute.jit
-    def part_of_k(self, mA: cute.Tensor):
-        """Return the first slice of this CTA's part of K, and how many it has."""
-        slices = cute.ceil_div(mA.shape[1], self.tile_k)
-        if cutlass.const_expr(self.cluster_k == 1):
-            first = Int32(0)
-        else:
-            cta, _, _ = cute.arch.block_idx()
-            rank = cta % self.cluster_k
-            first, slices = slices * rank // self.cluster_k, slices * (rank + 1) // self.cluster_k
-            slices = slices - first
-        return first, slices
-
-    @cute.jit
-    def share(self, mD: cute.Tensor):
-        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
-        tiles_m, tiles_n = self.tiles(mD)
-        return cta // self.size, ctas // self.size, tiles_m * tiles_n * mD.shape[2]
-
-    @cute.jit
-    def tiles(self, mD: cute.Tensor):
-        """Return along M and N how many tiles of whole clusters there are."""
-        tiles_m = cute.ceil_div(mD.shape[0], self.tile_m * self.cluster_m)
-        return tiles_m, cute.ceil_div(mD.shape[1], self.tile_n * self.cluster_n)
-
-    @cute.jit
-    def tile(self, mD: cute.Tensor, number):
-        """Return this CTA's tile along M, along N, and the matrix of the batch."""
-        tiles_m, tiles_n = self.tiles(mD)
-        batch = number // (tiles_m * tiles_n)
-        i, j = grouped_tile(number - batch * tiles_m * tiles_n, tiles_m, tiles_n, self.group)
-        row, col = self.rank()
-        return i * self.cluster_m + row, j * self.cluster_n + col, batch
-
-    @cute.jit
     def following(self, stage, phase, steps: cutlass.Constexpr[int] = 1):
         """Return the stage behind one, and its phase, which turns over with every round of the ring."""
         stage = stage + steps
@@ -238,7 +198,7 @@ class Production:
     @cute.jit
     def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, first_k, slices):
         """Bring every slice of every tile, as stages become empty."""
-        row, col = self.rank()
+        row, col = self.order.rank()
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None))
         sA_part, gA_part = cpasync.tma_partition(
@@ -248,9 +208,9 @@ class Production:
             tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
         )
         stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.share(mD)
+        first, step, tiles = self.order.share(mD)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.tile(mD, number)
+            tile_m, tile_n, batch = self.order.tile(mD, number)
             for k in cutlass.range(slices):
                 cute.arch.mbarrier_wait(empty + stage, phase)
                 with cute.arch.elect_one():
@@ -282,7 +242,7 @@ class Production:
         """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % WARPGROUP
-        row, col = self.rank()
+        row, col = self.order.rank()
         if cutlass.const_expr(self.peers == 1):
             if lane == 0:
                 cute.arch.mbarrier_arrive(empty + stage)
@@ -302,7 +262,7 @@ class Production:
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
         stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.share(mD)
+        first, step, tiles = self.order.share(mD)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
             if mine == 1:
@@ -310,7 +270,7 @@ class Production:
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.tile(mD, number)
+            tile_m, tile_n, batch = self.order.tile(mD, number)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             # The first product overwrites the sums.
