@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, DType, Kind, accumulator, dtype_named, opaque_dtype
+from gemmule.core.dtype import DTYPES, DType, Kind, Precision, accumulator, dtype_named, opaque_dtype
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 from gemmule.vgpu import Counter, Counts, Options
@@ -38,8 +38,13 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 #: Whole tiles of every kernel, and a shape that divides none.
 SHAPES = ((256, 384, 96), (250, 190, 70))
 #: The same for kernels whose copy engine takes pitches of whole 16 bytes only, and each how many of their configs.
-ALIGNED_SHAPES, SOME = ((256, 384, 96), (200, 136, 72)), 4
+ALIGNED_SHAPES, SOME = ((256, 384, 96), (200, 136, 712)), 2
 ARCH = Arch.parse("sm_90a")
+
+
+def is_hopper(spec: KernelSpec) -> bool:
+    """Say whether a kernel is for Hopper alone."""
+    return all(arch.specific for arch in spec.archs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Case:
         if self.choice.spec.operation == "gemm":
             m, n, k = self.shape
             problem = gemm_problem(m, n, k, self.dtype, self.out_dtype, self.layout)
+            if self.dtype == "float32" and is_hopper(self.choice.spec):
+                problem = dataclasses.replace(problem, precision=Precision.TF32)
             return dataclasses.replace(problem, alpha=1.25) if self.seed % 2 and self.is_float() else problem
         rows, cols = self.shape
         return transpose_problem((cols, rows), (1, cols), (rows, 1), dtype_named(self.dtype).itemsize)
@@ -110,7 +117,7 @@ def cases() -> list[Case]:
     found = []
     seeds = itertools.count(1)
     for spec in REGISTRY:
-        if all(arch.specific for arch in spec.archs):
+        if is_hopper(spec):
             continue
         if spec.operation == "gemm":
             types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
@@ -130,7 +137,7 @@ def aligned_cases() -> list[Case]:
     """Return the launches of kernels for Hopper alone: some configs in one type, and every type in one config."""
     found = []
     for spec in REGISTRY:
-        if not all(arch.specific for arch in spec.archs):
+        if not is_hopper(spec):
             continue
         seeds = itertools.count(1)
         wanted = [("bfloat16", "bfloat16", "nn", config) for config in spec.configs[::SOME]]

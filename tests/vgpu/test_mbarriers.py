@@ -101,7 +101,6 @@ COUNTS = [
     # What 32 lanes do, and the parity of the phase under way afterwards.
     ("mbarrier.arrive.shared.b64 _, [%r1];", 32, 1),
     ("mbarrier.arrive.shared.b64 _, [%r1];", 33, 0),
-    ("mbarrier.arrive.shared.b64 _, [%r1];", 16, 0),
     ("mbarrier.arrive.release.cta.shared::cta.b64 _, [%r1], 3;", 96, 1),
     ("mbarrier.arrive.shared.b64 _, [%r1], 3;", 97, 0),
     # After the first phase it is for 32 fewer.
@@ -131,6 +130,16 @@ def test_phases_complete_with_their_counts(what, count, phase, form):
     assert (out == (1 if phase else 2)).all()
 
 
+def test_warps_complete_phases_one_after_another():
+    """Four warps arrive at an mbarrier for one of them: four phases."""
+    out = np.full(128, 9, np.uint32)
+    body = init(32) + "mbarrier.arrive.shared.b64 %d1, [%r1];\nbar.sync 0;\ncvt.u32.u64 %r2, %d1;\n"
+    body += "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 1;\nselp.u32 %r2, 1, 0, %p1;\n"
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, threads=128, shared=SHARED,
+        options=Options())  # fmt: skip
+    assert (out == 1).all()
+
+
 def test_a_state_names_its_phase():
     """A state asks for the phase in which it was got, also when another has passed since."""
     out = np.full(32, 9, np.uint32)
@@ -158,6 +167,7 @@ def test_a_state_names_its_phase():
         (init(1) + "@%p9 mbarrier.inval.shared.b64 [%r1]; bar.sync 0; mbarrier.arrive.shared.b64 _, [%r1];",
          "was not initialised"),
         ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1], 0;", "for 0 arrivals"),
+        (init(16) + "mbarrier.arrive.shared.b64 _, [%r1];", r"32 arrivals, more than mbarrier 0x400 of CTA .* waits"),
         ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1+4], 1;", "multiple of 8"),
         ("mov.u32 %r1, bars; mapa.shared::cluster.u32 %r2, %r1, 2; "
          "st.shared::cluster.b32 [%r2], %r1;", "names no CTA of a cluster of 2"),

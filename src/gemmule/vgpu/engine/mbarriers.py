@@ -78,23 +78,35 @@ class MBarriers:
         np.add.at(self.bytes, places, sizes)
 
     def arrive(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
-        """Count arrivals, those of one instruction one after another."""
+        """Count arrivals: those of a warp together, one warp after another.
+
+        A warp that brings more than a phase waits for is a fault, as it is on an H200.
+        """
         unique, inverse = np.unique(places, return_inverse=True)
-        arrivals = np.bincount(inverse, counts).astype(np.int64)
-        for number in np.flatnonzero(arrivals > self.pending[unique]).tolist():
-            # The first of them complete the phase, the others belong to the next.
-            place = unique[number : number + 1]
-            while arrivals[number] > self.pending[place[0]]:
-                if self.bytes[place[0]]:
-                    raise self._batch.fault(
-                        "barrier",
-                        f"more arrivals than {self.state(int(place[0]))} waits for in this phase",
-                        instruction, lanes, places == place[0], space="shared", address=self.address(int(place[0])),
-                    )  # fmt: skip
-                arrivals[number] -= self.pending[place[0]]
-                self.pending[place] = 0
-                self._complete(place)
-        self.pending[unique] -= arrivals.astype(np.int32)
+        arrivals = np.bincount(inverse, counts).astype(np.int32)
+        over = arrivals > self.pending[unique]
+        if over.any():
+            late = over[inverse]
+            warps = lanes.index // 32
+            for warp in np.unique(warps[late]).tolist():
+                mine = late & (warps == warp)
+                self._arrive_of_warp(instruction, lanes, places, np.where(mine, counts, 0))
+            arrivals[over] = 0
+        self.pending[unique] -= arrivals
+        self._complete(unique)
+
+    def _arrive_of_warp(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
+        unique, inverse = np.unique(places[counts > 0], return_inverse=True)
+        arrivals = np.bincount(inverse, counts[counts > 0]).astype(np.int32)
+        over = arrivals > self.pending[unique]
+        if over.any():
+            place = int(unique[over][0])
+            raise self._batch.fault(
+                "barrier",
+                f"{int(arrivals[over][0])} arrivals, more than {self.state(place)} waits for",
+                instruction, lanes, (places == place) & (counts > 0), space="shared", address=self.address(place),
+            )  # fmt: skip
+        self.pending[unique] -= arrivals
         self._complete(unique)
 
     def bring(self, places: Array, sizes: Array) -> None:
