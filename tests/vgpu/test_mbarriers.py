@@ -285,3 +285,50 @@ def test_a_cluster_barrier_names_who_is_missing():
 def test_cluster_barriers_in_turn(body, what):
     with pytest.raises(FaultError, match=what):
         run(body, {"out": np.zeros(4, np.uint32)}, ctas=2, cluster=2)
+
+
+ASYNC_STORES = """
+    @%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 1024;
+    mov.u32 %r10, %cluster_ctarank;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    xor.b32 %r11, %r10, 1;
+    mov.u32 %r2, data;
+    mad.lo.u32 %r2, %tid, 16, %r2;
+    mapa.shared::cluster.u32 %r3, %r2, %r11;
+    mapa.shared::cluster.u32 %r4, %r1, TARGET;
+    add.u32 %r6, %index, 1000;
+    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r3], {%index, %r6, %index, %r6}, [%r4];
+    WAIT
+    ld.shared.v4.b32 {%r12, %r13, %r14, %r15}, [%r2];
+"""
+
+
+def async_stores(waits=True, target="%r11"):
+    body = init(1) + ASYNC_STORES.replace("WAIT", wait("%r1", 0) if waits else "").replace("TARGET", target)
+    return body + at("out", 16) + "st.global.v4.b32 [%address], {%r12, %r13, %r14, %r15};"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_asynchronous_stores(schedule):
+    out = np.zeros((128, 4), np.uint32)
+    run(async_stores(), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    np.testing.assert_array_equal(out, (np.arange(128) ^ 64)[:, None] + [0, 1000, 0, 1000])
+
+
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_asynchronous_stores_that_nobody_waits_for(schedule):
+    out = np.zeros((128, 4), np.uint32)
+    with pytest.raises(CheckError, match="asynchronous store wrote it") as caught:
+        run(async_stores(waits=False), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    assert {finding.kind for finding in caught.value.findings} >= {"unfinished"}
+
+
+def test_an_asynchronous_store_tells_an_mbarrier_beside_it():
+    with pytest.raises(FaultError, match="are in different CTAs"):
+        run(async_stores(target="%r10"), {"out": np.zeros((128, 4), np.uint32)}, threads=64, ctas=2, cluster=2,
+            shared=SHARED)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -273,7 +274,7 @@ def broken(rng, replace, by, **options):
         ("cp.async.bulk.wait_group.read 0;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
         ("read 0;\n    bar.sync 0;", "read 0;", {"race"}, "bulk copy or product may still read"),
         ("cp.async.bulk.commit_group;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
-        (wait("%r1", 0), "", {"race", "unfinished"}, "a bulk copy wrote it"),
+        (wait("%r1", 0), "", {"race", "unfinished"}, "asynchronous store wrote it"),
     ],
 )  # fmt: skip
 @pytest.mark.differs_on_hardware("it reads what is not there yet")
@@ -283,7 +284,8 @@ def test_what_is_missing_is_found_in_every_schedule(rng, replace, by, kinds, wha
         return
     with pytest.raises(CheckError, match=what) as caught:
         broken(rng, replace, by, schedule=schedule)
-    assert {finding.kind for finding in caught.value.findings} == kinds
+    # A warp that goes ahead may come before the copy is even asked for.
+    assert {finding.kind for finding in caught.value.findings} - {"uninitialised"} == kinds
 
 
 @pytest.mark.differs_on_hardware("it waits forever")
@@ -349,6 +351,21 @@ def test_counts_of_boxes(rng):
         shared=SHARED, observers=(counter,))  # fmt: skip
     (row,) = [row for row in counter.counts.instructions if row.text.find("cp.async.bulk.tensor") >= 0]
     assert (row.requests, row.bytes, row.sectors) == (1, 500, 20)
+
+
+def test_float32_is_rounded_to_tf32(rng):
+    source = (rng.standard_normal((8, 32)) * np.exp2(rng.integers(-140, 127, (8, 32)))).astype(np.float32)
+    source[0, :6] = [0.0, -0.0, np.inf, -np.inf, 1 + 2.0**-10 + 2.0**-12, -(1 - 2.0**-12)]
+    out = np.zeros(256, np.float32)
+    one = dataclasses.replace(map_of("a", source, (32, 8)), tf32=True)
+    body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))) + wait("%r1", 0)
+    run(body + out_of_shared("out", 1024), {"a": source, "out": out}, maps=(one,), shared=SHARED)
+    # 10 bits behind the first, or fewer for what is subnormal.
+    wide = source.reshape(-1).astype(np.float64)
+    step = np.exp2(np.maximum(np.floor(np.log2(np.abs(wide, where=wide != 0, out=np.ones(256)))), -126) - 10)
+    finite = np.isfinite(wide)
+    expected = np.where(finite, np.round(np.where(finite, wide, 0) / step) * step, wide)
+    np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float32).astype(np.float64))
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,9 @@ _MBARRIERS = 64
 
 def is_asynchronous(kernel: Kernel) -> bool:
     """Say whether a kernel asks the copy engine or a warpgroup for something."""
+    marks = {"cp": "bulk", "st": "async"}
     return any(
-        instruction.name == "wgmma" or (instruction.name == "cp" and "bulk" in instruction.modifiers)
+        instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
         for instruction in kernel.instructions
     )
 
@@ -153,7 +154,7 @@ class Clocks(Observer):
         kinds = ("warp {}", "a copy of warp {}", bulk, bulk, "a product of warp {}")
         kind, place = divmod(column, self.generic)
         if kind >= len(kinds) or column >= self._barrier_columns:
-            return "a bulk copy"
+            return "a bulk copy or asynchronous store"
         cta, warp = divmod(place, self.warps)
         name = kinds[kind].format(warp)
         return f"{name} of CTA {cta} of the cluster" if self.generic > self.warps else name
