@@ -12,8 +12,8 @@ from explained import explained
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS, chip_named
-from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.explain import page
+from gemmule.lab.explain.named import EXPLAINED
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -122,7 +122,7 @@ def test_work_for_few_multiprocessors():
     assert explained("g04_register_tile", "512,512,512").next.startswith("Give every multiprocessor work: 16 CTAs")
 
 
-@pytest.mark.parametrize("spec", VIRTUAL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 def test_every_kernel_is_explained(spec):
     shape = "100,70,90" if spec.operation == "gemm" else "100,100" if spec.in_place else "100,68"
     found = explained(spec.name, shape)

@@ -11,9 +11,8 @@ from explained import explained
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
-from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.explain import explain
-from gemmule.lab.explain.named import choice_named, problem_of
+from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
 from gemmule.lab.explain.totals import totals
 from gemmule.vgpu.instrument import CountedKernel
@@ -60,7 +59,7 @@ CASES = [
         f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
         marks=[pytest.mark.slow] if number else [],
     )
-    for spec in VIRTUAL
+    for spec in EXPLAINED
     for number in range(len(spec.configs))
     for ragged in (False, True)
 ]  # fmt: skip
