@@ -199,9 +199,11 @@ def process(*arguments: str, code: str | None = None):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_nothing(folder, number, code):
-    with process("A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json", code=SLOW) as child:
-        for _ in range(3):
+@pytest.mark.parametrize("steps", [1, 20])
+def test_a_signal_leaves_what_is_finished(folder, number, code, steps):
+    options = ["A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json"]
+    with process(*options, code=SLOW) as child:
+        for _ in range(steps):
             assert child.stdout.readline() == "working\n"
         assert any(name.endswith(".partial") for name in names(folder))
         child.send_signal(number)
@@ -209,7 +211,19 @@ def test_a_signal_leaves_nothing(folder, number, code):
     assert child.returncode == code
     assert errors.startswith("gemmule: ")
     assert errors.count("\n") == 1
-    assert names(folder) == ["A.npy", "B.npy"]
+    if steps == 1:
+        assert "nothing unfinished was left" in errors
+        assert names(folder) == ["A.npy", "B.npy"]
+        return
+    assert "the same command goes on" in errors
+    assert "C.npy" not in names(folder)
+    assert len(names(folder)) == 4
+    record = json.loads(run(*options).stdout)
+    # A tile has three slices; two tiles may have been on their way.
+    assert steps // 3 - 2 <= record["tiles_reused"] <= steps // 3
+    assert record["tiles_reused"] + record["tiles_computed"] == record["tiles_total"]
+    assert names(folder) == ["A.npy", "B.npy", "C.npy"]
+    np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
 
 
 def test_memory_stays_within_the_limit_and_the_constant(folder):
