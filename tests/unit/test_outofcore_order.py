@@ -68,7 +68,20 @@ def traced(folder, output, options, code=""):
     if strace is None:
         pytest.skip("strace is not installed, which shows the order of system calls")
     trace = folder / "trace"
-    command = [strace, "-f", "--seccomp-bpf", "-y", "-s", "65536", "-o", str(trace), "-e", f"trace={CALLS}", sys.executable, "-c"]
+    command = [
+        strace,
+        "-f",
+        "--seccomp-bpf",
+        "-y",
+        "-s",
+        "65536",
+        "-o",
+        str(trace),
+        "-e",
+        f"trace={CALLS}",
+        sys.executable,
+        "-c",
+    ]
     done = subprocess.run(
         [*command, f"{code}\nfrom gemmule.cli import main\nmain()", *arguments(output, options)],
         capture_output=True, text=True,

@@ -43,8 +43,11 @@ class NpyTarget:
         """Return whether work of a run before is there."""
         if not os.path.exists(self._partial):
             return False
-        # Killed between the two names of a finished file: it is the result, and must not be written to.
-        return not (os.path.exists(self._final) and os.path.samefile(self._partial, self._final))
+        if os.path.exists(self._final) and os.path.samefile(self._partial, self._final):
+            # Killed between the two names of a finished file: it is the result, and must not be written to.
+            os.unlink(self._partial)
+            return False
+        return True
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool

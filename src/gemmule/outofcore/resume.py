@@ -149,7 +149,11 @@ def open_work(
     FileFormatError
         If the journal is damaged at its beginning.
     """
-    target.check(force, list(inputs.values()))
+    try:
+        target.check(force, list(inputs.values()))
+    except ArgumentError:
+        _sweep(target)
+        raise
     shape = plan.product.m, plan.product.n
     header = {
         "format": 1,
@@ -185,6 +189,13 @@ def open_work(
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
     return Work(JournaledSink(sink, journal), plan, FinishedTiles(finished))
+
+
+def _sweep(target: Target) -> None:
+    """Delete the journal of a result that was finished, but killed before it could do so."""
+    if os.path.exists(target.journal) and not target.unfinished():
+        with contextlib.suppress(ArgumentError):
+            Journal(target.journal, target.name).remove()
 
 
 def _leave(journal: Journal) -> None:

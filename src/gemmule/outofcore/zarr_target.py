@@ -62,6 +62,7 @@ class ZarrTarget:
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
             default = [next(part for part in range(min(CHUNK, shard), 0, -1) if shard % part == 0) for shard in shards]
+        self._shape = shape
         self._chunks = chunks or (default[0], default[1])
         self._shards = shards
         for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
@@ -105,7 +106,12 @@ class ZarrTarget:
 
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
-        return _node_type(os.path.join(self._partial, *self._places[self._depth() :])) == "array"
+        folder = os.path.join(self._partial, *self._places[self._depth() :])
+        if _node_type(folder) != "array":
+            return False
+        # After a replacement that was killed, what was replaced may lie here.
+        array = self._zarr.open_array(self._store(folder), mode="r")
+        return bool(array.shape == self._shape and (array.chunks, array.shards) == (self._chunks, self._shards))
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
