@@ -113,7 +113,7 @@ def hidden():
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory):
-    """Return a function that gives, for an output, a folder where it was killed, the right bits and the calls of a run."""
+    """Return a function that gives, for an output, a folder with its killed run, the right bits and the number of calls."""
     made = {}
 
     def kill(output):

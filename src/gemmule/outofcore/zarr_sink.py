@@ -12,7 +12,6 @@ from typing import Any
 from ..core.errors import ArgumentError
 from .hidden import appear_folder, signals_held, store_folder
 from .matrix import AnyDType, Array
-from .npy_header import NAMED_BY_USER
 from .zarr_source import ZarrSource, array_folder
 
 
@@ -25,12 +24,10 @@ class ZarrArraySink:
         Two-dimensional and writable.
     name : str
         What messages call it.
-    dtype : dtype, optional
-        Type of the items where the array holds them raw.
     """
 
-    def __init__(self, array: Any, name: str, dtype: AnyDType | None = None) -> None:
-        source = ZarrSource(array, name, _raw_name(dtype))
+    def __init__(self, array: Any, name: str) -> None:
+        source = ZarrSource(array, name)
         self.name = name
         self.shape = source.shape
         self.dtype: AnyDType = source.dtype
@@ -55,11 +52,10 @@ class ZarrArraySink:
                     f"{self.name}: a tile of {tile.shape[0]} x {tile.shape[1]} at ({row}, {col}) cuts through blocks "
                     f"of {self.grain[0]} x {self.grain[1]}; tiles are multiples of that, or end at the edge"
                 )
-        raw = tile.view(self._array.dtype) if self._array.dtype.kind == "V" and tile.size else tile
         # One block after another: memory for one at a time.
         for top in range(0, tile.shape[0], self.grain[0]):
             for left in range(0, tile.shape[1], self.grain[1]):
-                block = raw[top : top + self.grain[0], left : left + self.grain[1]]
+                block = tile[top : top + self.grain[0], left : left + self.grain[1]]
                 bottom, right = row + top + block.shape[0], col + left + block.shape[1]
                 self._array[row + top : bottom, col + left : right] = block
         return tile.nbytes
@@ -69,17 +65,13 @@ class ZarrArraySink:
 
     def written(self) -> ZarrSource:
         """Return what was written, to be read back."""
-        return ZarrSource(self._array, self.name, _raw_name(self.dtype))
+        return ZarrSource(self._array, self.name)
 
     def commit(self) -> None:
         """Do nothing: the array is there already."""
 
     def abort(self) -> None:
         """Do nothing."""
-
-
-def _raw_name(dtype: AnyDType | None) -> str | None:
-    return dtype.name if dtype is not None and dtype.name in NAMED_BY_USER else None
 
 
 class ZarrSink(ZarrArraySink):
@@ -93,16 +85,14 @@ class ZarrSink(ZarrArraySink):
         The array in the hidden folder.
     name : str
         What messages call the result.
-    dtype : dtype
-        Element type.
     partial, final : str
         The hidden folder, and the name that it will get.
     force : bool
         Whether an existing folder may be replaced.
     """
 
-    def __init__(self, array: Any, name: str, dtype: AnyDType, *, partial: str, final: str, force: bool) -> None:
-        super().__init__(array, name, dtype)
+    def __init__(self, array: Any, name: str, *, partial: str, final: str, force: bool) -> None:
+        super().__init__(array, name)
         self._partial = partial
         self._final = final
         self._force = force

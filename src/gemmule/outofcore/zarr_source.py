@@ -13,9 +13,6 @@ from .fingerprint import files_fingerprint, sampled_checksum
 from .matrix import AnyDType, Array, native
 from .npy_header import resolve_dtype
 
-#: Attribute that says what raw items are: Zarr has no name for bfloat16 and the 8-bit floats.
-DTYPE_ATTRIBUTE = "ml_dtype"
-
 
 class ZarrSource:
     """A matrix in a Zarr array, in chunks or in shards of them.
@@ -27,7 +24,7 @@ class ZarrSource:
     name : str
         What messages call it.
     dtype : str, optional
-        Type of raw items, e.g. ``"bfloat16"``; by default what the array's attribute ``ml_dtype`` says.
+        Type of raw items, e.g. ``"bfloat16"``.
 
     Raises
     ------
@@ -41,7 +38,7 @@ class ZarrSource:
         self.name = name
         self.shape: tuple[int, int] = (int(array.shape[0]), int(array.shape[1]))
         self._raw: AnyDType = np.dtype(array.dtype)
-        stored = resolve_dtype(self._raw, name, dtype or array.attrs.get(DTYPE_ATTRIBUTE))
+        stored = resolve_dtype(self._raw, name, dtype)
         self.dtype: AnyDType = native(stored)
         self.order = "C"
         self.stored_itemsize = stored.itemsize

@@ -9,13 +9,12 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.errors import ArgumentError
+from ..core.errors import ArgumentError, DTypeError
 from .extras import io_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
 from .zarr_sink import ZarrSink
-from .zarr_source import DTYPE_ATTRIBUTE
 
 #: Rows and columns of a chunk where none are asked for: 4 MiB of float32.
 CHUNK = 1024
@@ -43,6 +42,8 @@ class ZarrTarget:
     ------
     ArgumentError
         If the shards are not made of whole chunks, or the store is not one that takes the array.
+    DTypeError
+        If Zarr has no name for the element type.
     UnsupportedError
         If zarr is not installed.
     """
@@ -57,6 +58,10 @@ class ZarrTarget:
         shards: tuple[int, int] | None = None,
     ) -> None:
         self.name = path if inner is None else f"{path}::{inner}"
+        if dtype.name in NAMED_BY_USER:
+            raise DTypeError(
+                f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give --out-dtype float32"
+            )
         self._zarr = io_package("zarr", self.name)
         default = [max(min(CHUNK, extent), 1) for extent in shape]
         if shards is not None and chunks is None:
@@ -131,7 +136,7 @@ class ZarrTarget:
                 shutil.rmtree(self._partial, ignore_errors=True)
                 raise
         final = os.path.join(*self._places[:depth])
-        return ZarrSink(array, self.name, dtype, partial=self._partial, final=final, force=force)
+        return ZarrSink(array, self.name, partial=self._partial, final=final, force=force)
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
@@ -146,17 +151,15 @@ class ZarrTarget:
 
     def _make(self, folder: str, shape: tuple[int, int], dtype: AnyDType, depth: int) -> Any:
         os.mkdir(self._partial)
-        raw = dtype.name in NAMED_BY_USER
         array = self._zarr.create_array(
             self._store(folder),
             shape=shape,
             chunks=self._chunks,
             shards=self._shards,
-            dtype=f"V{dtype.itemsize}" if raw else dtype,
+            dtype=dtype,
             # Sums of products have no pattern that a compressor would find.
             compressors=None,
             filters=None,
-            attributes={DTYPE_ATTRIBUTE: dtype.name} if raw else None,
             config={"write_empty_chunks": True},
         )
         for place in range(depth, len(self._places)):
