@@ -249,6 +249,27 @@ def test_memory_stays_within_the_limit_and_the_constant(folder):
     assert os.path.getsize("big_c.npy") == 128 + 4 * 6000 * 6000
 
 
+def test_stores_and_types_on_the_command_line(folder):
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    a, b = np.load("A.npy"), np.load("B.npy")
+    with h5py.File("data.h5", "w") as file:
+        file["group/a"] = a.astype("f2")
+    zarr.create_array("store.zarr", name="b", data=b, chunks=(64, 64))
+    options = ["--compute-dtype", "float32", "--chunks", "64", "--shards", "128,64", "--json", "--verify"]
+    result = run("data.h5::/group/a", "store.zarr::b", "-o", "store.zarr::c", *options)
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert (record["dtype"], record["output"], record["tiles_reused"]) == ("float32", "store.zarr::c", 0)
+    out = zarr.open_array("store.zarr", path="c", mode="r")
+    assert (out.chunks, out.shards) == ((64, 64), (128, 64))
+    np.testing.assert_allclose(out[...], a.astype("f2").astype("f4") @ b, rtol=1e-3, atol=1e-3)
+    assert "unreadable if the process is killed" in refused("A.npy", "B.npy", "-o", "data.h5::/c")
+    assert "data.h5::/group/a" in refused("data.h5::/b", "B.npy", "-o", "C.npy")
+    assert "is not computed in int32" in refused("A.npy", "B.npy", "-o", "C.npy", "--compute-dtype", "int32")
+    assert run("A.npy", "B.npy", "-o", "C.zarr", "--chunks", "1,2,3").exit_code == 2
+    assert names(folder) == ["A.npy", "B.npy", "data.h5", "store.zarr"]
+
+
 def test_wide_integer_outputs_are_exact(folder):
     np.save("I.npy", np.full((2, 140_000), -128, np.int8))
     result = run("I.npy", "I.npy", "--transpose-b", "--out-dtype", "int64", "-o", "W.npy", "--verify")

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..outofcore.journaled import JournaledSink
-    from ..outofcore.matrix import AnyDType, MatrixSource
+    from ..api.streamed import StreamedProduct
     from ..outofcore.multiply import Report
-    from ..outofcore.resume import Work
     from ..outofcore.verify import Verdict
 
 #: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
@@ -101,16 +99,8 @@ def _run(
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
     shards: tuple[int, int] | None,
 ) -> None:  # fmt: skip
-    from ..core.dtype import Precision
-    from ..core.errors import ArgumentError
-    from ..outofcore.budget import available_memory, parse_bytes
-    from ..outofcore.matrix import TransposedSource
-    from ..outofcore.multiply import multiply, plan_multiply
-    from ..outofcore.opening import open_source, result_target
-    from ..outofcore.result import output_dtype, result_dtype
-    from ..outofcore.resume import open_work
-    from ..outofcore.verify import vectors_at_a_time, verify
-    from .executor import chosen_executor
+    from ..api.streamed import Request, open_product
+    from ..core.errors import ArgumentError, WrongResultError
     from .progress import product_progress
 
     for given, name, needed in (
@@ -120,102 +110,61 @@ def _run(
     ):
         if given:
             raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
-    limit = parse_bytes(memory) if memory is not None else available_memory() // 2
-    wanted = output_dtype(out_dtype) if out_dtype is not None else None
-    computed = output_dtype(compute_dtype) if compute_dtype is not None else None
-    tolerance = Precision.parse(precision)
+    request = Request(
+        a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
+        b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
-
-        def opened(path: str, own: str | None, compute: AnyDType | None = None) -> MatrixSource:
-            return stack.enter_context(contextlib.closing(open_source(path, path, own or dtype, compute)))
-
-        a_file, b_file = opened(a, a_dtype, computed), opened(b, b_dtype, computed)
-        c_file = opened(c0, c_dtype) if c0 else None
-        left: MatrixSource = TransposedSource(a_file) if transpose_a else a_file
-        right: MatrixSource = TransposedSource(b_file) if transpose_b else b_file
-        result = result_dtype(left.dtype, right.dtype, wanted)
-        shape = left.shape[0], right.shape[1]
-        dtypes = left.dtype.name, right.dtype.name, result.name
-        added = c_file.dtype.name if c_file and beta != 0 else None
-        computer, room = stack.enter_context(chosen_executor(executor, tolerance, dtypes, added, limit))
-        target = result_target(output, shape, result, chunks, shards)
-        plan = plan_multiply(
-            left, right, shape, result, computer, memory=room, alpha=alpha, beta=beta, c=c_file, grain=target.grain,
-            scratch=target.scratch_bytes,
-        )  # fmt: skip
-        if check:
-            # Not after hours of work.
-            vectors_at_a_time(left.shape, right.shape, limit)
-        decided = {
-            "alpha": repr(alpha), "beta": repr(beta), "precision": tolerance.value, "executor": computer.describe(),
-        }  # fmt: skip
-        read = {"a": left, "b": right} | ({"c": c_file} if c_file else {})
-        work = open_work(target, result, plan, decided, read, memory=room, force=force, resume=resume)
-        sink = stack.enter_context(_kept_is_told(work.sink))
+        # Entered first, so that it is left last: when it is known what was kept.
+        kept = stack.enter_context(_kept_is_told())
+        product = stack.enter_context(open_product(request))
+        kept.append(product)
         if not as_json:
-            click.echo(_plan_line(work, computer.describe(), limit))
+            click.echo(_plan_line(product))
         with product_progress("multiplying") as progress:
-            report = multiply(
-                left,
-                right,
-                sink,
-                computer,
-                memory=room,
-                alpha=alpha,
-                beta=beta,
-                c=c_file,
-                plan=work.plan,
-                progress=progress,
-                finished=work.finished,
-            )
-        verdict = None
-        if check:
-            with contextlib.closing(sink.written()) as written:
-                verdict = verify(
-                    left, right, written, memory=limit, alpha=alpha, beta=beta, c=c_file, precision=tolerance, seed=seed
-                )
+            report = product.run(progress)
+        verdict = product.verify(seed) if check else None
         if verdict is None or verdict.passed:
-            sink.commit()
+            product.sink.commit()
         else:
-            sink.abort()
+            product.sink.abort()
     if as_json:
-        click.echo(json.dumps(_record(report, work, verdict, left, right, str(result), output)))
+        click.echo(json.dumps(_record(report, product, verdict)))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.1f} GFLOP/s: {output}")
         if verdict:
             click.echo(_verdict_line(verdict))
     if verdict and not verdict.passed:
-        from ..core.errors import GemmuleError
-
-        raise GemmuleError(
+        raise WrongResultError(
             f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
             f"result was not kept; repeat the check with --seed {verdict.seed}, and report it if it fails again"
         )
 
 
 @contextlib.contextmanager
-def _kept_is_told(sink: JournaledSink) -> Iterator[JournaledSink]:
-    """Open the sink; after a failure the command tells where the finished tiles are."""
+def _kept_is_told() -> Iterator[list[StreamedProduct]]:
+    """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
     from .failures import LEFT
 
+    products: list[StreamedProduct] = []
     try:
-        with sink:
-            yield sink
+        yield products
     finally:
-        if sink.kept:
-            left = f"{sink.kept}, and the same command goes on from there"
-            click.get_current_context().meta[LEFT] = left
+        for product in products:
+            if kept := getattr(product.sink, "kept", None):
+                left = f"{kept}, and the same command goes on from there"
+                click.get_current_context().meta[LEFT] = left
 
 
-def _plan_line(work: Work, device: str, limit: int) -> str:
+def _plan_line(streamed: StreamedProduct) -> str:
     from ..outofcore.budget import format_bytes, resident_memory
 
-    plan = work.plan
+    plan, device, limit = streamed.plan, streamed.computer.describe(), streamed.limit
     product = plan.product
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
-    if work.tiles_reused:
-        tiles += f", {work.tiles_reused} of them finished before"
+    if streamed.tiles_reused:
+        tiles += f", {streamed.tiles_reused} of them finished before"
     return (
         f"{product.m} x {product.n} x {product.k}: {tiles}, slices {plan.tile_k} deep; {device}; "
         f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
@@ -234,18 +183,17 @@ def _verdict_line(verdict: Verdict) -> str:
     return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
 
 
-def _record(
-    report: Report, work: Work, verdict: Verdict | None, a: MatrixSource, b: MatrixSource, out_dtype: str, output: str
-) -> dict[str, Any]:
+def _record(report: Report, product: StreamedProduct, verdict: Verdict | None) -> dict[str, Any]:
     import dataclasses
     import math
 
     record: dict[str, Any] = dataclasses.asdict(report)
-    record["dtype"] = str(a.dtype) if a.dtype == b.dtype else f"{a.dtype},{b.dtype}"
-    record["out_dtype"] = out_dtype
-    record["output"] = output
-    record["tiles_total"] = work.plan.tiles
-    record["tiles_reused"] = work.plan.tiles - report.tiles_computed
+    a, b = product.a.dtype, product.b.dtype
+    record["dtype"] = str(a) if a == b else f"{a},{b}"
+    record["out_dtype"] = str(product.sink.dtype)
+    record["output"] = product.request.out
+    record["tiles_total"] = report.tiles
+    record["tiles_reused"] = report.tiles - report.tiles_computed
     record["verified"] = None
     if verdict:
         # JSON has no infinity.

@@ -11,6 +11,18 @@ from .fingerprint import file_fingerprint, mapped_file, sampled_checksum, whole_
 from .matrix import AnyDType, Array, native
 
 
+def file_range(array: Array) -> tuple[int, int] | None:
+    """Return where in its file the items of a memory-mapped array lie: first and last byte; None for other arrays."""
+    base: Any = array
+    while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.memmap)):
+        base = getattr(base, "base", None)
+    if base is None or base.filename is None:
+        return None
+    low, high = np.lib.array_utils.byte_bounds(array)
+    start = base.offset - base.__array_interface__["data"][0]
+    return low + start, high + start
+
+
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
     if array.ndim != 2:
         raise ShapeError(f"{name} has shape {array.shape}; a matrix has 2 dimensions; reshape it first")

@@ -11,7 +11,7 @@ from .matrix import AnyDType, Array, MatrixSource
 from .result import plain_kind
 
 #: Bytes as stored that are read and converted at a time.
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
 _KINDS = "iufc"
 
 
@@ -48,7 +48,9 @@ class ConvertedSource:
         # Blocks end where blocks of the store do.
         lines = source.grain[0] if source.order == "C" else source.grain[1]
         across = source.shape[1] if source.order == "C" else source.shape[0]
-        self.scratch_bytes = source.scratch_bytes + max(BLOCK_BYTES, lines * across * source.dtype.itemsize)
+        item = source.dtype.itemsize
+        block = min(max(BLOCK_BYTES, lines * across * item), source.shape[0] * source.shape[1] * item)
+        self.scratch_bytes = source.scratch_bytes + block
         self._lines = lines
         self._source = source
 

@@ -7,7 +7,6 @@ Whatever follows the first line that is torn or damaged does not count.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import zlib
@@ -112,6 +111,8 @@ class Journal:
 
 def _locked(path: str, name: str) -> int:
     """Open the file and lock it; the lock ends with the process, however that ends."""
+    import fcntl  # Not every system has it, and importing gemmule must not need it.
+
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:

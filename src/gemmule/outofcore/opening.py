@@ -50,7 +50,9 @@ def open_source(
                 f"{source.name}: the file says {source.dtype}, not {dtype}; leave the option out, or give another "
                 "file's type with --a-dtype, --b-dtype or --c-dtype"
             )
-        return source if compute_dtype in (None, source.dtype) else ConvertedSource(source, np.dtype(compute_dtype))
+        if compute_dtype is None or compute_dtype == source.dtype:
+            return source
+        return ConvertedSource(source, compute_dtype)
     except BaseException:
         source.close()
         raise

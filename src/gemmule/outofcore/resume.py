@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,11 +102,6 @@ class Work:
     sink: JournaledSink
     plan: StreamPlan
     finished: FinishedTiles
-
-    @property
-    def tiles_reused(self) -> int:
-        """Tiles that need not be computed."""
-        return self.plan.tiles - sum(1 for _ in self.plan.order(self.finished))
 
 
 def open_work(
@@ -207,7 +203,9 @@ def _leave(journal: Journal) -> None:
 
 def _record(plan: StreamPlan) -> dict[str, Any]:
     """Return the fields of a plan; the product stands in the header."""
-    return {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "product"}
+    # Through JSON, so that what is compared is what is read back.
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "product"}
+    return dict(json.loads(json.dumps(fields)))
 
 
 def _planned_before(target: Target, record: Mapping[str, Any], plan: StreamPlan, memory: int) -> StreamPlan:
