@@ -34,6 +34,7 @@ def multiply(
     chunks: tuple[int, int] | None = None,
     shards: tuple[int, int] | None = None,
     verify: bool = False,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
@@ -74,6 +75,9 @@ def multiply(
         Rows and columns of the chunks, and of the shards, of a Zarr array that is made.
     verify : bool
         Whether to check the result with random vectors before it appears.
+    scheduler : str, optional
+        Address of a Dask scheduler, e.g. ``"tcp://node:8786"``, whose workers compute; all of them must see the files,
+        and `memory` holds for each.
     progress : callable, optional
         Told after every slice: multiplications done, multiplications in all.
 
@@ -110,6 +114,7 @@ def multiply(
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
         a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
+        scheduler,
     )  # fmt: skip
     with open_product(request) as product:
         report = product.run(progress)

@@ -21,7 +21,7 @@ from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
 from gemmule.outofcore.opening import open_source, result_target
 from gemmule.outofcore.plan import StreamPlan
 from gemmule.outofcore.result import output_dtype, result_dtype
-from gemmule.outofcore.resume import open_work
+from gemmule.outofcore.resume import Work, open_work
 from gemmule.outofcore.verify import Verdict, vectors_at_a_time, verify
 from gemmule.outofcore.zarr_sink import ZarrArraySink
 
@@ -53,6 +53,7 @@ class Request:
     chunks: tuple[int, int] | None = None
     shards: tuple[int, int] | None = None
     checked: bool = False
+    scheduler: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +78,8 @@ class StreamedProduct:
         Which tiles were there already.
     limit, room : int
         Bytes of memory that the caller allows, and that buffers may take.
+    work : Work or None
+        The result as it was opened, where it is a file.
     """
 
     request: Request
@@ -89,6 +92,7 @@ class StreamedProduct:
     finished: Finished | None
     limit: int
     room: int
+    work: Work | None = None
 
     @property
     def tiles_reused(self) -> int:
@@ -96,7 +100,11 @@ class StreamedProduct:
         return self.plan.tiles - sum(1 for _ in self.plan.order(self.finished))
 
     def run(self, progress: Progress | None = None) -> Report:
-        """Compute the tiles that are not there."""
+        """Compute the tiles that are not there, here or on the workers of the scheduler."""
+        if self.request.scheduler is not None:
+            from .distributed import run_distributed
+
+            return run_distributed(self, self.request.scheduler, progress)
         return multiply(
             self.a, self.b, self.sink, self.computer, memory=self.room, alpha=self.request.alpha,
             beta=self.request.beta, c=self.c, plan=self.plan, progress=progress, finished=self.finished,
@@ -128,28 +136,15 @@ def open_product(request: Request) -> Iterator[StreamedProduct]:
     memory = request.memory
     limit = available_memory() // 2 if memory is None else memory if isinstance(memory, int) else parse_bytes(memory)
     wanted = None if request.out_dtype is None else output_dtype(request.out_dtype)
-    computed = None if request.compute_dtype is None else output_dtype(request.compute_dtype)
-    tolerance = Precision.parse(request.precision)
     with contextlib.ExitStack() as stack:
-
-        def opened(matrix: Any, name: str, dtype: str | None, compute: AnyDType | None = None) -> MatrixSource:
-            return stack.enter_context(contextlib.closing(open_source(matrix, name, dtype, compute)))
-
-        a, b = opened(request.a, "a", request.a_dtype, computed), opened(request.b, "b", request.b_dtype, computed)
-        c = None if request.c is None else opened(request.c, "c", request.c_dtype)
-        if request.transpose_a:
-            a = TransposedSource(a)
-        if request.transpose_b:
-            b = TransposedSource(b)
+        a, b, c = stack.enter_context(open_inputs(request))
         inputs = {"a": a, "b": b} | ({} if c is None else {"c": c})
         place = None if isinstance(request.out, (str, os.PathLike)) else _open_sink(request)
         if place is not None:
             wanted = wanted or place.dtype
         dtype = result_dtype(a.dtype, b.dtype, wanted)
         shape = a.shape[0], b.shape[1]
-        names = a.dtype.name, b.dtype.name, dtype.name
-        added = c.dtype.name if c is not None and beta != 0 else None
-        computer, room = stack.enter_context(chosen_executor(request.executor, tolerance, names, added, limit))
+        computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
         scalars = {"alpha": alpha, "beta": beta, "c": c}
         if place is not None:
             if dtype != place.dtype:
@@ -170,11 +165,43 @@ def open_product(request: Request) -> Iterator[StreamedProduct]:
             # Not after hours of work.
             vectors_at_a_time(a.shape, b.shape, limit)
         decided = {
-            "alpha": repr(alpha), "beta": repr(beta), "precision": tolerance.value, "executor": computer.describe(),
-        }  # fmt: skip
+            "alpha": repr(alpha),
+            "beta": repr(beta),
+            "precision": Precision.parse(request.precision).value,
+            "executor": computer.describe(),
+        }
         work = open_work(target, dtype, plan, decided, inputs, memory=room, force=request.force, resume=request.resume)
         sink = stack.enter_context(work.sink)
-        yield StreamedProduct(request, a, b, c, sink, computer, work.plan, work.finished, limit, room)
+        yield StreamedProduct(request, a, b, c, sink, computer, work.plan, work.finished, limit, room, work)
+
+
+@contextlib.contextmanager
+def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, MatrixSource | None]]:
+    """Open the factors, converted and transposed as asked for, and the matrix to add."""
+    computed = None if request.compute_dtype is None else output_dtype(request.compute_dtype)
+    with contextlib.ExitStack() as stack:
+
+        def opened(matrix: Any, name: str, dtype: str | None, compute: AnyDType | None = None) -> MatrixSource:
+            return stack.enter_context(contextlib.closing(open_source(matrix, name, dtype, compute)))
+
+        a, b = opened(request.a, "a", request.a_dtype, computed), opened(request.b, "b", request.b_dtype, computed)
+        c = None if request.c is None else opened(request.c, "c", request.c_dtype)
+        yield (
+            TransposedSource(a) if request.transpose_a else a,
+            TransposedSource(b) if request.transpose_b else b,
+            c,
+        )
+
+
+@contextlib.contextmanager
+def open_computer(
+    request: Request, a: MatrixSource, b: MatrixSource, c: MatrixSource | None, dtype: AnyDType, limit: int
+) -> Iterator[tuple[TileExecutor, int]]:
+    """Open what computes the product, and return how much memory its buffers may take."""
+    names = a.dtype.name, b.dtype.name, dtype.name
+    added = c.dtype.name if c is not None and request.beta != 0 else None
+    with chosen_executor(request.executor, Precision.parse(request.precision), names, added, limit) as chosen:
+        yield chosen
 
 
 def _open_sink(request: Request) -> MatrixSink:

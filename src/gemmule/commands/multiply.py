@@ -75,6 +75,10 @@ class _Number(click.ParamType[Any]):
     "--resume/--no-resume", default=True, show_default=True,
     help="Go on with the unfinished work of a run that was stopped, or delete it.",
 )  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Dask scheduler whose workers compute, e.g. tcp://node:8786. All see the files; --memory holds for each.",
+)  # fmt: skip
 @click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output. Default: up to 1024,1024.")
 @click.option("--shards", type=_Pair(), help="Shards of a Zarr output: multiples of the chunks. Default: none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -97,7 +101,7 @@ def _run(
     transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
-    shards: tuple[int, int] | None,
+    shards: tuple[int, int] | None, scheduler: str | None,
 ) -> None:  # fmt: skip
     from ..api.streamed import Request, open_product
     from ..core.errors import ArgumentError, WrongResultError
@@ -113,6 +117,7 @@ def _run(
     request = Request(
         a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
         b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
+        scheduler,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         # Entered first, so that it is left last: when it is known what was kept.

@@ -87,7 +87,9 @@ class Journal:
 
     def append(self, tiles: Iterable[tuple[Rectangle, int]]) -> None:
         """Note that rectangles with these CRC-32 are stored; return when the notes are stored, too."""
-        lines = b"".join(_line({"tile": list(tile), "crc32": crc}) for tile, crc in tiles)
+        noted = dict(tiles)
+        self.tiles |= noted
+        lines = b"".join(_line({"tile": list(tile), "crc32": crc}) for tile, crc in noted.items())
         self._put(lines, os.fstat(self._fd).st_size)
 
     def remove(self) -> None:

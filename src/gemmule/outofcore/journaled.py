@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol
@@ -70,6 +71,23 @@ class JournaledSink:
                 self._busy = True
                 self._storing = self._storer.submit(self._store)
         return written
+
+    def adopt(self, tiles: Mapping[Rectangle, int]) -> None:
+        """Note tiles that others have written and stored, with their CRC-32."""
+        self._journal.append(tiles.items())
+        self._noted += len(tiles)
+
+    def hold(self) -> None:
+        """Keep what is there when the block is left, though nothing may be noted here: others are writing."""
+        self._noted = max(self._noted, 1)
+
+    def leave(self) -> dict[Rectangle, int]:
+        """Store what was written, and close sink and journal without a commit; return all that the journal notes."""
+        self.flush()
+        self._close()
+        self._sink.keep()
+        self._journal.close()
+        return self._journal.tiles
 
     def flush(self) -> None:
         """Return when everything that was written is stored, and noted."""

@@ -57,3 +57,7 @@ class NpyTarget:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._partial)
         return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self._partial, again=again)
+
+    def join(self, shape: tuple[int, int], dtype: AnyDType) -> NpySink:
+        """Open what another process has opened, to write other tiles of it; only that process commits."""
+        return NpySink(self.name, shape, dtype, force=True, partial=self._partial, again=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,9 @@ class Target(Protocol):
     ) -> UnfinishedSink:
         """Open it, with what a run before has left if `again`, else without."""
 
+    def join(self, shape: tuple[int, int], dtype: AnyDType) -> UnfinishedSink:
+        """Open what another process has opened, to write other tiles of it; only that process commits."""
+
 
 class FinishedTiles:
     """The rectangles of a result that are stored.
@@ -91,6 +95,8 @@ class Work:
 
     Attributes
     ----------
+    target : Target
+        Its place.
     sink : JournaledSink
         Where tiles go.
     plan : StreamPlan
@@ -99,6 +105,7 @@ class Work:
         What is there already.
     """
 
+    target: Target
     sink: JournaledSink
     plan: StreamPlan
     finished: FinishedTiles
@@ -172,11 +179,14 @@ def open_work(
             _check_same(target, journal.header, header, prints, inputs)
             plan = _planned_before(target, journal.header["plan"], plan, memory)
             journal.go_on()
+            _merge_sides(journal)
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=True)
             stack.callback(sink.keep)
             finished = _sound_tiles(sink, journal.tiles)
         else:
             journal.clear()
+            for side in side_journals(target.journal):
+                Journal(side, target.name).remove()
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=False)
             stack.callback(sink.abort)
             # What the header says can be relied on once the place is there.
@@ -184,7 +194,20 @@ def open_work(
             finished = []
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
-    return Work(JournaledSink(sink, journal), plan, FinishedTiles(finished))
+    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished))
+
+
+def side_journals(journal: str) -> list[str]:
+    """Return the journals of the bands of a product that several processes computed."""
+    return sorted(glob.glob(glob.escape(journal) + ".*"))
+
+
+def _merge_sides(journal: Journal) -> None:
+    """Take over what the journals of bands note, and delete them."""
+    for path in side_journals(journal.path):
+        side = Journal(path, journal.name)
+        journal.append(side.tiles.items())
+        side.remove()
 
 
 def _sweep(target: Target) -> None:

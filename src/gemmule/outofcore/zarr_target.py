@@ -127,14 +127,24 @@ class ZarrTarget:
         folder = os.path.join(self._partial, *self._places[depth:])
         if again:
             _remove_strays(folder)
-            array = self._zarr.open_array(self._store(folder), mode="r+", config={"write_empty_chunks": True})
-        else:
+            return self.join(shape, dtype, force=force)
+        shutil.rmtree(self._partial, ignore_errors=True)
+        try:
+            array = self._make(folder, shape, dtype, depth)
+        except BaseException:
             shutil.rmtree(self._partial, ignore_errors=True)
-            try:
-                array = self._make(folder, shape, dtype, depth)
-            except BaseException:
-                shutil.rmtree(self._partial, ignore_errors=True)
-                raise
+            raise
+        return self._sink(array, depth, force)
+
+    def join(self, shape: tuple[int, int], dtype: AnyDType, *, force: bool = True) -> ZarrSink:
+        """Open what another process has opened, to write other tiles of it; only that process commits."""
+        del shape, dtype
+        depth = self._depth()
+        folder = os.path.join(self._partial, *self._places[depth:])
+        array = self._zarr.open_array(self._store(folder), mode="r+", config={"write_empty_chunks": True})
+        return self._sink(array, depth, force)
+
+    def _sink(self, array: Any, depth: int, force: bool) -> ZarrSink:
         final = os.path.join(*self._places[:depth])
         return ZarrSink(array, self.name, partial=self._partial, final=final, force=force)
 
