@@ -110,6 +110,12 @@ class StreamedProduct:
             beta=self.request.beta, c=self.c, plan=self.plan, progress=progress, finished=self.finished,
         )  # fmt: skip
 
+    def commit(self) -> None:
+        """Let the result appear, unless an input was changed meanwhile."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.commit()
+
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""
         with contextlib.closing(self.sink.written()) as written:

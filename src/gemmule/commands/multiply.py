@@ -130,7 +130,7 @@ def _run(
             report = product.run(progress)
         verdict = product.verify(seed) if check else None
         if verdict is None or verdict.passed:
-            product.sink.commit()
+            product.commit()
         else:
             product.sink.abort()
     if as_json:

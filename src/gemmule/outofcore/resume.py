@@ -21,7 +21,7 @@ from .matrix import AnyDType, MatrixSource
 from .plan import StreamPlan
 
 #: Bytes that a thread reads at a time of the tiles that it checks.
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 2 << 20
 _THREADS = 4
 
 
@@ -103,12 +103,33 @@ class Work:
         How to compute: the plan of the run before where there was one.
     finished : FinishedTiles
         What is there already.
+    inputs : mapping
+        What is multiplied and added, by role.
+    fingerprints : mapping
+        What they were when the work began.
     """
 
     target: Target
     sink: JournaledSink
     plan: StreamPlan
     finished: FinishedTiles
+    inputs: Mapping[str, MatrixSource]
+    fingerprints: Mapping[str, Mapping[str, Any]]
+
+    def check_inputs(self) -> None:
+        """Refuse inputs in files that were changed while the result was computed.
+
+        Raises
+        ------
+        ArgumentError
+            If one was.
+        """
+        for role, source in self.inputs.items():
+            if source.path is not None and source.fingerprint() != self.fingerprints[role]:
+                raise ArgumentError(
+                    f"{source.name}: was changed while {self.target.name} was computed from it; start afresh with "
+                    "--no-resume (resume=False), and leave the inputs alone"
+                )
 
 
 def open_work(
@@ -194,7 +215,7 @@ def open_work(
             finished = []
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
-    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished))
+    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints)
 
 
 def side_journals(journal: str) -> list[str]:

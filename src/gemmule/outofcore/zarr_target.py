@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import ArgumentError, DTypeError
-from .extras import io_package
+from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
@@ -62,7 +62,7 @@ class ZarrTarget:
             raise DTypeError(
                 f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give --out-dtype float32"
             )
-        self._zarr = io_package("zarr", self.name)
+        self._zarr = optional_package("zarr", self.name)
         default = [max(min(CHUNK, extent), 1) for extent in shape]
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
@@ -150,7 +150,7 @@ class ZarrTarget:
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
-        return io_package("zarr.storage", self.name).LocalStore(folder)
+        return optional_package("zarr.storage", self.name).LocalStore(folder)
 
     def _depth(self) -> int:
         """Return how many places from the store on make the path that appears at the end: the first that is new."""
