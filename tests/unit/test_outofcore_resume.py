@@ -15,10 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from gemmule.outofcore.finished import FinishedTiles
 from gemmule.outofcore.hidden import hidden_path
 from gemmule.outofcore.journal import Journal
 
-#: Kills the process at the n-th call that changes something on the disk; half of what is written then is written.
+#: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
+#: a negative number, when so many tiles are noted in the journal.
 KILLER = """
 import os, signal, sys, threading
 from gemmule.cli import main
@@ -38,6 +40,14 @@ def deadly(name):
     setattr(os, name, killing)
 for name in "pwrite fdatasync fsync ftruncate posix_fallocate replace rename link unlink mkdir".split():
     deadly(name)
+if left < 0:
+    from gemmule.outofcore.journal import Journal
+    append, wanted = Journal.append, -left
+    def noting(self, tiles):
+        append(self, tiles)
+        if len(self.tiles) >= wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+    Journal.append = noting
 try:
     main()
 finally:
@@ -126,7 +136,7 @@ def kills(tmp_path_factory):
                 calls = int(child(output, int(1e9))[1].split()[-1])
                 expected = content(output)
                 os.rename(output.partition("::")[0], "expected")
-                code, _ = child(output, calls * 2 // 3)
+                code, _ = child(output, -4)
                 assert code == -signal.SIGKILL
                 assert not appeared(output)
                 assert len(hidden()) == 2
@@ -208,15 +218,10 @@ def test_killed_at_many_points(killed):
 
 
 def test_killed_again_and_again(killed):
-    output, expected, calls = killed
-    for _ in range(3):
-        code, _ = child(output, calls // 5)
-        if code == 0:
-            break
-    if appeared(output):
-        assert content(output).tobytes() == expected.tobytes()
-    else:
-        finish(output, expected)
+    output, expected, _ = killed
+    for tiles in (5, 7, 8):
+        assert child(output, -tiles)[0] == -signal.SIGKILL
+    assert finish(output, expected)["tiles_reused"] >= 8
 
 
 def damage(path, offset, mask=0x10):
@@ -294,6 +299,15 @@ def test_no_resume_starts_afresh(killed):
 def test_a_resumed_product_can_be_verified(killed):
     output, expected, _ = killed
     assert finish(output, expected, "--verify")["verified"]["passed"]
+
+
+def test_a_tile_is_finished_when_all_its_pieces_are():
+    finished = FinishedTiles([(0, 0, 8, 8), (8, 0, 3, 8), (11, 0, 5, 8), (0, 8, 4, 8), (30, 8, 2, 8)])
+    assert finished(slice(0, 8), slice(0, 8))
+    assert finished(slice(8, 16), slice(0, 8))
+    assert finished(slice(0, 16), slice(0, 8))
+    missing = [((0, 8), (8, 16)), ((8, 17), (0, 8)), ((24, 32), (8, 16)), ((8, 16), (0, 4)), ((40, 48), (0, 8))]
+    assert not any(finished(slice(*rows), slice(*cols)) for rows, cols in missing)
 
 
 @pytest.fixture

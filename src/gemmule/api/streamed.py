@@ -92,7 +92,7 @@ class StreamedProduct:
     finished: Finished | None
     limit: int
     room: int
-    work: Work | None = None
+    work: Work[StreamPlan] | None = None
 
     @property
     def tiles_reused(self) -> int:
