@@ -114,6 +114,8 @@ def _instead(zarr: Any, path: str, inner: str | None) -> str:
         group = zarr.open_group(_store(path), mode="r")
     except (FileNotFoundError, ValueError, KeyError):
         return "is no Zarr array; name one"
-    names = ", ".join(f"{path}::{name}" for name in sorted(name for name, _ in group.arrays())[:8]) or "none"
+    members = group.members(max_depth=None)
+    arrays = sorted(name for name, member in members if isinstance(member, zarr.Array))
+    names = ", ".join(f"{path}::{name}" for name in arrays[:8]) or "none"
     what = "is a Zarr group" if inner is None else "is not there, or is a group"
     return f"{what}; name one of its arrays: {names}"

@@ -92,6 +92,11 @@ class ZarrTarget:
             group = os.path.join(*self._places[:depth])
             if os.path.lexists(group) and _node_type(group) != "group":
                 raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
+            if _metadata(group).get("consolidated_metadata"):
+                raise ArgumentError(
+                    f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
+                    "out of its zarr.json, or choose another output"
+                )
         final = os.path.join(*self._places)
         check_output(final, force=force, inputs=inputs, folder=True)
         for source in inputs:
@@ -186,14 +191,19 @@ class ZarrTarget:
         return array
 
 
-def _node_type(folder: str) -> str | None:
-    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+def _metadata(folder: str) -> dict[str, Any]:
+    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
     try:
         with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
             metadata = json.load(file)
     except (OSError, ValueError):
-        return None
-    return metadata.get("node_type") if isinstance(metadata, dict) else None
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _node_type(folder: str) -> str | None:
+    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+    return _metadata(folder).get("node_type")
 
 
 def _remove_strays(folder: str) -> None:
