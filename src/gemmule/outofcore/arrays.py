@@ -30,6 +30,9 @@ class ArraySource:
         self.shape = _matrix_shape(name, array)
         self.dtype: AnyDType = native(array.dtype)
         self.order = "C" if abs(array.strides[1]) <= abs(array.strides[0]) else "F"
+        self.stored_itemsize = array.dtype.itemsize
+        self.grain = (1, 1)
+        self.scratch_bytes = 0
         self._array = array
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
@@ -53,6 +56,8 @@ class ArraySink:
         self.name = name
         self.shape = _matrix_shape(name, array)
         self.dtype: AnyDType = native(array.dtype)
+        self.grain = (1, 1)
+        self.scratch_bytes = 0
         self._array = array
 
     def write(self, row: int, col: int, tile: Array) -> int:

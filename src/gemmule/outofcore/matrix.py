@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AnyDType = np.dtype[Any]
+#: Says of the rows and columns of a tile whether it is in the sink already, from a run before.
+Finished = Callable[[slice, slice], bool]
 
 
 def native(dtype: AnyDType) -> AnyDType:
@@ -34,8 +37,20 @@ class MatrixSource(Protocol):
     def order(self) -> str:
         """``C`` where rows are contiguous, ``F`` where columns are."""
 
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored: what a read counts."""
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole; (1, 1) where it reads any piece."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read.
+        """Fill `out` with that piece and return the bytes read; threads may read at once.
 
         `rows` and `cols` have a start and a stop within the matrix. The rows of `out` are contiguous where `order`
         is ``C``, its columns where it is ``F``.
@@ -57,11 +72,25 @@ class MatrixSink(Protocol):
     def dtype(self) -> AnyDType:
         """Element type."""
 
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store writes as a whole; (1, 1) where it writes any piece.
+
+        Tiles begin at multiples of it, and end at multiples of it or at the edge of the matrix.
+        """
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one write takes beside `tile`."""
+
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written."""
+        """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written.
+
+        Threads may write different tiles at once. The tile's memory is free for other use afterwards.
+        """
 
     def flush(self) -> None:
-        """Return when all that was written is stored."""
+        """Return when all that was written before the call is stored."""
 
     def written(self) -> MatrixSource:
         """Return what was written, to be read back before the commit."""
@@ -105,6 +134,22 @@ class TransposedSource:
     def order(self) -> str:
         """``C`` where rows are contiguous, ``F`` where columns are."""
         return "C" if self._source.order == "F" else "F"
+
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored."""
+        return self._source.stored_itemsize
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole."""
+        rows, cols = self._source.grain
+        return cols, rows
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+        return self._source.scratch_bytes
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""

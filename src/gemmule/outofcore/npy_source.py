@@ -55,6 +55,9 @@ class NpySource:
         self.shape = header.shape
         self.dtype: AnyDType = header.dtype
         self.order = "F" if header.fortran_order else "C"
+        self.stored_itemsize = header.dtype.itemsize
+        self.grain = (1, 1)
+        self.scratch_bytes = 0
         self.identity = (status.st_dev, status.st_ino)
         self._header = header
         self._swap = not header.stored.isnative
