@@ -23,6 +23,11 @@ class ArraySource:
         Two-dimensional, any strides and byte order.
     name : str
         What messages call it.
+
+    Attributes
+    ----------
+    array : ndarray
+        The array itself, which copies to a GPU may run from.
     """
 
     def __init__(self, array: Array, name: str = "array") -> None:
@@ -33,11 +38,11 @@ class ArraySource:
         self.stored_itemsize = array.dtype.itemsize
         self.grain = (1, 1)
         self.scratch_bytes = 0
-        self._array = array
+        self.array = array
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
-        np.copyto(out, self._array[rows, cols])
+        np.copyto(out, self.array[rows, cols])
         return out.nbytes
 
 
@@ -50,6 +55,11 @@ class ArraySink:
         Two-dimensional and writable, any strides and byte order.
     name : str
         What messages call it.
+
+    Attributes
+    ----------
+    array : ndarray
+        The array itself, which copies from a GPU may run into.
     """
 
     def __init__(self, array: Array, name: str = "output") -> None:
@@ -58,11 +68,11 @@ class ArraySink:
         self.dtype: AnyDType = native(array.dtype)
         self.grain = (1, 1)
         self.scratch_bytes = 0
-        self._array = array
+        self.array = array
 
     def write(self, row: int, col: int, tile: Array) -> int:
         """Put `tile` at (row, col); return the bytes written."""
-        self._array[row : row + tile.shape[0], col : col + tile.shape[1]] = tile
+        self.array[row : row + tile.shape[0], col : col + tile.shape[1]] = tile
         return tile.nbytes
 
     def flush(self) -> None:
@@ -70,7 +80,7 @@ class ArraySink:
 
     def written(self) -> ArraySource:
         """Return what was written, to be read back."""
-        return ArraySource(self._array, self.name)
+        return ArraySource(self.array, self.name)
 
     def commit(self) -> None:
         """Do nothing: the array is there already."""

@@ -109,48 +109,53 @@ class TransposedSource:
     ----------
     source : MatrixSource
         The matrix to transpose.
+
+    Attributes
+    ----------
+    source : MatrixSource
+        That matrix.
     """
 
     def __init__(self, source: MatrixSource) -> None:
-        self._source = source
+        self.source = source
 
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self._source.name} transposed"
+        return f"{self.source.name} transposed"
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        rows, cols = self._source.shape
+        rows, cols = self.source.shape
         return cols, rows
 
     @property
     def dtype(self) -> AnyDType:
         """Element type."""
-        return self._source.dtype
+        return self.source.dtype
 
     @property
     def order(self) -> str:
         """``C`` where rows are contiguous, ``F`` where columns are."""
-        return "C" if self._source.order == "F" else "F"
+        return "C" if self.source.order == "F" else "F"
 
     @property
     def stored_itemsize(self) -> int:
         """Bytes of an element as it is stored."""
-        return self._source.stored_itemsize
+        return self.source.stored_itemsize
 
     @property
     def grain(self) -> tuple[int, int]:
         """Rows and columns of the blocks that the store reads as a whole."""
-        rows, cols = self._source.grain
+        rows, cols = self.source.grain
         return cols, rows
 
     @property
     def scratch_bytes(self) -> int:
         """Most bytes of memory that one read takes beside `out`."""
-        return self._source.scratch_bytes
+        return self.source.scratch_bytes
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
-        return self._source.read(cols, rows, out.T)
+        return self.source.read(cols, rows, out.T)
