@@ -57,6 +57,10 @@ class DeviceMatrix:
         """Return the matrix of that shape at the start of a buffer."""
         return cls(buffer, dtype, rows, cols, line_pitch(cols if order == "C" else rows, dtype.itemsize), order)
 
+    def shaped(self, rows: int, cols: int) -> DeviceMatrix:
+        """Return the matrix of another shape that begins at the same element and has the same lines."""
+        return dataclasses.replace(self, rows=rows, cols=cols)
+
     @property
     def T(self) -> DeviceMatrix:  # noqa: N802 - the name that NumPy gives it
         """The transpose: the same memory."""
@@ -84,6 +88,10 @@ class DeviceStreams(Protocol):
     @property
     def name(self) -> str:
         """``gpu`` or ``host``."""
+
+    @property
+    def whole(self) -> tuple[int, int, int]:
+        """Extents m, n and k of whose multiples products are fast."""
 
     def __enter__(self) -> DeviceStreams: ...
 
@@ -121,6 +129,18 @@ class DeviceStreams(Protocol):
         c: DeviceMatrix | None = None,
     ) -> None:
         """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself."""
+
+    def prepare(
+        self,
+        stream: Any,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int = 0,
+        c: DeviceMatrix | None = None,
+    ) -> None:
+        """Make ready what `multiply` of these arguments needs, so that its first call takes no longer than others."""
 
     def convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a copy on the device that rounds into another element type."""

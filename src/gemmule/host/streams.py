@@ -1,7 +1,7 @@
 """A device made of host memory and threads: what streams a product through a GPU runs on it too, without a GPU.
 
-Each stream is a thread, device memory is memory of its own, poisoned, and a copy takes its source when it runs, not when
-it is queued: forgotten waits show.
+Each stream is a thread, device memory is memory of its own, poisoned, and a copy takes its source when it runs, not
+when it is queued: forgotten waits show.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..core.streams import Array, DeviceMatrix
 from .gemm import gemm
 from .tiles import HostTileExecutor
 
-#: ``delay(kind, amount)`` are seconds to sleep before a copy_in or copy_out of so many bytes, a product of so many FLOP,
-#: or a conversion of so many elements.
+#: ``delay(kind, amount)`` are seconds to sleep before a copy_in or copy_out of so many bytes, a product of so many
+#: FLOP, or a conversion of so many elements.
 Delay = Callable[[str, int], float]
 
 
@@ -54,12 +54,16 @@ class HostStreams:
         How long operations wait before they run, for tests.
     pinned_arrays : bool
         Whether arrays of the caller are copied from and to without staging.
+    whole : tuple of int
+        Extents m, n and k of whose multiples products are said to be fast.
     """
 
     name = "host"
 
-    def __init__(self, delay: Delay | None = None, *, pinned_arrays: bool = True) -> None:
-        self._delay, self._pinned_arrays = delay, pinned_arrays
+    def __init__(
+        self, delay: Delay | None = None, *, pinned_arrays: bool = True, whole: tuple[int, int, int] = (1, 1, 1)
+    ) -> None:
+        self._delay, self._pinned_arrays, self.whole = delay, pinned_arrays, whole
         self._streams: list[_Stream] = []
         self.allocated = 0
         #: Bytes that copies have moved, by direction.
@@ -123,6 +127,18 @@ class HostStreams:
             gemm(array_of(a), array_of(b), array_of(d), alpha=alpha, beta=beta, c=added)
 
         self._queue(stream, "multiply", 2 * d.rows * d.cols * a.cols, work)
+
+    def prepare(
+        self,
+        stream: _Stream,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int = 0,
+        c: DeviceMatrix | None = None,
+    ) -> None:
+        """Do nothing: BLAS is ready."""
 
     def convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a rounding copy."""

@@ -11,17 +11,19 @@ import numpy as np
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
 from .driver import call, driver
-from .execute import run_kernel
+from .execute import prepared_launches
+from .launch import PreparedLaunch
 from .stopwatch import closing
 from .tiles import Chooser
 
-#: Bytes of pages of host memory that are touched, so that they are there before anything runs.
+#: Largest alignment that is told of an address.
 _MOST_ALIGNMENT = 256
+#: Launches that are kept ready.
+_MOST_PREPARED = 4096
 
 
 class GpuStreams:
@@ -38,18 +40,19 @@ class GpuStreams:
     """
 
     name = "gpu"
+    #: Multiples of every kernel's tile, and of the depth of its slices.
+    whole = (256, 256, 64)
 
     def __init__(self, choose: Chooser, ordinal: int = 0, precision: Precision = Precision.IEEE) -> None:
         self.device = get_device(ordinal)
         self.ordinal, self.precision = ordinal, precision
         self._choose = choose
-        self._choices: dict[GemmProblem, Choice] = {}
+        self._prepared: dict[Any, list[PreparedLaunch]] = {}
         self._streams: list[int] = []
         self._buffers: list[int] = []
         self._pinned: list[int] = []
         self._events: list[Any] = []
         self._lock = threading.Lock()
-        self._one: DeviceMatrix | None = None
         #: Bytes that copies have moved, by direction.
         self.moved = {"copy_in": 0, "copy_out": 0}
 
@@ -158,9 +161,23 @@ class GpuStreams:
         c: DeviceMatrix | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        self._multiply(stream, a, b, d, alpha, beta, c, self.precision)
+        for launch in self._launches(stream, a, b, d, alpha, beta, c):
+            launch()
 
-    def _multiply(
+    def prepare(
+        self,
+        stream: int,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int = 0,
+        c: DeviceMatrix | None = None,
+    ) -> None:
+        """Load the kernel, and keep the launch."""
+        self._launches(stream, a, b, d, alpha, beta, c)
+
+    def _launches(
         self,
         stream: int,
         a: DeviceMatrix,
@@ -169,46 +186,43 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
-        precision: Precision,
-    ) -> None:
+    ) -> list[PreparedLaunch]:
+        key = (stream, a, b, d, alpha, beta, c)
+        launches = self._prepared.get(key)
+        if launches is None:
+            problem, pointers = self._problem(a, b, d, alpha, beta, c)
+            choice = self._choose(problem, self.device.arch, multiprocessors=self.device.multiprocessors)
+            launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream))
+            # The same few come again and again, with the buffers in turn.
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[key] = launches
+        return launches
+
+    def _problem(
+        self,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int,
+        c: DeviceMatrix | None,
+    ) -> tuple[GemmProblem, dict[str, int]]:
         operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         matrices = {name: _strided(matrix) for name, matrix in operands.items()}
         problem = GemmProblem(
             m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
-            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=precision,
+            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision,
         )  # fmt: skip
-        choice = self._choices.get(problem)
-        if choice is None:
-            choice = self._choose(problem, self.device.arch, multiprocessors=self.device.multiprocessors)
-            self._choices[problem] = choice
-        pointers = {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
-        run_kernel(problem, choice, pointers, self.ordinal, stream)
+        return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
     def convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Queue a rounding copy: as the product of every row, taken as a column, with the 1 x 1 matrix [1]."""
-        if self._one is None or self._one.dtype != source.dtype:
-            self._one = self._unit(source.dtype)
-        # Padding at the ends of lines is converted along with them: one column of all elements.
-        lines = source.rows - 1
-        count = lines * (source.pitch // source.dtype.itemsize) + source.cols
-        if target.pitch // target.dtype.itemsize == source.pitch // source.dtype.itemsize:
-            self._multiply(
-                stream, _column(source, count), self._one, _column(target, count), 1, 0, None, Precision.IEEE
-            )
-            return
-        for row in range(source.rows):
-            line = slice(row, row + 1), slice(0, source.cols)
-            self._multiply(
-                stream, _column(source.part(*line), source.cols), self._one,
-                _column(target.part(*line), source.cols), 1, 0, None, Precision.IEEE,
-            )  # fmt: skip
-
-    def _unit(self, dtype: np.dtype[Any]) -> DeviceMatrix:
-        one = np.ones((1, 1), dtype)
-        address = self.allocate(one.nbytes)
-        with current(self.ordinal):
-            call("cuMemcpyHtoD", address, one.ctypes.data, one.nbytes)
-        return DeviceMatrix.compact(address, dtype, 1, 1)
+        """Queue a rounding copy: a product of depth 0, to which the source is added."""
+        own = dtype_named(target.dtype.name)
+        factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
+        a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
+        b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
+        self.multiply(stream, a, b, target, 0, 1, source)
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""
@@ -247,8 +261,3 @@ def _strided(matrix: DeviceMatrix) -> StridedMatrix:
     address = matrix.buffer + matrix.offset
     alignment = min((address & -address) or _MOST_ALIGNMENT, _MOST_ALIGNMENT)
     return StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, (), alignment)
-
-
-def _column(matrix: DeviceMatrix, count: int) -> DeviceMatrix:
-    """Return so many neighbouring elements as a column."""
-    return DeviceMatrix(matrix.buffer, matrix.dtype, count, 1, matrix.dtype.itemsize, "C", matrix.offset)

@@ -20,11 +20,13 @@ LEAST = 16
 _UNITS = (256, 128, 64, 32, 16)
 #: Depths of a slice that are tried.
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
-#: Plans whose time is simulated, those that the formulae put first, and the most products that are simulated.
-_FINALISTS, _MOST_PRODUCTS = 8, 20_000
+#: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
+_FINALISTS, _MOST_PRODUCTS = 24, 20_000
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
+#: How many seconds of a link's work count as one of the product's.
+_SLACK = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +100,12 @@ def choose_plan(
         )
         for name in wanted
     }
-    best: dict[str, tuple[float, int, DevicePlan, Prediction]] = {}
+    best: dict[str, tuple[float, float, DevicePlan, Prediction]] = {}
     for name, plans in fitting.items():
-        finalists = [plan for plan in plans if _products(plan) <= _MOST_PRODUCTS][:_FINALISTS] or plans[:1]
-        for plan in finalists:
+        for plan in _finalists(plans):
             prediction, _ = simulate(plan, rates)
-            key = (prediction.seconds, plan.device_bytes)
+            # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
+            key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
             if name not in best or key < best[name][:2]:
                 best[name] = (*key, plan, prediction)
     if not best:
@@ -113,7 +115,7 @@ def choose_plan(
             f"({format_bytes(least, up=True)}) of buffers; raise --device-memory"
         )
     ranked = sorted(best, key=lambda name: best[name][:2])
-    others = tuple((name, best[name][0]) for name in ranked[1:])
+    others = tuple((name, best[name][1]) for name in ranked[1:])
     _, _, plan, prediction = best[ranked[0]]
     return Chosen(plan, prediction, rates, others)
 
@@ -162,7 +164,7 @@ def _tallest(
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if made(middle, width).device_bytes <= memory else (low, middle - 1)
-        yield made(low, width)
+        yield made(_whole(low), width)
         yield made(_even(product.m, low), width)
         yield made(_even(product.m, max(low // 2, 1)), width)
 
@@ -182,7 +184,7 @@ def _panels(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[Devi
         small = made(tile_m, tile_n, (2, 2), "a")
         if small.device_bytes > memory:
             continue
-        sizes = {name: size for name, (_, size) in small.buffers().items()}
+        sizes = {name: size for name, (_, size) in small.buffers.items()}
         free = (memory - small.device_bytes) // max(sizes["a"], sizes["b"])
         grid = small.grid
         for stationary in ("a", "b"):
@@ -214,16 +216,17 @@ def _estimate(plan: DevicePlan, rates: Rates) -> float:
     """Return roughly what a plan takes: the part that works longest, and what nothing hides."""
     product = plan.product
     rows, cols, depth = plan.grid
-    flop = 2 * product.m * product.n * product.k * (plan.tiles / max(rows * cols, 1))
-    compute = flop / (rates.accumulate if depth > 1 else rates.compute)
+    sides = min(plan.tile_m, product.m), min(plan.tile_n, product.n), min(plan.tile_k, product.k)
+    each = rates.seconds(*sides, added=depth > 1) / max(math.prod(sides), 1)
+    compute = each * product.m * product.n * product.k * (plan.tiles / max(rows * cols, 1))
     a_bytes = product.m * product.k * product.a.itemsize
     b_bytes = product.k * product.n * product.b.itemsize
     if plan.strategy == RESIDENT:
-        moved = a_bytes
+        moved = float(a_bytes)
     elif plan.strategy == PANELS:
         stays, passes = (a_bytes, b_bytes) if plan.stationary == "a" else (b_bytes, a_bytes)
         count, held = (rows, plan.slots[0]) if plan.stationary == "a" else (cols, plan.slots[1])
-        moved = stays + passes * -(-count // max(held - (held < count), 1))
+        moved = float(stays + passes * -(-count // max(held - (held < count), 1)))
     else:
         moved = (a_bytes * cols + b_bytes * rows) / (2 if plan.symmetric else 1)
     results = product.m * product.n * product.out.itemsize
@@ -235,8 +238,14 @@ def _estimate(plan: DevicePlan, rates: Rates) -> float:
     return max(compute, (moved + added) / rates.arrival, results / rates.departure) + ends + launches
 
 
-def _products(plan: DevicePlan) -> int:
-    return plan.tiles * max(plan.grid[2], 1)
+def _finalists(plans: list[DevicePlan]) -> Iterator[DevicePlan]:
+    """Yield the first plan, and the next ones as far as simulating them takes no long time."""
+    left = _MOST_PRODUCTS
+    for number, plan in enumerate(plans[:_FINALISTS]):
+        left -= plan.tiles * max(plan.grid[2], 1)
+        if number and left < 0:
+            return
+        yield plan
 
 
 def _depths(extent: int) -> list[int]:
@@ -261,7 +270,12 @@ def _even(extent: int, side: int) -> int:
         return 1
     shortest = max(-(-extent // -(-extent // side)), _least(extent))
     unit = next((unit for unit in _UNITS if unit * 8 <= shortest), 1)
-    return min(-(-shortest // unit) * unit, max(side, shortest))
+    return -(-shortest // unit) * unit
+
+
+def _whole(side: int) -> int:
+    """Return the side, cut down to a multiple of a unit if it has one."""
+    return side - side % next((unit for unit in _UNITS if unit * 8 <= side), 1)
 
 
 def _least(extent: int) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -132,6 +132,10 @@ def stream_product(
         return run.run()
 
 
+#: Factors, target, alpha, beta and what is added.
+Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
+
+
 class _Run:
     def __init__(
         self,
@@ -151,7 +155,7 @@ class _Run:
         self.begin = time.perf_counter()
         self.board = Board()
         self.buffers = {
-            name: [device.allocate(size) for _ in range(count)] for name, (count, size) in plan.buffers().items()
+            name: [device.allocate(size) for _ in range(count)] for name, (count, size) in plan.buffers.items()
         }
         self.memory = {name: self._direct(name, memory_of(source)) for name, source in sources.items()}
         self.out = self._direct("out", memory_of(sink))
@@ -198,7 +202,12 @@ class _Run:
         runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
             C_IN: self._load, AB_IN: self._load, COMPUTE: self._compute, C_OUT: self._store,
         }  # fmt: skip
-        lanes = {name: Lane(name, self.device, self.board, run, self._note) for name, run in runs.items()}
+        # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
+        threaded = bool(self.staged)
+        lanes = {
+            name: Lane(name, self.device, self.board, run, self._note, threaded=threaded) for name, run in runs.items()
+        }
+        self._prepare(lanes[COMPUTE].stream)
         watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
         self.watch = watch
         try:
@@ -273,10 +282,27 @@ class _Run:
             self.device.convert(stream, self._buffer("out", op.target, op).part(rows, cols), source)
         else:
             assert isinstance(op, Multiply)
-            self._multiply(stream, op)
+            for arguments in self._products(op):
+                self.device.multiply(stream, *arguments)
         return start, self.device.record(stream)
 
-    def _multiply(self, stream: Any, op: Multiply) -> None:
+    def _prepare(self, stream: Any) -> None:
+        """Make every kernel ready that will be needed."""
+        seen = set()
+        for op in operations(self.plan, self.done):
+            if isinstance(op, Multiply):
+                kind = (op.shape, op.first, op.last)
+                if kind not in seen:
+                    seen.add(kind)
+                    for arguments in self._products(op):
+                        self.device.prepare(stream, *arguments)
+
+    def _products(self, op: Multiply) -> Iterator[Arguments]:
+        """Yield the products that an operation is made of.
+
+        Rows and columns beyond the end of a matrix are computed too where the buffers have room for them, so that
+        kernels work on whole tiles: nobody looks at what becomes of them. A depth that is not whole is cut in two.
+        """
         rows, cols = self._tile(op)
         target = self._buffer("sum", op.target, op).part(rows, cols)
         alpha, beta, c = self.alpha, 1 if not op.first else self.beta, None if op.first else target
@@ -290,7 +316,19 @@ class _Run:
         name = "a" if self.plan.symmetric else "b"
         a = self._factor("a", op.a, op.rows, op.inner)
         b = self._factor(name, op.b, op.cols, op.inner)
-        self.device.multiply(stream, a, b.T if self.plan.symmetric else b, target, alpha, beta, c)
+        b = b.T if self.plan.symmetric else b
+        m = _grown(rows, self.plan.tile_m, self.device.whole[0])
+        n = _grown(cols, self.plan.tile_n, self.device.whole[1])
+        target = target.shaped(m, n)
+        depth = op.inner[1] - op.inner[0]
+        cut = depth - depth % self.device.whole[2]
+        for start, end in ((0, cut), (cut, depth)) if 0 < cut < depth else ((0, depth),):
+            inner = slice(start, end)
+            yield (
+                a.part(slice(0, a.rows), inner).shaped(m, end - start),
+                b.part(inner, slice(0, b.cols)).shaped(end - start, n),
+                target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n),
+            )  # fmt: skip
 
     def _factor(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:
         """Return the part of a slice that an operation takes."""
@@ -321,7 +359,8 @@ class _Run:
             assert plan.product.c is not None
             dtype = plan.product.c.dtype
         buffer = self.buffers[name][slot]
-        return DeviceMatrix.compact(buffer, dtype, rows.stop - rows.start, cols.stop - cols.start)
+        whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n)
+        return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
 
     def _matrix(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
         """Return a loaded piece in its buffer."""
@@ -329,8 +368,11 @@ class _Run:
         name = operand if operand in self.buffers else "sum"
         dtype = {"a": product.a, "b": product.b, "c": product.c}[operand]
         assert dtype is not None
-        shape = rows[1] - rows[0], cols[1] - cols[0]
-        return DeviceMatrix.compact(self.buffers[name][slot], dtype.dtype, *shape, self._order(operand))
+        plan = self.plan
+        sides = {"a": (plan.tile_m, plan.tile_k), "b": (plan.tile_k, plan.tile_n)}
+        whole = sides.get(operand, (plan.tile_m, plan.tile_n))
+        matrix = DeviceMatrix.compact(self.buffers[name][slot], dtype.dtype, *whole, self._order(operand))
+        return matrix.shaped(rows[1] - rows[0], cols[1] - cols[0])
 
     def _report(self, seconds: float) -> Streamed:
         """Say what it took. Everything is done."""
@@ -362,6 +404,13 @@ class _Run:
             staged=self.staged,
             activity=tuple(activity),
         )
+
+
+def _grown(part: slice, side: int, unit: int) -> int:
+    """Return the length of a part of a tile's side, rounded up to a multiple of `unit` if the tile has room."""
+    length = int(part.stop - part.start)
+    grown = -(-length // unit) * unit
+    return grown if part.start + grown <= side else length
 
 
 def _within(part: Part, whole: Part) -> slice:

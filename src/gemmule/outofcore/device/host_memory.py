@@ -16,9 +16,10 @@ def memory_of(matrix: MatrixSource | MatrixSink) -> Array | None:
 
 def same_matrix(first: MatrixSource, second: MatrixSource) -> bool:
     """Whether two sources read the same matrix, in the same orientation."""
+    if isinstance(first, TransposedSource) and isinstance(second, TransposedSource):
+        return same_matrix(first.source, second.source)
     if isinstance(first, TransposedSource) or isinstance(second, TransposedSource):
-        both = isinstance(first, TransposedSource) and isinstance(second, TransposedSource)
-        return both and same_matrix(first.source, second.source)
+        return False
     if first is second:
         return True
     if first.shape != second.shape or first.dtype != second.dtype:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Lane(Generic[T]):
-    """One stream and the thread that feeds it.
+    """One stream and the thread that feeds it, or none where nothing on the host is waited for.
 
     Parameters
     ----------
@@ -32,6 +32,8 @@ class Lane(Generic[T]):
         ``run(stream, op, prepared)`` queues an operation and returns the event before it, and the one after it.
     done : callable
         Told of every operation with its two events.
+    threaded : bool
+        Whether it has a thread of its own; else operations are queued by who adds them.
     """
 
     def __init__(
@@ -41,33 +43,43 @@ class Lane(Generic[T]):
         board: Board,
         run: Callable[[Any, Op, T], tuple[Any, Any]],
         done: Callable[[Op, Any, Any], None],
+        *,
+        threaded: bool = True,
     ) -> None:
         self.stream = device.stream()
         self._device, self._board, self._run, self._done = device, board, run, done
         self._waiting: queue.Queue[tuple[Op, T] | None] = queue.Queue(AHEAD)
-        self._thread = threading.Thread(target=self._work, name=f"gemmule-{name}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._work, name=f"gemmule-{name}", daemon=True)
+            self._thread.start()
 
     def put(self, op: Op, prepared: T) -> None:
         """Add an operation; wait while there are many."""
-        self._waiting.put((op, prepared))
+        if self._thread is None:
+            self._queue(op, prepared)
+        else:
+            self._waiting.put((op, prepared))
+
+    def _queue(self, op: Op, prepared: T) -> None:
+        for number in op.after:
+            self._device.wait(self.stream, self._board.event(number))
+        start, end = self._run(self.stream, op, prepared)
+        self._board.post(op.number, end)
+        self._done(op, start, end)
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:
             if self._board.failed:
                 # What still waits is let go.
                 continue
-            op, prepared = item
             try:
-                for number in op.after:
-                    self._device.wait(self.stream, self._board.event(number))
-                start, end = self._run(self.stream, op, prepared)
-                self._board.post(op.number, end)
-                self._done(op, start, end)
+                self._queue(*item)
             except BaseException as error:
                 self._board.fail(error)
 
     def finish(self) -> None:
         """Wait until everything is queued."""
-        self._waiting.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()

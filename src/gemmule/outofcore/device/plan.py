@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
-from ..plan import Operand, Product
+from ..plan import Product
 
 #: Strategies: what stays on the device while the rest passes by.
 PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
@@ -41,9 +41,9 @@ class DevicePlan:
     sum_dtype : dtype
         Type that slices are summed in.
     strategy : str
-        ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while slices
-        pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the other
-        pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
+        ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
+        slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
+        other pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
     tile_m, tile_n, tile_k : int
         Extents of a tile of C and depth of a slice; the last ones may be smaller.
     c_tiles : int
@@ -88,7 +88,7 @@ class DevicePlan:
     def _edges(self, extent: int, part: int) -> tuple[int, ...]:
         return ramped(edges(extent, part), _PANEL_RAMP) if self.strategy == PANELS else edges(extent, part)
 
-    @property
+    @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
         return len(self.row_edges) - 1, len(self.col_edges) - 1, len(self.inner_edges) - 1
@@ -117,8 +117,9 @@ class DevicePlan:
         """Columns of the tiles in column `j` of tiles."""
         return slice(self.col_edges[j], self.col_edges[j + 1])
 
+    @functools.cached_property
     def buffers(self) -> dict[str, tuple[int, int]]:
-        """Return how many buffers of how many bytes the device holds, by what is in them."""
+        """How many buffers of how many bytes the device holds, by what is in them."""
         product, (a_slots, b_slots) = self.product, self.slots
         sums = self.sum_dtype if self.grid[2] > 1 else product.out.dtype
         c_in = product.c.dtype if product.c else sums
@@ -137,7 +138,7 @@ class DevicePlan:
     @property
     def device_bytes(self) -> int:
         """Device memory of all buffers."""
-        return sum(count * size for count, size in self.buffers().values())
+        return sum(count * size for count, size in self.buffers.values())
 
     def order(self) -> Iterator[tuple[int, int]]:
         """Yield the tiles in the order in which they are begun."""

@@ -20,6 +20,8 @@ class Rates:
         Bytes a second from pinned memory to the device, and back.
     source, sink : float
         Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing is staged.
+    half : int
+        Sides m, n and four times the depth k at which a product runs at half its rate.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -32,8 +34,17 @@ class Rates:
     d2h: float
     source: float = math.inf
     sink: float = math.inf
+    half: int = 0
     files: bool = False
     measured: bool = False
+
+    def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
+        """Return what a product of that shape takes; `added` where it is added to a sum."""
+        rate = self.accumulate if added else self.compute
+        filled = 1.0
+        for extent in (m, n, 4 * k):
+            filled *= extent / (extent + self.half) if extent else 1.0
+        return 2 * m * n * k / (rate * filled)
 
     @property
     def arrival(self) -> float:

@@ -100,10 +100,14 @@ class Multiply(Op):
     last: bool
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """The extents m, n and k."""
+        return _length(self.rows), _length(self.cols), _length(self.inner)
+
+    @property
     def flop(self) -> int:
         """Multiplications and additions."""
-        sides = (part[1] - part[0] for part in (self.rows, self.cols, self.inner))
-        m, n, k = sides
+        m, n, k = self.shape
         return 2 * m * n * k
 
 
@@ -215,7 +219,7 @@ class _Schedule:
         self.a = _Held(plan.slots[0])
         self.b = self.a if plan.symmetric else _Held(plan.slots[1])
         self.sums = _Tiles(plan.c_tiles)
-        self.results = _Tiles(plan.buffers()["out"][0]) if plan.apart else None
+        self.results = _Tiles(plan.buffers["out"][0]) if plan.apart else None
         self.c_read: tuple[int, ...] = ()
 
     def run(self) -> Iterator[Op]:
@@ -249,7 +253,7 @@ class _Schedule:
         plan = self.plan
         assert plan.product.c is not None
         rows, cols = _part(plan.rows(step.i)), _part(plan.cols(step.j))
-        if "c" in plan.buffers():
+        if "c" in plan.buffers:
             slot, before = 0, self.c_read
         size = _length(rows) * _length(cols) * plan.product.c.itemsize
         return Load(next(self.numbers), C_IN, before, "c", rows, cols, slot, size)
@@ -287,7 +291,7 @@ class _Schedule:
             if place == len(parts) - 1:
                 for held, factor in ((self.a, a), (self.b, b)):
                     held.use(factor.slot, number)
-                if step.first and "c" in plan.buffers():
+                if step.first and "c" in plan.buffers:
                     self.c_read = (number,)
             if step.last:
                 yield from self._take_away(tile, rows, cols, number, place == 0, place == len(parts) - 1)

@@ -96,8 +96,7 @@ def simulate(plan: DevicePlan, rates: Rates) -> tuple[Prediction, list[Ran]]:
     for op in operations(plan):
         start = max([free[op.stream], *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
-            rate = rates.accumulate if plan.grid[2] > 1 else rates.compute
-            duration = LAUNCH_S + op.flop / rate
+            duration = LAUNCH_S + rates.seconds(*op.shape, added=plan.grid[2] > 1)
             compute += duration
             flop += op.flop
         elif isinstance(op, Convert):

@@ -42,15 +42,17 @@ class Ring:
         self.nbytes = nbytes
         self._device = device
         self._memory = device.pinned(count * nbytes)
-        self._free = deque((self._memory[n * nbytes : (n + 1) * nbytes], None) for n in range(count))
+        self._free: deque[tuple[Array, object]] = deque(
+            (self._memory[n * nbytes : (n + 1) * nbytes], None) for n in range(count)
+        )
         self._changed = threading.Condition()
         self._broken = False
 
     def take(self) -> Array:
         """Return a buffer once there is a free one and nothing copies from it any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._free or self._broken)
-            if self._broken:
+            self._changed.wait_for(lambda: bool(self._free) or self._broken)
+            if not self._free or self._broken:
                 raise StoppedError
             buffer, event = self._free.popleft()
         if event is not None:
@@ -169,4 +171,4 @@ def compact_lines(array: Array, order: str) -> bool:
         return False
     lines, along = array.strides if order == "C" else array.strides[::-1]
     shape = array.shape if order == "C" else array.shape[::-1]
-    return (along == array.itemsize or shape[1] <= 1) and (lines >= shape[1] * array.itemsize or shape[0] <= 1)
+    return bool(along == array.itemsize or shape[1] <= 1) and bool(lines >= shape[1] * array.itemsize or shape[0] <= 1)
