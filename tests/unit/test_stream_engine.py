@@ -1,4 +1,4 @@
-"""Products streamed through a device made of threads: the same engine as on a GPU, with delays that shuffle everything."""
+"""Products streamed through a device made of threads: the engine of the GPU, with delays that shuffle everything."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -35,15 +34,15 @@ def stationary(m, n, k, tile, depth, *, dtype=F8, c_tiles=2, strategy="c-station
 
 @pytest.mark.parametrize("tile", [4096, 8192, 16384])
 def test_traffic_and_time_are_those_of_the_formulae(tile):
-    n = 100_000
-    plan = stationary(n, n, n, (tile, tile), 1024)
+    tiles = 12
+    n = tiles * tile
+    plan = stationary(n, n, n, (tile, tile), 512)
     prediction, _ = simulate(plan, FP64)
-    tiles = math.ceil(n / tile)
-    # e M N K (1/bm + 1/bn), of which the turns of the serpentine save slices.
+    # e M N K (1/bm + 1/bn), of which each turn of the serpentine saves the slices that are there, two of them.
     formula = 8 * n * n * tiles * 2
-    saved = (tiles * tiles - 1) * tile * 1024 * 8
+    saved = (tiles * tiles - 1) * 2 * tile * 512 * 8
     assert formula - saved <= prediction.bytes_in <= formula
-    assert prediction.compute_s == pytest.approx(2 * n**3 / 60e12, rel=0.01)
+    assert prediction.compute_s == pytest.approx(2 * n**3 / 60e12, rel=0.02)
     hidden = 2 / (1 / tile + 1 / tile) >= 8 * 60e12 / 55e9
     assert prediction.bottleneck == ("compute" if hidden else "H2D")
     if hidden:
@@ -54,13 +53,13 @@ def test_traffic_and_time_are_those_of_the_formulae(tile):
 
 @pytest.mark.parametrize(("rates", "dtype", "one", "two"), [(FP64, F8, 0.042, 0.002), (FP32, F4, 0.018, 0.001)])
 def test_a_second_tile_leaves_the_last_drain_only(rates, dtype, one, two):
-    n, tile = 100_000, 20_000
+    n, tile = 60_000, 20_000
     single, double = (
-        simulate(stationary(n, n, n, (tile, tile), 2048, dtype=dtype, c_tiles=count), rates)[0].exposed_share
+        simulate(stationary(n, n, 100_000, (tile, tile), 2048, dtype=dtype, c_tiles=count), rates)[0].exposed_share
         for count in (1, 2)
     )
     # One resident tile exposes c R / (2 K W) of every tile.
-    assert single == pytest.approx(dtype.itemsize * rates.compute / (2 * n * 55e9), rel=0.2)
+    assert single == pytest.approx(dtype.itemsize * rates.compute / (2 * 100_000 * 55e9), rel=0.2)
     assert single == pytest.approx(one, rel=0.25)
     assert double < 1.5 * two
 
@@ -105,7 +104,7 @@ def test_thin_products_take_panels_or_wide_tiles():
     assert chosen.prediction.seconds < 1.05 * chosen.prediction.best_s
 
 
-SHAPES = [(1, 1, 1), (300, 200, 1000), (97, 101, 103), (1, 700, 50), (700, 1, 50), (64, 64, 5000), (2000, 1500, 1000)]
+SHAPES = [(1, 1, 1), (130, 100, 300), (97, 101, 103), (1, 700, 50), (700, 1, 50), (64, 64, 1500)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
