@@ -20,6 +20,8 @@ from gemmule.runtime.streams import GpuStreams
 RATES = Rates(20e12, 20e12, 50e9, 50e9)
 #: Shape, device memory: many tiles and slices, none of which divides.
 SIZES = [((769, 645, 1003), 3 << 19), ((300, 1777, 70), 1 << 20), ((1, 513, 4099), 100_000)]
+ORDERS_SIZE = ((500, 331, 403), 1 << 19)
+SYMMETRIC_SIZE = ((477, 477, 1050), 3 << 19)
 CASES = [
     (strategy, dtype, size, pinned, beta)
     for strategy, dtype in itertools.product(
@@ -76,7 +78,7 @@ def test_streamed_products(strategy, name, size, pinned, beta):
 @pytest.mark.parametrize("orders", ["FC", "CF", "FF"])
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_orders(orders, name):
-    size = ((500, 331, 403), 1 << 19)
+    size = ORDERS_SIZE
     chosen = planned("c-stationary", name, size, 0, orders)
     m, n, k = size[0]
     rng = np.random.default_rng()
@@ -97,7 +99,7 @@ def test_orders(orders, name):
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_a_matrix_times_its_transpose(strategy, name):
-    size = ((477, 477, 1050), 3 << 19)
+    size = SYMMETRIC_SIZE
     chosen = planned(strategy, name, size, 0, "CF", symmetric=True)
     dtype = dtype_named(name)
     a = random_matrix(np.random.default_rng(), dtype, (477, 1050))
