@@ -49,12 +49,22 @@ class MatrixSource(Protocol):
     def scratch_bytes(self) -> int:
         """Most bytes of memory that one read takes beside `out`."""
 
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it; None where it lies in memory only."""
+
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read; threads may read at once.
 
         `rows` and `cols` have a start and a stop within the matrix. The rows of `out` are contiguous where `order`
         is ``C``, its columns where it is ``F``.
         """
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed, in values that JSON has."""
+
+    def close(self) -> None:
+        """Close what was opened for it."""
 
 
 class MatrixSink(Protocol):
@@ -108,12 +118,7 @@ class TransposedSource:
     Parameters
     ----------
     source : MatrixSource
-        The matrix to transpose.
-
-    Attributes
-    ----------
-    source : MatrixSource
-        That matrix.
+        The matrix to transpose, kept under that name.
     """
 
     def __init__(self, source: MatrixSource) -> None:
@@ -156,6 +161,19 @@ class TransposedSource:
         """Most bytes of memory that one read takes beside `out`."""
         return self.source.scratch_bytes
 
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it."""
+        return self.source.path
+
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
         return self.source.read(cols, rows, out.T)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed."""
+        return {**self.source.fingerprint(), "transposed": True}
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()

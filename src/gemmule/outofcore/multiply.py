@@ -74,8 +74,11 @@ def plan_multiply(
     beta: float | int = 0,
     c: MatrixSource | None = None,
     grain: tuple[int, int] = (1, 1),
+    scratch: int = 0,
 ) -> StreamPlan:
     """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `grain`.
+
+    The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink.
 
     Raises
     ------
@@ -94,7 +97,11 @@ def plan_multiply(
         out=Operand(out_dtype, grain=grain),
         c=_operand(c) if c is not None and beta != 0 else None,
     )
-    return plan_product(product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k))
+    # One thread reads, so that no two sources read at once.
+    scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
+    return plan_product(
+        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch
+    )
 
 
 def _operand(source: MatrixSource) -> Operand:
@@ -148,8 +155,9 @@ def multiply(
     start = time.perf_counter()
     if plan is None:
         plan = plan_multiply(
-            a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c, grain=sink.grain
-        )
+            a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c, grain=sink.grain,
+            scratch=sink.scratch_bytes,
+        )  # fmt: skip
     tile_elements = plan.tile_m * plan.tile_n
     product = plan.product
     with ThreadPoolExecutor(1, "gemmule-read") as read, ThreadPoolExecutor(1, "gemmule-write") as write:

@@ -41,6 +41,8 @@ class Chosen:
         What it is expected to take.
     rates : Rates
         The rates that it was predicted with.
+    memory : int
+        Device memory that it was to keep to.
     others : tuple of (str, float)
         Best of each other strategy, and the seconds that it would take.
     """
@@ -48,6 +50,7 @@ class Chosen:
     plan: DevicePlan
     prediction: Prediction
     rates: Rates
+    memory: int
     others: tuple[tuple[str, float], ...] = ()
 
 
@@ -117,7 +120,7 @@ def choose_plan(
     ranked = sorted(best, key=lambda name: best[name][:2])
     others = tuple((name, best[name][1]) for name in ranked[1:])
     _, _, plan, prediction = best[ranked[0]]
-    return Chosen(plan, prediction, rates, others)
+    return Chosen(plan, prediction, rates, memory, others)
 
 
 def least_memory(product: Product, sum_dtype: AnyDType, *, symmetric: bool = False, strategy: str | None = None) -> int:
@@ -141,9 +144,11 @@ def _candidates(
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
                 tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
+                tile = _blocks(product, tile_m, tile_n)
+                strips = 1 if strategy == PAPER else _strips(product)
                 return DevicePlan(
-                    product, sum_dtype, strategy, tile_m, tile_n, depth, min(c_tiles, tiles),
-                    (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=1 if strategy == PAPER else _STRIPS,
+                    product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
+                    (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
 
             yield from _tallest(product, made, memory, square=symmetric)
@@ -174,8 +179,9 @@ def _panels(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[Devi
     depth = max(product.k, 1)
 
     def made(tile_m: int, tile_n: int, slots: tuple[int, int], stationary: str) -> DevicePlan:
+        tile = _blocks(product, tile_m, tile_n)
         return DevicePlan(
-            product, sum_dtype, PANELS, tile_m, tile_n, depth, 2, slots, stationary, strips=_STRIPS
+            product, sum_dtype.name, PANELS, *tile, depth, 2, slots, stationary, strips=_strips(product)
         )  # fmt: skip
 
     yield made(_least(product.m), _least(product.n), (1, 1), "a")
@@ -205,7 +211,7 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
             count = len(edges(product.m, side)) - 1
             if count <= 64:
                 plan = DevicePlan(
-                    product, sum_dtype, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
+                    product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
                     (2 * max(count, 1), 0), symmetric=True, strips=_STRIPS,
                 )  # fmt: skip
                 if plan.device_bytes <= memory or memory == 0:
@@ -271,6 +277,17 @@ def _even(extent: int, side: int) -> int:
     shortest = max(-(-extent // -(-extent // side)), _least(extent))
     unit = next((unit for unit in _UNITS if unit * 8 <= shortest), 1)
     return -(-shortest // unit) * unit
+
+
+def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
+    """Return a tile that is made of whole blocks of the store that the result goes to."""
+    sides = zip((tile_m, tile_n), product.out.grain, strict=True)
+    tall, wide = (-(-side // grain) * grain for side, grain in sides)
+    return tall, wide
+
+
+def _strips(product: Product) -> int:
+    return _STRIPS if product.out.grain == (1, 1) else 1
 
 
 def _whole(side: int) -> int:

@@ -178,8 +178,7 @@ class _Run:
 
     def _direct(self, name: str, array: Array | None) -> Array | None:
         """Return a host array where copies can run from and to it at the full rate."""
-        product = self.plan.product
-        order = {"a": product.a.order, "b": product.b.order}.get(name, "C")
+        order = "C" if name == "out" else self._order(name)
         if array is None or not compact_lines(array, order) or not self.device.direct(array):
             return None
         return array
@@ -246,7 +245,7 @@ class _Run:
         product = self.plan.product
         found = {"a": product.a, "b": product.b, "c": product.c}[operand]
         assert found is not None
-        return "C" if operand == "c" else found.order
+        return found.order
 
     def _note(self, op: Op, start: Any, end: Any) -> None:
         with self.lock:
@@ -359,7 +358,8 @@ class _Run:
             assert plan.product.c is not None
             dtype = plan.product.c.dtype
         buffer = self.buffers[name][slot]
-        whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n)
+        order = self._order("c") if name == "c" else "C"
+        whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n, order)
         return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
 
     def _matrix(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:

@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 
+from ...core.dtype import numpy_dtype
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product
@@ -38,7 +39,7 @@ class DevicePlan:
     ----------
     product : Product
         What is computed.
-    sum_dtype : dtype
+    sums : str
         Type that slices are summed in.
     strategy : str
         ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
@@ -59,7 +60,7 @@ class DevicePlan:
     """
 
     product: Product
-    sum_dtype: AnyDType
+    sums: str
     strategy: str
     tile_m: int
     tile_n: int
@@ -69,6 +70,15 @@ class DevicePlan:
     stationary: str = "a"
     symmetric: bool = False
     strips: int = 1
+
+    def __post_init__(self) -> None:
+        # A plan that comes out of a journal has lists.
+        object.__setattr__(self, "slots", tuple(self.slots))
+
+    @functools.cached_property
+    def sum_dtype(self) -> AnyDType:
+        """Type that slices are summed in."""
+        return numpy_dtype(self.sums)
 
     @functools.cached_property
     def row_edges(self) -> tuple[int, ...]:
@@ -86,7 +96,9 @@ class DevicePlan:
         return edges(self.product.k, self.tile_k)
 
     def _edges(self, extent: int, part: int) -> tuple[int, ...]:
-        return ramped(edges(extent, part), _PANEL_RAMP) if self.strategy == PANELS else edges(extent, part)
+        # Stores that are written in blocks take tiles that are multiples of them.
+        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
+        return ramped(edges(extent, part), _PANEL_RAMP if ramp else 1)
 
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
@@ -131,9 +143,14 @@ class DevicePlan:
         if self.apart:
             size = matrix_bytes(self.tile_m, self.tile_n, product.out.itemsize)
             found["out"] = (min(2, self.tiles), size)
-        if c_in != sums:
-            found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize))
+        if product.c and (c_in != sums or product.c.order == "F"):
+            found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize, product.c.order))
         return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory of all buffers, under the name that a plan without a device has for its memory."""
+        return self.device_bytes
 
     @property
     def device_bytes(self) -> int:
