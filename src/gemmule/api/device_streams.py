@@ -19,8 +19,10 @@ from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
 #: Bytes a second that a disk is taken to read and write where the matrices lie in files.
 DISK_RATE = 1.5e9
-#: Side of a product of half the rate, in the planner's model of a GPU.
-_GPU_HALF = 64
+#: Side of a product of half the rate, in the planner's model.
+_HALF = 64
+#: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
+_HOST_LAUNCH_S, _STAGED_LAUNCH_S = 1e-3, 2e-4
 
 
 @contextlib.contextmanager
@@ -80,7 +82,7 @@ def measured_rates(
     files = a.path is not None or b.path is not None or to is None
     if name != "gpu":
         rate = _host_rate(out)
-        return Rates(rate, rate, 5e9, 5e9, files=files, measured=True)
+        return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
     from gemmule.dispatch.select import choose
     from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
     from gemmule.runtime.streams import GpuStreams
@@ -96,7 +98,7 @@ def measured_rates(
     return Rates(
         compute, added, h2d, d2h,
         source=math.inf if all(direct[:2]) else slow, sink=math.inf if direct[2] else slow,
-        half=_GPU_HALF, files=files, measured=True,
+        half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
     )  # fmt: skip
 
 

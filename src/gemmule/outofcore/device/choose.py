@@ -240,7 +240,7 @@ def _estimate(plan: DevicePlan, rates: Rates) -> float:
     tile = plan.tile_m * plan.tile_n * product.out.itemsize
     ends = tile / rates.departure * (1 / plan.strips + (plan.c_tiles == 1) * max(plan.tiles - 1, 0))
     ends += plan.tile_k * (plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize) / rates.arrival / 16
-    launches = plan.tiles * depth * 2e-5
+    launches = plan.tiles * max(depth, 1) * rates.launch
     return max(compute, (moved + added) / rates.arrival, results / rates.departure) + ends + launches
 
 

@@ -27,8 +27,12 @@ def same_matrix(first: MatrixSource, second: MatrixSource) -> bool:
     one, other = memory_of(first), memory_of(second)
     if one is not None and other is not None:
         return one.ctypes.data == other.ctypes.data and one.strides == other.strides
-    identity = getattr(first, "identity", None)
-    return identity is not None and identity == getattr(second, "identity", None) and first.order == second.order
+    # The name says which matrix of a store it is; the path, that there is one.
+    return (
+        first.path is not None
+        and (first.path, first.name, type(first)) == (second.path, second.name, type(second))
+        and first.order == second.order
+    )
 
 
 def is_transpose(first: MatrixSource, second: MatrixSource) -> bool:

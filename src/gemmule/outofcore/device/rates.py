@@ -22,6 +22,8 @@ class Rates:
         Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing is staged.
     half : int
         Sides m, n and four times the depth k at which a product runs at half its rate.
+    launch : float
+        Seconds that every operation takes before it begins.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -35,6 +37,7 @@ class Rates:
     source: float = math.inf
     sink: float = math.inf
     half: int = 0
+    launch: float = 5e-6
     files: bool = False
     measured: bool = False
 

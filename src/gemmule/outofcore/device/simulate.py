@@ -8,8 +8,6 @@ from .plan import DevicePlan
 from .rates import Rates
 from .schedule import C_OUT, COMPUTE, STREAMS, Convert, Load, Multiply, Op, Store, operations
 
-#: Seconds before an operation begins once it may.
-LAUNCH_S = 5e-6
 #: Bytes a second at which a device rounds sums into results, reading and writing.
 CONVERT_RATE = 1e12
 
@@ -96,18 +94,18 @@ def simulate(plan: DevicePlan, rates: Rates) -> tuple[Prediction, list[Ran]]:
     for op in operations(plan):
         start = max([free[op.stream], *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
-            duration = LAUNCH_S + rates.seconds(*op.shape, added=plan.grid[2] > 1)
+            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1)
             compute += duration
             flop += op.flop
         elif isinstance(op, Convert):
             size = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize)
-            duration = LAUNCH_S + size / CONVERT_RATE
+            duration = rates.launch + size / CONVERT_RATE
             compute += duration
         else:
             assert isinstance(op, Load | Store)
             direction, rate = ("d2h", rates.departure) if op.stream == C_OUT else ("h2d", rates.arrival)
             start = max(start, link[direction])
-            duration = LAUNCH_S + op.nbytes / rate
+            duration = rates.launch + op.nbytes / rate
             link[direction] = start + duration
             moved[direction] += op.nbytes
         end = start + duration
