@@ -110,7 +110,7 @@ def test_sums_of_another_type(strategy, dtype, out, total, c):
     added = matrix((m, n), c, 3)
     result = np.full((m, n), -77).astype(out)
     sources = {"a": ArraySource(a), "b": ArraySource(b), "c": ArraySource(added)}
-    with HostStreams(shuffled()) as device:
+    with HostStreams(shuffled(), whole=(16, 16, 96)) as device:
         stream_product(chosen.plan, sources, ArraySink(result), device, alpha=2, beta=3, settings=SMALL)
     assert_product(result, a, b, added, 2, 3)
     assert len(list(chosen.plan.steps())) > 2

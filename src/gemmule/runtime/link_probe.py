@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,14 @@ def product_rate(
     stream = device.stream()
     shapes = ((a, (side, depth), orders[0]), (b, (depth, side), orders[1]), (d, (side, side), "C"))
     matrices = []
-    rng = np.random.default_rng(0)
+    numbers = np.random.default_rng(0).standard_normal((1 << 20) + 4093)
     for dtype, shape, order in shapes:
         matrix = DeviceMatrix.compact(
             device.allocate(matrix_bytes(*shape, dtype.itemsize, order)), dtype, *shape, order
         )
-        # The power that numbers take, and with it the clock, depends on them.
+        # The power that a product takes, and with it the clock, depends on its numbers.
         values = device.pinned(shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]
-        values[...] = rng.standard_normal(shape[0]).astype(dtype)[:, None]
+        _fill(values.reshape(-1, order="A"), numbers.astype(dtype))
         device.copy_in(stream, matrix, values)
         matrices.append(matrix)
     first, second, target = matrices
@@ -86,6 +87,14 @@ def product_rate(
     each = min(timed(1) for _ in range(2))
     each = timed(max(round(seconds / each), 1))
     return 2.0 * side * side * depth / each
+
+
+def _fill(flat: np.ndarray[Any, np.dtype[Any]], numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Fill memory with numbers, again and again, shifted each time."""
+    size = 1 << 20
+    for place, start in enumerate(range(0, flat.size, size)):
+        part = flat[start : start + size]
+        part[...] = numbers[place % 4093 : place % 4093 + part.size]
 
 
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:

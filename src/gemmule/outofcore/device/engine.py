@@ -300,7 +300,8 @@ class _Run:
         """Yield the products that an operation is made of.
 
         Rows and columns beyond the end of a matrix are computed too where the buffers have room for them, so that
-        kernels work on whole tiles: nobody looks at what becomes of them. A depth that is not whole is cut in two.
+        kernels work on whole tiles: nobody looks at what becomes of them. A depth that is not whole is cut in two, but
+        where the sum is rounded into the type of the result, which happens once.
         """
         rows, cols = self._tile(op)
         target = self._buffer("sum", op.target, op).part(rows, cols)
@@ -320,7 +321,7 @@ class _Run:
         n = _grown(cols, self.plan.tile_n, self.device.whole[1])
         target = target.shaped(m, n)
         depth = op.inner[1] - op.inner[0]
-        cut = depth - depth % self.device.whole[2]
+        cut = depth - depth % self.device.whole[2] if target.dtype == self.plan.sum_dtype else 0
         for start, end in ((0, cut), (cut, depth)) if 0 < cut < depth else ((0, depth),):
             inner = slice(start, end)
             yield (
