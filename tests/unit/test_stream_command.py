@@ -154,3 +154,37 @@ def test_a_stopped_product_goes_on_to_the_same_bits(folder):
     report = gm.multiply("A.npy", "B.npy", "C.npy", **options)
     assert 0 < report.tiles_computed < report.tiles
     np.testing.assert_allclose(np.load("C.npy"), whole, rtol=1e-10, atol=1e-10)
+
+
+def test_arrays_that_do_not_fit_are_streamed():
+    from gemmule.api.staged import stream_arrays, streaming_plan
+    from gemmule.core.dtype import Precision
+    from gemmule.dispatch.select import contiguous_gemm
+
+    rng = np.random.default_rng(2)
+    a, b, c = rng.standard_normal((150, 210)), rng.standard_normal((210, 90)), rng.standard_normal((150, 90))
+    for left, right in ((a, b), (a[::-1, ::2], b[::2]), (a, a.T)):
+        addend = c if left is not a or right is b else None
+        out = np.full((left.shape[0], right.shape[1]), np.nan)
+        stream_arrays(left, right, out, 2, 3 if addend is not None else 0, addend, Precision.IEEE, device="host",
+                      memory=100_000)  # fmt: skip
+        expected = 2 * (left @ right) + (3 * addend if addend is not None else 0)
+        np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    problem = contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3)
+    assert streaming_plan(problem, 20 << 30, 2.5) is None
+    chosen = streaming_plan(problem, 8 << 30, 2.5)
+    assert chosen.plan.device_bytes <= 8 << 30
+    assert chosen.prediction.compute_s == pytest.approx(2.5, rel=0.01)
+
+
+def test_a_plan_shows_how_arrays_are_streamed():
+    import dataclasses
+
+    from gemmule.api.staged import streaming_plan
+    from gemmule.dispatch.select import contiguous_gemm
+
+    planned = gm.plan(np.ones((4, 5)), np.ones((5, 6)), executor="host")
+    assert "streamed" not in str(planned)
+    chosen = streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
+    line = next(x for x in str(dataclasses.replace(planned, streaming=chosen)).splitlines() if x.startswith("streamed"))
+    assert "bound by compute" in line
