@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gemmule.core.errors import WrongResultError
+from gemmule.outofcore.device.watch import Progress as Far
 from gemmule.outofcore.multiply import Progress, Report
 
+from .device_product import DeviceProduct
 from .promotion import dtype_name
 from .streamed import Request, open_product
 
@@ -35,6 +38,9 @@ def multiply(
     shards: tuple[int, int] | None = None,
     verify: bool = False,
     scheduler: str | None = None,
+    device_memory: int | str | None = None,
+    pinned_memory: int | str | None = None,
+    strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
@@ -78,6 +84,11 @@ def multiply(
     scheduler : str, optional
         Address of a Dask scheduler, e.g. ``"tcp://node:8786"``, whose workers compute; all of them must see the files,
         and `memory` holds for each.
+    device_memory, pinned_memory : int or str, optional
+        Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in. On the host,
+        giving one has the product computed as on a GPU, with host memory as the device's.
+    strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
+        What stays on the GPU while the rest passes by; chosen by default.
     progress : callable, optional
         Told after every slice: multiplications done, multiplications in all.
 
@@ -114,10 +125,13 @@ def multiply(
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
         a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
-        scheduler,
+        scheduler, device_memory, pinned_memory, strategy,
     )  # fmt: skip
     with open_product(request) as product:
-        report = product.run(progress)
+        if isinstance(product, DeviceProduct):
+            report: Report = product.run(_multiplications(progress))
+        else:
+            report = product.run(progress)
         if verify and not (verdict := product.verify()).passed:
             product.sink.abort()
             raise WrongResultError(
@@ -126,3 +140,10 @@ def multiply(
             )
         product.commit()
     return report
+
+
+def _multiplications(progress: Progress | None) -> Callable[[Far], None] | None:
+    """Return what tells multiplications done and in all, from what a device tells."""
+    if progress is None:
+        return None
+    return lambda far: progress(far.flop_done // 2, far.flop // 2)

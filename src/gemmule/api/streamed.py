@@ -15,6 +15,7 @@ from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.core.executor import TileExecutor
 from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import available_memory, parse_bytes
+from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
 from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
@@ -22,10 +23,17 @@ from gemmule.outofcore.opening import open_source, result_target
 from gemmule.outofcore.plan import StreamPlan
 from gemmule.outofcore.result import output_dtype, result_dtype
 from gemmule.outofcore.resume import Work, open_work
+from gemmule.outofcore.target import Target
 from gemmule.outofcore.verify import Verdict, vectors_at_a_time, verify
 from gemmule.outofcore.zarr_sink import ZarrArraySink
 
+from .device_product import DevicePart, DeviceProduct, plan_device_product
+from .device_streams import measured_rates, threads_for_copies
+from .executors import host_arrays_executor, wanted_executor
 from .tile_executor import chosen_executor
+
+#: Pinned memory for staging where nobody says.
+PINNED_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +62,10 @@ class Request:
     shards: tuple[int, int] | None = None
     checked: bool = False
     scheduler: str | None = None
+    device_memory: int | str | None = None
+    pinned_memory: int | str | None = None
+    strategy: str | None = None
+    traced: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +138,7 @@ class StreamedProduct:
 
 
 @contextlib.contextmanager
-def open_product(request: Request) -> Iterator[StreamedProduct]:
+def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
     """Open the matrices of a product, plan it, and take up what a run before has left of it.
 
     Leaving the block without committing the sink keeps finished tiles of a file, and nothing else.
@@ -145,11 +157,34 @@ def open_product(request: Request) -> Iterator[StreamedProduct]:
     with contextlib.ExitStack() as stack:
         a, b, c = stack.enter_context(open_inputs(request))
         inputs = {"a": a, "b": b} | ({} if c is None else {"c": c})
-        place = None if isinstance(request.out, (str, os.PathLike)) else _open_sink(request)
+        place = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request)
         if place is not None:
             wanted = wanted or place.dtype
         dtype = result_dtype(a.dtype, b.dtype, wanted)
         shape = a.shape[0], b.shape[1]
+        device = device_of(request, a, b, c, dtype)
+        if device is not None:
+            if place is not None and dtype != place.dtype:
+                raise ArgumentError(
+                    f"out_dtype={dtype} differs from the dtype of out, {place.dtype}; pass one of the two"
+                )
+            target = None if place else result_target(request.out, shape, dtype, request.chunks, request.shards)
+            part = planned_part(request, device, a, b, c, place or target, shape, dtype, limit)
+            if place is not None:
+                yield DeviceProduct(request, a, b, c, place, part, part.chosen.plan, None, limit)
+                return
+            assert target is not None
+            if request.checked:
+                vectors_at_a_time(a.shape, b.shape, limit)
+            decided = {**_decided(request, part.device), "device": device}
+            room = part.chosen.memory
+            taken = open_work(
+                target, dtype, part.chosen.plan, decided, inputs, memory=room, force=request.force,
+                resume=request.resume,
+            )  # fmt: skip
+            sink = stack.enter_context(taken.sink)
+            yield DeviceProduct(request, a, b, c, sink, part, taken.plan, taken.finished, limit, taken)
+            return
         computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
         scalars = {"alpha": alpha, "beta": beta, "c": c}
         if place is not None:
@@ -170,15 +205,68 @@ def open_product(request: Request) -> Iterator[StreamedProduct]:
         if request.checked:
             # Not after hours of work.
             vectors_at_a_time(a.shape, b.shape, limit)
-        decided = {
-            "alpha": repr(alpha),
-            "beta": repr(beta),
-            "precision": Precision.parse(request.precision).value,
-            "executor": computer.describe(),
-        }
+        decided = _decided(request, computer.describe())
         work = open_work(target, dtype, plan, decided, inputs, memory=room, force=request.force, resume=request.resume)
         sink = stack.enter_context(work.sink)
         yield StreamedProduct(request, a, b, c, sink, computer, work.plan, work.finished, limit, room, work)
+
+
+def _decided(request: Request, computer: str) -> dict[str, Any]:
+    """Return what else decides the bits of a result."""
+    return {
+        "alpha": repr(request.alpha),
+        "beta": repr(request.beta),
+        "precision": Precision.parse(request.precision).value,
+        "executor": computer,
+    }
+
+
+def device_of(
+    request: Request, a: MatrixSource, b: MatrixSource, c: MatrixSource | None, dtype: AnyDType
+) -> str | None:
+    """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
+    asked = request.traced or not (request.device_memory is request.strategy is request.pinned_memory is None)
+    if request.scheduler is not None:
+        if asked:
+            raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
+        return None
+    names = a.dtype.name, b.dtype.name, dtype.name
+    added = c.dtype.name if c is not None and request.beta != 0 else None
+    name, _ = host_arrays_executor(wanted_executor(request.executor), None, names, added)
+    if name == "vgpu" and asked:
+        raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; take 'gpu' or 'host'")
+    return name if name == "gpu" or (asked and name == "host") else None
+
+
+def planned_part(
+    request: Request,
+    device: str,
+    a: MatrixSource,
+    b: MatrixSource,
+    c: MatrixSource | None,
+    place: MatrixSink | Target | None,
+    shape: tuple[int, int],
+    dtype: AnyDType,
+    limit: int,
+) -> DevicePart:
+    """Plan a product through a device."""
+    assert place is not None
+    precision = Precision.parse(request.precision)
+    sink = place if isinstance(place, ArraySink) else None
+    pinned = _bytes(request.pinned_memory)
+
+    def rates(sums: AnyDType) -> Rates:
+        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies())
+
+    return plan_device_product(
+        device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,
+        beta=request.beta, precision=precision, memory=_bytes(request.device_memory),
+        pinned=max(min(PINNED_BYTES, limit // 2), 1 << 16) if pinned is None else pinned, strategy=request.strategy,
+    )  # fmt: skip
+
+
+def _bytes(amount: int | str | None) -> int | None:
+    return parse_bytes(amount) if isinstance(amount, str) else amount
 
 
 @contextlib.contextmanager
@@ -210,7 +298,7 @@ def open_computer(
         yield chosen
 
 
-def _open_sink(request: Request) -> MatrixSink:
+def open_sink(request: Request) -> MatrixSink:
     """Return the array of the caller as a sink."""
     out = request.out
     if request.chunks or request.shards:

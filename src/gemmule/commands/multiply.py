@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from ..api.device_product import DeviceProduct
     from ..api.streamed import StreamedProduct
     from ..outofcore.multiply import Report
     from ..outofcore.verify import Verdict
@@ -81,6 +82,17 @@ class _Number(click.ParamType[Any]):
 )  # fmt: skip
 @click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output. Default: up to 1024,1024.")
 @click.option("--shards", type=_Pair(), help="Shards of a Zarr output: multiples of the chunks. Default: none.")
+@click.option(
+    "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of what is free."
+)
+@click.option("--pinned-memory", metavar="SIZE", help="Limit for pinned memory that files pass through. Default: 1GiB.")
+@click.option(
+    "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),
+    help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
+@click.option("--trace", metavar="T.json", type=click.Path(), help="Write what ran when, for ui.perfetto.dev.")
+@click.option("--timeline", metavar="T.png", type=click.Path(), help="Draw what ran when, by stream (.png or .svg).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option(
     "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
@@ -101,11 +113,13 @@ def _run(
     transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
-    shards: tuple[int, int] | None, scheduler: str | None,
+    shards: tuple[int, int] | None, scheduler: str | None, device_memory: str | None, pinned_memory: str | None,
+    strategy: str | None, dry_run: bool, trace: str | None, timeline: str | None,
 ) -> None:  # fmt: skip
+    from ..api.device_product import DeviceProduct, DeviceReport
     from ..api.streamed import Request, open_product
     from ..core.errors import ArgumentError, WrongResultError
-    from .progress import product_progress
+    from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
 
     for given, name, needed in (
         (c0 and beta == 0, "--c", "--beta"),
@@ -117,8 +131,12 @@ def _run(
     request = Request(
         a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
         b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
-        scheduler,
+        scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None,
     )  # fmt: skip
+    check_drawings(trace, timeline, force=force)
+    if dry_run:
+        echo_dry_run(request, as_json=as_json)
+        return
     with contextlib.ExitStack() as stack:
         # Entered first, so that it is left last: when it is known what was kept.
         kept = stack.enter_context(_kept_is_told())
@@ -126,8 +144,9 @@ def _run(
         kept.append(product)
         if not as_json:
             click.echo(_plan_line(product))
-        with product_progress("multiplying") as progress:
-            report = product.run(progress)
+        report = _run_product(product)
+        if isinstance(product, DeviceProduct):
+            write_drawings(product, trace, timeline, force=force)
         verdict = product.verify(seed) if check else None
         if verdict is None or verdict.passed:
             product.commit()
@@ -137,6 +156,8 @@ def _run(
         click.echo(json.dumps(_record(report, product, verdict)))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.1f} GFLOP/s: {output}")
+        if isinstance(report, DeviceReport):
+            click.echo(summary_line(report))
         if verdict:
             click.echo(_verdict_line(verdict))
     if verdict and not verdict.passed:
@@ -147,11 +168,11 @@ def _run(
 
 
 @contextlib.contextmanager
-def _kept_is_told() -> Iterator[list[StreamedProduct]]:
+def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
     """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
     from .failures import LEFT
 
-    products: list[StreamedProduct] = []
+    products: list[StreamedProduct | DeviceProduct] = []
     try:
         yield products
     finally:
@@ -161,9 +182,24 @@ def _kept_is_told() -> Iterator[list[StreamedProduct]]:
                 click.get_current_context().meta[LEFT] = left
 
 
-def _plan_line(streamed: StreamedProduct) -> str:
-    from ..outofcore.budget import format_bytes, resident_memory
+def _run_product(product: StreamedProduct | DeviceProduct) -> Report:
+    from ..api.device_product import DeviceProduct
+    from .progress import device_progress, product_progress
 
+    if isinstance(product, DeviceProduct):
+        with device_progress("multiplying") as told:
+            return product.run(told)
+    with product_progress("multiplying") as progress:
+        return product.run(progress)
+
+
+def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
+    from ..api.device_product import DeviceProduct
+    from ..outofcore.budget import format_bytes, resident_memory
+    from .streaming import plan_line
+
+    if isinstance(streamed, DeviceProduct):
+        return plan_line(streamed)
     plan, device, limit = streamed.plan, streamed.computer.describe(), streamed.limit
     product = plan.product
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
@@ -188,7 +224,7 @@ def _verdict_line(verdict: Verdict) -> str:
     return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
 
 
-def _record(report: Report, product: StreamedProduct, verdict: Verdict | None) -> dict[str, Any]:
+def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
     import dataclasses
     import math
 

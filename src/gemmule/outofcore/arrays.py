@@ -35,7 +35,7 @@ class ArraySource:
     Parameters
     ----------
     array : ndarray
-        Two-dimensional, any strides and byte order.
+        Two-dimensional, any strides and byte order; kept under that name, for copies to run from it.
     name : str
         What messages call it.
 
@@ -77,7 +77,7 @@ class ArraySink:
     Parameters
     ----------
     array : ndarray
-        Two-dimensional and writable, any strides and byte order.
+        Two-dimensional and writable, any strides and byte order; kept under that name, for copies to run into it.
     name : str
         What messages call it.
 
