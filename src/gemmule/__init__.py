@@ -1,6 +1,6 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
 
-from gemmule.api import Plan, gemm, matmul, matrix_transpose, plan, transpose
+from gemmule.api import Plan, gemm, matmul, matrix_transpose, multiply, plan, transpose
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
@@ -32,6 +32,7 @@ __all__ = [
     "gemm",
     "matmul",
     "matrix_transpose",
+    "multiply",
     "plan",
     "transpose",
 ]

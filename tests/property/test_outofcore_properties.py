@@ -16,6 +16,7 @@ from gemmule.outofcore.plan import Operand, Product
 from gemmule.outofcore.search import least_memory, plan_product
 
 EXTENT = st.integers(0, 150)
+GRAIN = st.sampled_from([1, 1, 7, 32, 200])
 ORDER = st.sampled_from("CF")
 DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "i4"])
 
@@ -28,9 +29,9 @@ def tile_bytes(m: int, n: int, k: int) -> int:
 def products(draw):
     operands = [Operand(np.dtype(draw(DTYPES)), draw(ORDER)) for _ in range(3)]
     added = draw(st.none() | st.builds(Operand, DTYPES.map(np.dtype), ORDER))
-    return Product(
-        draw(EXTENT), draw(EXTENT), draw(EXTENT), operands[0], operands[1], Operand(operands[2].dtype), added
-    )
+    grain = draw(st.tuples(GRAIN, GRAIN))
+    out = Operand(operands[2].dtype, grain=grain)
+    return Product(draw(EXTENT), draw(EXTENT), draw(EXTENT), operands[0], operands[1], out, added)
 
 
 @settings(deadline=None, max_examples=80)
@@ -39,6 +40,8 @@ def test_tiles_cover_every_element_once_within_the_budget(product, extra):
     budget = least_memory(product, tile_bytes) + extra
     plan = plan_product(product, budget, tile_bytes)
     assert plan.memory_bytes <= budget
+    for tile, extent, grain in zip((plan.tile_m, plan.tile_n), (product.m, product.n), product.out.grain, strict=True):
+        assert tile % grain == 0 or tile == max(extent, 1)
     covered = np.zeros((product.m, product.n), int)
     for i, j in plan.order():
         rows, cols = plan.rows(i), plan.cols(j)
@@ -46,6 +49,7 @@ def test_tiles_cover_every_element_once_within_the_budget(product, extra):
         assert cols.stop - cols.start <= plan.tile_n
         covered[rows, cols] += 1
     assert (covered == 1).all()
+    assert plan.bytes_read(lambda rows, cols: True) == plan.bytes_written(lambda rows, cols: True) == 0
     depth = np.zeros(product.k, int)
     for s in range(plan.grid[2]):
         depth[plan.inner(s)] += 1

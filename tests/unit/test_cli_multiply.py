@@ -199,9 +199,11 @@ def process(*arguments: str, code: str | None = None):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_nothing(folder, number, code):
-    with process("A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json", code=SLOW) as child:
-        for _ in range(3):
+@pytest.mark.parametrize("steps", [1, 20])
+def test_a_signal_leaves_what_is_finished(folder, number, code, steps):
+    options = ["A.npy", "B.npy", "-o", "C.npy", "--memory", "400KB", "--json"]
+    with process(*options, code=SLOW) as child:
+        for _ in range(steps):
             assert child.stdout.readline() == "working\n"
         assert any(name.endswith(".partial") for name in names(folder))
         child.send_signal(number)
@@ -209,7 +211,19 @@ def test_a_signal_leaves_nothing(folder, number, code):
     assert child.returncode == code
     assert errors.startswith("gemmule: ")
     assert errors.count("\n") == 1
-    assert names(folder) == ["A.npy", "B.npy"]
+    if steps == 1:
+        assert "nothing unfinished was left" in errors
+        assert names(folder) == ["A.npy", "B.npy"]
+        return
+    assert "the same command goes on" in errors
+    assert "C.npy" not in names(folder)
+    assert len(names(folder)) == 4
+    record = json.loads(run(*options).stdout)
+    # A tile has three slices; two tiles may have been on their way.
+    assert steps // 3 - 2 <= record["tiles_reused"] <= steps // 3
+    assert record["tiles_reused"] + record["tiles_computed"] == record["tiles_total"]
+    assert names(folder) == ["A.npy", "B.npy", "C.npy"]
+    np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
 
 
 def test_memory_stays_within_the_limit_and_the_constant(folder):
@@ -233,6 +247,27 @@ def test_memory_stays_within_the_limit_and_the_constant(folder):
     assert large <= small + limit + LIBRARY_BYTES
     assert large <= limit + CONSTANT
     assert os.path.getsize("big_c.npy") == 128 + 4 * 6000 * 6000
+
+
+def test_stores_and_types_on_the_command_line(folder):
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    a, b = np.load("A.npy"), np.load("B.npy")
+    with h5py.File("data.h5", "w") as file:
+        file["group/a"] = a.astype("f2")
+    zarr.create_array("store.zarr", name="b", data=b, chunks=(64, 64))
+    options = ["--compute-dtype", "float32", "--chunks", "64", "--shards", "128,64", "--json", "--verify"]
+    result = run("data.h5::/group/a", "store.zarr::b", "-o", "store.zarr::c", *options)
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert (record["dtype"], record["output"], record["tiles_reused"]) == ("float32", "store.zarr::c", 0)
+    out = zarr.open_array("store.zarr", path="c", mode="r")
+    assert (out.chunks, out.shards) == ((64, 64), (128, 64))
+    np.testing.assert_allclose(out[...], a.astype("f2").astype("f4") @ b, rtol=1e-3, atol=1e-3)
+    assert "unreadable if the process is killed" in refused("A.npy", "B.npy", "-o", "data.h5::/c")
+    assert "data.h5::/group/a" in refused("data.h5::/b", "B.npy", "-o", "C.npy")
+    assert "is not computed in int32" in refused("A.npy", "B.npy", "-o", "C.npy", "--compute-dtype", "int32")
+    assert run("A.npy", "B.npy", "-o", "C.zarr", "--chunks", "1,2,3").exit_code == 2
+    assert names(folder) == ["A.npy", "B.npy", "data.h5", "store.zarr"]
 
 
 def test_wide_integer_outputs_are_exact(folder):

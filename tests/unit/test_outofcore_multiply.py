@@ -13,7 +13,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.matrix import TransposedSource
-from gemmule.outofcore.multiply import multiply
+from gemmule.outofcore.multiply import multiply, plan_multiply
 from gemmule.outofcore.npy_sink import NpySink
 from gemmule.outofcore.npy_source import NpySource
 from gemmule.outofcore.result import output_dtype, result_dtype
@@ -221,3 +221,26 @@ def test_types_without_a_common_one_need_out_dtype():
     assert result_dtype(e4m3, np.dtype("f2"), np.dtype("f4")) == np.dtype("f4")
     with pytest.raises(DTypeError, match="float17"):
         output_dtype("float17")
+
+
+def test_finished_tiles_are_neither_read_nor_computed_nor_written():
+    a, b, out = small_integers((90, 40), "f4"), small_integers((40, 100), "f4", 1), np.full((90, 100), -1, "f4")
+    sources = ArraySource(a), ArraySource(b)
+    plan = plan_multiply(*sources, (90, 100), out.dtype, PlainExecutor(), memory=20_000)
+    first, *rest = plan.order()
+    assert rest
+    done = {(plan.rows(i).start, plan.cols(j).start) for i, j in plan.order()} - {
+        (plan.rows(first[0]).start, plan.cols(first[1]).start)
+    }
+    seen = []
+    report = multiply(
+        *sources, ArraySink(out), PlainExecutor(), memory=20_000, plan=plan, progress=lambda *step: seen.append(step),
+        finished=lambda rows, cols: (rows.start, cols.start) in done,
+    )  # fmt: skip
+    rows, cols = plan.rows(first[0]), plan.cols(first[1])
+    np.testing.assert_array_equal(out[rows, cols], (a @ b)[rows, cols])
+    assert (out == -1).sum() == out.size - out[rows, cols].size
+    assert (report.tiles, report.tiles_computed) == (plan.tiles, 1)
+    assert report.bytes_written == out[rows, cols].nbytes
+    assert report.bytes_read == a[rows].nbytes + b[:, cols].nbytes
+    assert seen[-1] == (out[rows, cols].size * 40,) * 2

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, FileFormatError, OverlapError, ShapeError
-from gemmule.outofcore import npy_sink
+from gemmule.outofcore import hidden, npy_sink
 from gemmule.outofcore.matrix import TransposedSource
 from gemmule.outofcore.npy_sink import NpySink
 from gemmule.outofcore.npy_source import NpySource
@@ -310,7 +310,7 @@ def test_without_links_a_rename_does(tmp_path, monkeypatch):
     def no_links(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(npy_sink.os, "link", no_links)
+    monkeypatch.setattr(os, "link", no_links)
     with NpySink(tmp_path / "x.npy", (2, 2), np.dtype("f8")) as sink:
         sink.write(0, 0, np.ones((2, 2)))
         sink.commit()
@@ -321,7 +321,7 @@ def test_signals_wait_until_a_file_is_there_or_gone():
     got = []
     before = signal.signal(signal.SIGTERM, lambda *_: got.append("handled"))
     try:
-        with npy_sink.signals_held():
+        with hidden.signals_held():
             signal.raise_signal(signal.SIGTERM)
             assert got == []
         assert got == ["handled"]
@@ -347,9 +347,8 @@ def test_a_disk_that_fails_is_told_with_the_name_that_was_asked_for(tmp_path, mo
     def fails(_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(npy_sink, "SYNC_BYTES", 1)
     with NpySink(tmp_path / "x.npy", (4, 2), np.dtype("f8")) as sink:
-        monkeypatch.setattr(npy_sink, "_store", fails)
+        monkeypatch.setattr(npy_sink, "store_file", fails)
         sink.write(0, 0, np.ones((2, 2)))
         with pytest.raises(OSError, match="writing it failed") as told:
             sink.flush()

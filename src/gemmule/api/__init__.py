@@ -8,11 +8,12 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError
 
+from .multiplication import multiply
 from .plan import Plan
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
-__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "plan", "transpose"]
+__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
 
 
 def matmul(

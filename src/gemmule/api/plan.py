@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.problem import Problem
+from gemmule.outofcore.device.choose import Chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Plan:
         The problem as kernels see it; None where no kernel takes part.
     flop, bytes_min : int
         Operations, and the fewest bytes to move, in all.
+    streaming : Chosen or None
+        For host arrays that do not fit into the GPU's memory: how they pass through it, and what that is expected to
+        take at the chip's peak rate.
     bound_s : float or None
         Least time in seconds by the chip's peak rate and bandwidth; None where the chip's facts are not known.
     then : str
@@ -53,6 +57,7 @@ class Plan:
     bytes_min: int
     bound_s: float | None
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
+    streaming: Chosen | None = None
     then: str = ""
     workspace_bytes: int = 0
 
@@ -70,5 +75,12 @@ class Plan:
         ]
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
+        if self.streaming is not None:
+            plan, expected = self.streaming.plan, self.streaming.prediction
+            lines.append(
+                f"streamed: {plan.strategy}, {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices {plan.tile_k} "
+                f"deep, {plan.device_bytes:.3e} bytes of device memory; {expected.bytes_in:.3e} bytes in, "
+                f"{expected.bytes_out:.3e} out; at least {expected.seconds:.3g} s, bound by {expected.bottleneck}"
+            )
         lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
         return "\n".join(lines)

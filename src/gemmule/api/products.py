@@ -234,7 +234,11 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
         return finish()
 
-    return _plan(
+    from gemmule.runtime.memory import usable_memory
+
+    from .staged import streaming_plan
+
+    planned = _plan(
         product,
         name,
         device.name,
@@ -243,6 +247,8 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         problem,
         run_on_gpu,
     )
+    seconds = least_seconds(problem, device.name, from_host=False)
+    return dataclasses.replace(planned, streaming=streaming_plan(problem, usable_memory(0), seconds))
 
 
 def _plan_virtual(product: Product, reason: str) -> Plan:

@@ -1,4 +1,4 @@
-"""Host arrays through a GPU: every matrix of the batch at once where it fits, in tiles where it does not."""
+"""Host arrays through a GPU: every matrix of the batch at once where it fits, streamed where it does not."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dtype import Precision
+from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.budget import available_memory
-from gemmule.outofcore.multiply import multiply
+from gemmule.outofcore.device.choose import Chosen, choose_plan
+from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.matrix import AnyDType
+from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
+from .device_product import plan_device_product
+from .device_streams import measured_rates, sums_of, threads_for_copies
+
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
+LINK_RATE = 50e9
 
 
 def multiply_on_gpu(
@@ -27,22 +36,62 @@ def multiply_on_gpu(
     memory = usable_memory(ordinal)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
         (m, k), n = a.shape[-2:], b.shape[-1]
-        fits = executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory
-        for index in np.ndindex(batch):
-            addend = c[index] if c is not None else None
-            if fits:
+        if executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory:
+            for index in np.ndindex(batch):
                 with executor.tile_sum(m, n, a.dtype, b.dtype, out.dtype) as total:
                     total.add(a[index], b[index])
-                    total.finish(out[index], alpha, beta, addend)
-                continue
-            multiply(
-                ArraySource(a[index], "a"),
-                ArraySource(b[index], "b"),
-                ArraySink(out[index], "out"),
-                executor,
-                # Slices and tiles are staged in host memory too.
-                memory=min(memory, available_memory() // 2),
-                alpha=alpha,
-                beta=beta,
-                c=ArraySource(addend, "c") if addend is not None else None,
-            )
+                    total.finish(out[index], alpha, beta, c[index] if c is not None else None)
+            return
+    for index in np.ndindex(batch):
+        stream_arrays(a[index], b[index], out[index], alpha, beta, c[index] if c is not None else None, precision)
+
+
+def stream_arrays(
+    a: Array,
+    b: Array,
+    out: Array,
+    alpha: Any,
+    beta: Any,
+    c: Array | None,
+    precision: Precision,
+    *,
+    device: str = "gpu",
+    memory: int | None = None,
+) -> None:
+    """Write ``alpha * a @ b + beta * c`` into `out` through the memory of a device, tile by tile."""
+    left, right, sink = ArraySource(a, "a"), ArraySource(b, "b"), ArraySink(out, "out")
+    added = ArraySource(c, "c") if c is not None else None
+
+    def rates(sums: AnyDType) -> Rates:
+        return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads_for_copies())
+
+    part = plan_device_product(
+        device, left, right, added, sink.shape, sink.dtype, (1, 1), rates, alpha=alpha, beta=beta, precision=precision,
+        memory=memory,
+    )  # fmt: skip
+    part.run(part.chosen.plan, left, right, added, sink, alpha, beta, None, None)
+
+
+def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> Chosen | None:
+    """Return how a product of host arrays would be streamed, at the chip's peak rate; None if it fits into `memory`.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        One matrix product of contiguous matrices; its batch is left out of account.
+    memory : int
+        Bytes of device memory that may be taken.
+    seconds : float or None
+        Least time of the whole problem on the chip, from which its rate is taken; None where that is not known.
+    """
+    operands = problem.operands()
+    sizes = {name: matrix.rows * matrix.cols * matrix.dtype.itemsize for name, matrix in operands.items()}
+    if sum(sizes.values()) <= memory or not seconds:
+        return None
+    a, b, d = (operands[name].dtype.numpy() for name in "abd")
+    c = operands.get("c")
+    product = Product(
+        problem.m, problem.n, problem.k, Operand(a), Operand(b), Operand(d), Operand(c.dtype.numpy()) if c else None
+    )
+    rate = problem.flop / seconds
+    return choose_plan(product, sums_of("gpu", a, b, d), memory, Rates(rate, rate, LINK_RATE, LINK_RATE))

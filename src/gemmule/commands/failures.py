@@ -42,7 +42,8 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         _fail(ctx, f"not enough memory: {error}; give a smaller --memory", 1)
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "
-        _fail(ctx, f"{name}{error.strerror or error}", 1)
+        left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
+        _fail(ctx, f"{name}{error.strerror or error}{left}", 1)
     except KeyboardInterrupt:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:

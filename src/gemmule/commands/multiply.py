@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from ..outofcore.matrix import MatrixSource
+    from ..api.device_product import DeviceProduct
+    from ..api.streamed import StreamedProduct
     from ..outofcore.multiply import Report
-    from ..outofcore.npy_source import NpySource
-    from ..outofcore.plan import StreamPlan
     from ..outofcore.verify import Verdict
 
 #: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
 LIBRARY_BYTES = 32 << 20
 
 _RAW = "Type of raw items in {}, which NumPy cannot name: bfloat16, float8_e4m3fn or float8_e5m2."
+
+
+class _Pair(click.ParamType[Any]):
+    """Rows and columns as in 1024,512; one number stands for both."""
+
+    name = "rows,cols"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if len(parts) > 2 or not all(part.strip().isdecimal() and int(part) for part in parts):
+            self.fail(f"{value!r} is not a number of rows and one of columns, as in 1024,512.", param, ctx)
+        return int(parts[0]), int(parts[-1])
 
 
 class _Number(click.ParamType[Any]):
@@ -34,18 +48,19 @@ class _Number(click.ParamType[Any]):
 
 
 @click.command("multiply", epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify")
-@click.argument("a", metavar="A.npy", type=click.Path())
-@click.argument("b", metavar="B.npy", type=click.Path())
-@click.option("-o", "--output", metavar="C.npy", type=click.Path(), required=True, help="File for the result.")
+@click.argument("a", metavar="A", type=click.Path())
+@click.argument("b", metavar="B", type=click.Path())
+@click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")
 @click.option(
     "--memory", metavar="SIZE", help="Limit for all buffers, e.g. 256MiB or 2GB. Default: half of what is free."
 )
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
 @click.option("--beta", type=_Number(), default=0, show_default=True, help="Factor of the matrix that is added.")
-@click.option("--c", "c0", metavar="C0.npy", type=click.Path(), help="Matrix to add, for --beta.")
+@click.option("--c", "c0", metavar="C0", type=click.Path(), help="Matrix to add, for --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: the common type; int32 for int8.")
+@click.option("--compute-dtype", metavar="DTYPE", help="Type that A and B are multiplied in. Default: as stored.")
 @click.option("--dtype", metavar="DTYPE", help=_RAW.format("all files"))
 @click.option("--a-dtype", metavar="DTYPE", help=_RAW.format("A"))
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
@@ -57,15 +72,38 @@ class _Number(click.ParamType[Any]):
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option(
+    "--resume/--no-resume", default=True, show_default=True,
+    help="Go on with the unfinished work of a run that was stopped, or delete it.",
+)  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Dask scheduler whose workers compute, e.g. tcp://node:8786. All see the files; --memory holds for each.",
+)  # fmt: skip
+@click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output. Default: up to 1024,1024.")
+@click.option("--shards", type=_Pair(), help="Shards of a Zarr output: multiples of the chunks. Default: none.")
+@click.option(
+    "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of what is free."
+)
+@click.option("--pinned-memory", metavar="SIZE", help="Limit for pinned memory that files pass through. Default: 1GiB.")
+@click.option(
+    "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),
+    help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
+@click.option("--trace", metavar="T.json", type=click.Path(), help="Write what ran when, for ui.perfetto.dev.")
+@click.option("--timeline", metavar="T.png", type=click.Path(), help="Draw what ran when, by stream (.png or .svg).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option(
     "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
 )
 def multiply_command(**options: Any) -> None:
-    """Multiply two matrices in .npy files: C = alpha * A @ B + beta * C0.
+    """Multiply two matrices in files: C = alpha * A @ B + beta * C0.
 
-    The matrices may be larger than memory: the result is computed in tiles, within the memory limit. The output
-    appears under its name only when it is complete.
+    A, B and C0 are .npy files, Zarr arrays (store.zarr, or store.zarr::x for array x of a group) or HDF5 datasets
+    (data.h5::/group/x); C is a .npy file or a Zarr array. The matrices may be larger than memory: the result is
+    computed in tiles, within the memory limit. The output appears under its name only when it is complete; when the
+    command is stopped, the same command goes on with the tiles that are finished.
     """
     _run(**options)
 
@@ -74,18 +112,14 @@ def _run(
     *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float, c0: str | None,
     transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
-    as_json: bool, executor: str | None,
+    as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
+    shards: tuple[int, int] | None, scheduler: str | None, device_memory: str | None, pinned_memory: str | None,
+    strategy: str | None, dry_run: bool, trace: str | None, timeline: str | None,
 ) -> None:  # fmt: skip
-    from ..core.dtype import Precision
-    from ..core.errors import ArgumentError
-    from ..outofcore.budget import available_memory, parse_bytes
-    from ..outofcore.matrix import TransposedSource
-    from ..outofcore.multiply import multiply, plan_multiply
-    from ..outofcore.npy_sink import NpySink
-    from ..outofcore.result import output_dtype, result_dtype
-    from ..outofcore.verify import vectors_at_a_time, verify
-    from .executor import chosen_executor
-    from .progress import product_progress
+    from ..api.device_product import DeviceProduct, DeviceReport
+    from ..api.streamed import Request, open_product
+    from ..core.errors import ArgumentError, WrongResultError
+    from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
 
     for given, name, needed in (
         (c0 and beta == 0, "--c", "--beta"),
@@ -94,85 +128,84 @@ def _run(
     ):
         if given:
             raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
-    limit = parse_bytes(memory) if memory is not None else available_memory() // 2
-    wanted = output_dtype(out_dtype) if out_dtype is not None else None
-    tolerance = Precision.parse(precision)
+    request = Request(
+        a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
+        b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
+        scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None,
+    )  # fmt: skip
+    check_drawings(trace, timeline, force=force)
+    if dry_run:
+        echo_dry_run(request, as_json=as_json)
+        return
     with contextlib.ExitStack() as stack:
-        a_file = stack.enter_context(_open(a, a_dtype, dtype))
-        b_file = stack.enter_context(_open(b, b_dtype, dtype))
-        c_file = stack.enter_context(_open(c0, c_dtype, dtype)) if c0 else None
-        files = [file for file in (a_file, b_file, c_file) if file]
-        left: MatrixSource = TransposedSource(a_file) if transpose_a else a_file
-        right: MatrixSource = TransposedSource(b_file) if transpose_b else b_file
-        result = result_dtype(left.dtype, right.dtype, wanted)
-        shape = left.shape[0], right.shape[1]
-        dtypes = left.dtype.name, right.dtype.name, result.name
-        added = c_file.dtype.name if c_file and beta != 0 else None
-        computer, room = stack.enter_context(chosen_executor(executor, tolerance, dtypes, added, limit))
-        plan = plan_multiply(left, right, shape, result, computer, memory=room, alpha=alpha, beta=beta, c=c_file)
-        if check:
-            # Not after hours of work.
-            vectors_at_a_time(left.shape, right.shape, limit)
-        sink = stack.enter_context(NpySink(output, shape, result, force=force, inputs=files))
+        # Entered first, so that it is left last: when it is known what was kept.
+        kept = stack.enter_context(_kept_is_told())
+        product = stack.enter_context(open_product(request))
+        kept.append(product)
         if not as_json:
-            click.echo(_plan_line(plan, computer.describe(), limit))
-        with product_progress("multiplying") as progress:
-            report = multiply(
-                left,
-                right,
-                sink,
-                computer,
-                memory=room,
-                alpha=alpha,
-                beta=beta,
-                c=c_file,
-                plan=plan,
-                progress=progress,
-            )
-        verdict = None
-        if check:
-            with sink.written() as written:
-                verdict = verify(
-                    left, right, written, memory=limit, alpha=alpha, beta=beta, c=c_file, precision=tolerance, seed=seed
-                )
+            click.echo(_plan_line(product))
+        report = _run_product(product)
+        if isinstance(product, DeviceProduct):
+            write_drawings(product, trace, timeline, force=force)
+        verdict = product.verify(seed) if check else None
         if verdict is None or verdict.passed:
-            sink.commit()
+            product.commit()
+        else:
+            product.sink.abort()
     if as_json:
-        click.echo(json.dumps(_record(report, verdict, left, right, str(result), output)))
+        click.echo(json.dumps(_record(report, product, verdict)))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.1f} GFLOP/s: {output}")
+        if isinstance(report, DeviceReport):
+            click.echo(summary_line(report))
         if verdict:
             click.echo(_verdict_line(verdict))
     if verdict and not verdict.passed:
-        from ..core.errors import GemmuleError
-
-        raise GemmuleError(
+        raise WrongResultError(
             f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
             f"result was not kept; repeat the check with --seed {verdict.seed}, and report it if it fails again"
         )
 
 
-def _open(path: str, own: str | None, common: str | None) -> NpySource:
-    from ..core.errors import DTypeError
-    from ..outofcore.npy_source import NpySource
+@contextlib.contextmanager
+def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
+    """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
+    from .failures import LEFT
 
-    given = own or common
-    source = NpySource(path, given)
-    if given and source.dtype.name != given:
-        source.close()
-        raise DTypeError(
-            f"{path}: the file says {source.dtype}, not {given}; leave the option out, or give another file's type "
-            "with --a-dtype, --b-dtype or --c-dtype"
-        )
-    return source
+    products: list[StreamedProduct | DeviceProduct] = []
+    try:
+        yield products
+    finally:
+        for product in products:
+            if kept := getattr(product.sink, "kept", None):
+                left = f"{kept}, and the same command goes on from there"
+                click.get_current_context().meta[LEFT] = left
 
 
-def _plan_line(plan: StreamPlan, device: str, limit: int) -> str:
+def _run_product(product: StreamedProduct | DeviceProduct) -> Report:
+    from ..api.device_product import DeviceProduct
+    from .progress import device_progress, product_progress
+
+    if isinstance(product, DeviceProduct):
+        with device_progress("multiplying") as told:
+            return product.run(told)
+    with product_progress("multiplying") as progress:
+        return product.run(progress)
+
+
+def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
+    from ..api.device_product import DeviceProduct
     from ..outofcore.budget import format_bytes, resident_memory
+    from .streaming import plan_line
 
+    if isinstance(streamed, DeviceProduct):
+        return plan_line(streamed)
+    plan, device, limit = streamed.plan, streamed.computer.describe(), streamed.limit
     product = plan.product
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
+    if streamed.tiles_reused:
+        tiles += f", {streamed.tiles_reused} of them finished before"
     return (
         f"{product.m} x {product.n} x {product.k}: {tiles}, slices {plan.tile_k} deep; {device}; "
         f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
@@ -191,16 +224,17 @@ def _verdict_line(verdict: Verdict) -> str:
     return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
 
 
-def _record(
-    report: Report, verdict: Verdict | None, a: MatrixSource, b: MatrixSource, out_dtype: str, output: str
-) -> dict[str, Any]:
+def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
     import dataclasses
     import math
 
     record: dict[str, Any] = dataclasses.asdict(report)
-    record["dtype"] = str(a.dtype) if a.dtype == b.dtype else f"{a.dtype},{b.dtype}"
-    record["out_dtype"] = out_dtype
-    record["output"] = output
+    a, b = product.a.dtype, product.b.dtype
+    record["dtype"] = str(a) if a == b else f"{a},{b}"
+    record["out_dtype"] = str(product.sink.dtype)
+    record["output"] = product.request.out
+    record["tiles_total"] = report.tiles
+    record["tiles_reused"] = report.tiles - report.tiles_computed
     record["verified"] = None
     if verdict:
         # JSON has no infinity.

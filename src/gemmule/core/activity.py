@@ -115,3 +115,19 @@ class Profile:
     calls: tuple[Call, ...] = ()
     ranges: tuple[Range, ...] = ()
     lost: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer(Span):
+    """What ran on one of the streams of a product that passes through a device.
+
+    Attributes
+    ----------
+    stream : str
+        Name of the stream, e.g. ``compute``.
+    size : int
+        Bytes that were copied, or operations that were computed.
+    """
+
+    stream: str
+    size: int

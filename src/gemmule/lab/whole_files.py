@@ -12,15 +12,15 @@ from pathlib import Path
 from gemmule.core.errors import ArgumentError
 
 
-def write_whole(path: Path, text: str, *, force: bool, inputs: Sequence[Path] = ()) -> None:
+def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequence[Path] = ()) -> None:
     """Write a file that has its name only when it is complete.
 
     Parameters
     ----------
     path : Path
         Its name.
-    text : str
-        What is in it.
+    content : str or bytes
+        What is in it; text as UTF-8.
     force : bool
         Whether a file of that name may be replaced.
     inputs : sequence of Path
@@ -36,8 +36,8 @@ def write_whole(path: Path, text: str, *, force: bool, inputs: Sequence[Path] = 
     check_target(path, force=force, inputs=inputs)
     partial = path.parent / f".gemmule-{secrets.token_hex(4)}.partial"
     try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

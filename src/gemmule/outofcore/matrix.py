@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AnyDType = np.dtype[Any]
+#: Says of the rows and columns of a tile whether it is in the sink already, from a run before.
+Finished = Callable[[slice, slice], bool]
 
 
 def native(dtype: AnyDType) -> AnyDType:
@@ -34,12 +37,34 @@ class MatrixSource(Protocol):
     def order(self) -> str:
         """``C`` where rows are contiguous, ``F`` where columns are."""
 
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored: what a read counts."""
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole; (1, 1) where it reads any piece."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it; None where it lies in memory only."""
+
     def read(self, rows: slice, cols: slice, out: Array) -> int:
-        """Fill `out` with that piece and return the bytes read.
+        """Fill `out` with that piece and return the bytes read; threads may read at once.
 
         `rows` and `cols` have a start and a stop within the matrix. The rows of `out` are contiguous where `order`
         is ``C``, its columns where it is ``F``.
         """
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed, in values that JSON has."""
+
+    def close(self) -> None:
+        """Close what was opened for it."""
 
 
 class MatrixSink(Protocol):
@@ -57,11 +82,25 @@ class MatrixSink(Protocol):
     def dtype(self) -> AnyDType:
         """Element type."""
 
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store writes as a whole; (1, 1) where it writes any piece.
+
+        Tiles begin at multiples of it, and end at multiples of it or at the edge of the matrix.
+        """
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one write takes beside `tile`."""
+
     def write(self, row: int, col: int, tile: Array) -> int:
-        """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written."""
+        """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written.
+
+        Threads may write different tiles at once. The tile's memory is free for other use afterwards.
+        """
 
     def flush(self) -> None:
-        """Return when all that was written is stored."""
+        """Return when all that was written before the call is stored."""
 
     def written(self) -> MatrixSource:
         """Return what was written, to be read back before the commit."""
@@ -80,32 +119,66 @@ class TransposedSource:
     ----------
     source : MatrixSource
         The matrix to transpose.
+
+    Attributes
+    ----------
+    source : MatrixSource
+        That matrix.
     """
 
     def __init__(self, source: MatrixSource) -> None:
-        self._source = source
+        self.source = source
 
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self._source.name} transposed"
+        return f"{self.source.name} transposed"
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        rows, cols = self._source.shape
+        rows, cols = self.source.shape
         return cols, rows
 
     @property
     def dtype(self) -> AnyDType:
         """Element type."""
-        return self._source.dtype
+        return self.source.dtype
 
     @property
     def order(self) -> str:
         """``C`` where rows are contiguous, ``F`` where columns are."""
-        return "C" if self._source.order == "F" else "F"
+        return "C" if self.source.order == "F" else "F"
+
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element as it is stored."""
+        return self.source.stored_itemsize
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads as a whole."""
+        rows, cols = self.source.grain
+        return cols, rows
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read takes beside `out`."""
+        return self.source.scratch_bytes
+
+    @property
+    def path(self) -> str | None:
+        """File or folder that holds it."""
+        return self.source.path
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
-        return self._source.read(cols, rows, out.T)
+        return self.source.read(cols, rows, out.T)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this matrix from one that was changed."""
+        return {**self.source.fingerprint(), "transposed": True}
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()

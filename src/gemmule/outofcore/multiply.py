@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ..core.executor import TileExecutor
-from .matrix import AnyDType, Array, MatrixSink, MatrixSource
+from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan
 from .reader import SliceReader
 from .result import check_product
@@ -31,6 +31,8 @@ class Report:
         Extents of the product.
     tiles : int
         Tiles of the result.
+    tiles_computed : int
+        Those that were not there already.
     tile_m, tile_n, tile_k : int
         Extents of a tile and depth of a slice.
     memory_bytes : int
@@ -49,6 +51,7 @@ class Report:
     n: int
     k: int
     tiles: int
+    tiles_computed: int
     tile_m: int
     tile_n: int
     tile_k: int
@@ -70,8 +73,12 @@ def plan_multiply(
     alpha: float | int = 1,
     beta: float | int = 0,
     c: MatrixSource | None = None,
+    grain: tuple[int, int] = (1, 1),
+    scratch: int = 0,
 ) -> StreamPlan:
-    """Check a product and plan it within `memory` bytes of buffers.
+    """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `grain`.
+
+    The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink.
 
     Raises
     ------
@@ -85,12 +92,20 @@ def plan_multiply(
         m=a.shape[0],
         n=b.shape[1],
         k=a.shape[1] if alpha != 0 else 0,
-        a=Operand(a.dtype, a.order),
-        b=Operand(b.dtype, b.order),
-        out=Operand(out_dtype),
-        c=Operand(c.dtype, c.order) if c is not None and beta != 0 else None,
+        a=_operand(a),
+        b=_operand(b),
+        out=Operand(out_dtype, grain=grain),
+        c=_operand(c) if c is not None and beta != 0 else None,
     )
-    return plan_product(product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k))
+    # One thread reads, so that no two sources read at once.
+    scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
+    return plan_product(
+        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch
+    )
+
+
+def _operand(source: MatrixSource) -> Operand:
+    return Operand(source.dtype, source.order, source.stored_itemsize, source.grain)
 
 
 def multiply(
@@ -105,6 +120,7 @@ def multiply(
     c: MatrixSource | None = None,
     plan: StreamPlan | None = None,
     progress: Progress | None = None,
+    finished: Finished | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` into `sink`, which is left to be committed.
 
@@ -128,6 +144,8 @@ def multiply(
         What `plan_multiply` gave for these arguments; made here if absent.
     progress : callable, optional
         Told after every slice.
+    finished : callable, optional
+        Says of the rows and columns of a tile whether the sink has it from a run before; it is not computed again.
 
     Returns
     -------
@@ -136,7 +154,10 @@ def multiply(
     """
     start = time.perf_counter()
     if plan is None:
-        plan = plan_multiply(a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c)
+        plan = plan_multiply(
+            a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c, grain=sink.grain,
+            scratch=sink.scratch_bytes,
+        )  # fmt: skip
     tile_elements = plan.tile_m * plan.tile_n
     product = plan.product
     with ThreadPoolExecutor(1, "gemmule-read") as read, ThreadPoolExecutor(1, "gemmule-write") as write:
@@ -149,9 +170,13 @@ def multiply(
                 c_reader = SliceReader(c, 1, tile_elements, read)
                 readers.append(c_reader)
             writer = TileWriter(sink, plan.out_buffers, tile_elements, write)
-            slices = _ahead(plan, a_reader, b_reader)
-            done, total = 0, product.m * product.n * product.k
-            for i, j in plan.order():
+            slices = _ahead(plan, a_reader, b_reader, finished)
+            tiles, area = 0, 0
+            for i, j in plan.order(finished):
+                tiles, area = tiles + 1, area + plan.area(i, j)
+            total = area * product.k
+            done = 0
+            for i, j in plan.order(finished):
                 rows, cols = plan.rows(i), plan.cols(j)
                 m, n = rows.stop - rows.start, cols.stop - cols.start
                 added = c_reader.ask((i, j), rows, cols) if c_reader else None
@@ -181,21 +206,24 @@ def multiply(
         n=product.n,
         k=a.shape[1],
         tiles=plan.tiles,
+        tiles_computed=tiles,
         tile_m=plan.tile_m,
         tile_n=plan.tile_n,
         tile_k=plan.tile_k,
         memory_bytes=plan.memory_bytes,
         seconds=seconds,
-        gflops=2 * product.m * product.n * product.k / max(seconds, 1e-9) / 1e9,
+        gflops=2 * total / max(seconds, 1e-9) / 1e9,
         bytes_read=sum(reader.bytes_read for reader in readers),
         bytes_written=writer.bytes_written,
     )
 
 
-def _ahead(plan: StreamPlan, a: SliceReader, b: SliceReader) -> Iterator[tuple[Future[Array], Future[Array]]]:
+def _ahead(
+    plan: StreamPlan, a: SliceReader, b: SliceReader, finished: Finished | None
+) -> Iterator[tuple[Future[Array], Future[Array]]]:
     """Yield the slices of every step, those of the next step being asked for already."""
     waiting: tuple[Future[Array], Future[Array]] | None = None
-    for step in plan.steps():
+    for step in plan.steps(finished):
         inner = plan.inner(step.s)
         asked = (
             a.ask((step.i, step.s), plan.rows(step.i), inner),

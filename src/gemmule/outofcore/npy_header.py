@@ -98,7 +98,7 @@ def read_header(file: IO[bytes], name: str, given: str | None = None) -> NpyHead
         raise ShapeError(f"{name}: array of shape {shape}; a matrix has 2 dimensions; reshape it and save it again")
     if not isinstance(fields["fortran_order"], bool):
         raise FileFormatError(f"{name}: header gives fortran_order {fields['fortran_order']!r}; save the array again")
-    stored = _resolve(stored, name, given)
+    stored = resolve_dtype(stored, name, given)
     return NpyHeader((shape[0], shape[1]), stored, native(stored), fields["fortran_order"], offset)
 
 
@@ -152,8 +152,14 @@ def _stored_dtype(descr: Any, name: str) -> AnyDType:
     return dtype
 
 
-def _resolve(stored: AnyDType, name: str, given: str | None) -> AnyDType:
-    """Return the type of the items, with what the user says of raw ones."""
+def resolve_dtype(stored: AnyDType, name: str, given: str | None) -> AnyDType:
+    """Return the type of the items, with what the user says of raw ones.
+
+    Raises
+    ------
+    DTypeError
+        If the items are raw and `given` does not say what they are, or of a type that is not multiplied.
+    """
     if stored.hasobject:
         raise DTypeError(f"{name}: array of Python objects; such files are never unpickled; convert with astype(float)")
     if stored.kind == "V" and stored.fields is None and stored.subdtype is None and stored.name not in NAMED_BY_USER:

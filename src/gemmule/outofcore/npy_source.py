@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from types import TracebackType
-
-import numpy as np
+from typing import Any
 
 from ..core.errors import FileFormatError
+from .fingerprint import file_fingerprint
 from .matrix import AnyDType, Array
 from .npy_header import read_header
+from .raw_file import RawMatrix
 
 
 class NpySource:
@@ -25,8 +27,8 @@ class NpySource:
 
     Attributes
     ----------
-    identity : tuple of int
-        Device and inode of the file.
+    path : str
+        The file.
 
     Raises
     ------
@@ -55,9 +57,13 @@ class NpySource:
         self.shape = header.shape
         self.dtype: AnyDType = header.dtype
         self.order = "F" if header.fortran_order else "C"
-        self.identity = (status.st_dev, status.st_ino)
-        self._header = header
-        self._swap = not header.stored.isnative
+        self.stored_itemsize = header.dtype.itemsize
+        self.grain = (1, 1)
+        self.scratch_bytes = 0
+        self.path = self.name
+        self._items = RawMatrix(
+            self._fd, self.name, header.data_offset, header.shape, header.fortran_order, not header.stored.isnative
+        )
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read.
@@ -67,40 +73,18 @@ class NpySource:
         FileFormatError
             If the file has become shorter since it was opened.
         """
-        if out.size == 0:
-            return 0
-        along, across, lines = (cols, rows, out.T) if self.order == "F" else (rows, cols, out)
-        line_items = self.shape[0] if self.order == "F" else self.shape[1]
-        raw = lines.view(np.uint8)
-        item = self.dtype.itemsize
-        start = self._header.data_offset + (along.start * line_items + across.start) * item
-        if raw.flags.c_contiguous and (across.stop - across.start == line_items or len(raw) == 1):
-            self._fill(raw.reshape(-1), start)
-        else:
-            for index, line in enumerate(raw):
-                self._fill(line, start + index * line_items * item)
-        if self._swap:
-            lines.byteswap(inplace=True)
-        return out.nbytes
+        return self._items.read(rows, cols, out)
 
-    def _fill(self, raw: Array, offset: int) -> None:
-        view = raw.data
-        while view:
-            try:
-                count = os.preadv(self._fd, [view], offset)
-            except OSError as error:
-                raise OSError(error.errno, f"reading it failed: {error.strerror}", self.name) from error
-            if count == 0:
-                raise FileFormatError(
-                    f"{self.name}: ends at byte {offset}, earlier than when it was opened; write it again"
-                )
-            view, offset = view[count:], offset + count
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells the file from one that was changed."""
+        return {"kind": "npy", **file_fingerprint(self.path)}
 
     def close(self) -> None:
         """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            self._items = dataclasses.replace(self._items, descriptor=-1)
 
     def __enter__(self) -> NpySource:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from .matrix import AnyDType
+from .matrix import AnyDType, Finished
 from .slots import Slots
 
 #: Host memory that an executor takes for a sum of (m, k) by (k, n) slices, in bytes.
@@ -22,15 +22,26 @@ class Operand:
         Element type.
     order : str
         ``C`` where rows are contiguous, ``F`` where columns are.
+    stored : int, optional
+        Bytes of an element as it is stored, where another type is stored than the one that is multiplied.
+    grain : tuple of int
+        Rows and columns that the store reads or writes as a whole.
     """
 
     dtype: AnyDType
     order: str = "C"
+    stored: int | None = None
+    grain: tuple[int, int] = (1, 1)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Bytes of an element in memory."""
         return self.dtype.itemsize
+
+    @property
+    def stored_itemsize(self) -> int:
+        """Bytes of an element in its store."""
+        return self.dtype.itemsize if self.stored is None else self.stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,36 +137,47 @@ class StreamPlan:
         """Depth that slice `s` covers."""
         return _part(s, self.tile_k, self.product.k)
 
-    def order(self) -> Iterator[tuple[int, int]]:
-        """Yield the tiles (i, j) in the order of computing: back and forth, so that turns find slices in memory."""
+    def order(self, finished: Finished | None = None) -> Iterator[tuple[int, int]]:
+        """Yield the tiles (i, j) in the order of computing: back and forth, so that turns find slices in memory.
+
+        Tiles of which `finished` says that they are there are left out.
+        """
         rows, cols, _ = self.grid
         outer, inner = (rows, cols) if self.by_rows else (cols, rows)
         for band in range(outer):
             for position in range(inner) if band % 2 == 0 else range(inner - 1, -1, -1):
-                yield (band, position) if self.by_rows else (position, band)
+                i, j = (band, position) if self.by_rows else (position, band)
+                if finished is None or not finished(self.rows(i), self.cols(j)):
+                    yield i, j
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, finished: Finished | None = None) -> Iterator[Step]:
         """Yield every slice of every tile in the order of computing; slices of a tile always ascend."""
-        for i, j in self.order():
+        for i, j in self.order(finished):
             for s in range(self.grid[2]):
                 yield Step(i, j, s)
 
-    def bytes_read(self) -> int:
+    def bytes_read(self, finished: Finished | None = None) -> int:
         """Return the bytes that will be read, found by going through all steps."""
         product = self.product
         slots = [Slots(count) for count in self.slots]
-        total = product.m * product.n * product.c.itemsize if product.c else 0
-        for step in self.steps():
+        total = 0
+        if product.c:
+            total = sum(self.area(i, j) for i, j in self.order(finished)) * product.c.stored_itemsize
+        for step in self.steps(finished):
             depth = _length(self.inner(step.s))
             if not slots[0].claim((step.i, step.s))[1]:
-                total += depth * _length(self.rows(step.i)) * product.a.itemsize
+                total += depth * _length(self.rows(step.i)) * product.a.stored_itemsize
             if not slots[1].claim((step.s, step.j))[1]:
-                total += depth * _length(self.cols(step.j)) * product.b.itemsize
+                total += depth * _length(self.cols(step.j)) * product.b.stored_itemsize
         return total
 
-    def bytes_written(self) -> int:
+    def bytes_written(self, finished: Finished | None = None) -> int:
         """Return the bytes that will be written, headers aside."""
-        return self.product.m * self.product.n * self.product.out.itemsize
+        return sum(self.area(i, j) for i, j in self.order(finished)) * self.product.out.itemsize
+
+    def area(self, i: int, j: int) -> int:
+        """Return the elements of tile (i, j)."""
+        return _length(self.rows(i)) * _length(self.cols(j))
 
 
 def memory_needed(

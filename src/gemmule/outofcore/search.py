@@ -59,7 +59,8 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> Stream
 
 def least_memory(product: Product, tile_bytes: TileBytes) -> int:
     """Return the smallest limit in bytes for which there is a plan."""
-    tile = _least(product.m), _least(product.n), _least(product.k)
+    grain_m, grain_n = product.out.grain
+    tile = _least(product.m, grain_m), _least(product.n, grain_n), _least(product.k)
     return min(
         memory_needed(product, tile, by_rows=by_rows, keep=False, tile_bytes=tile_bytes) for by_rows in (True, False)
     )
@@ -73,15 +74,16 @@ def _fitting(
     def needed(tile_m: int, tile_n: int) -> int:
         return memory_needed(product, (tile_m, tile_n, tile_k), by_rows=by_rows, keep=keep, tile_bytes=tile_bytes)
 
-    for tile_n in _widths(product.n):
-        low, high = _least(product.m), max(product.m, 1)
+    grain_m, grain_n = product.out.grain
+    for tile_n in _widths(product.n, grain_n):
+        low, high = _least(product.m, grain_m), max(product.m, 1)
         if needed(low, tile_n) > memory:
             continue
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if needed(middle, tile_n) <= memory else (low, middle - 1)
         for share in (1, 2, 4, 8):
-            tile_m = _even(product.m, max(low // share, _least(product.m)))
+            tile_m = _even(product.m, max(low // share, _least(product.m, grain_m)), grain_m)
             total = needed(tile_m, tile_n)
             if total <= memory:
                 yield StreamPlan(product, tile_m, tile_n, tile_k, by_rows, keep, total)
@@ -125,22 +127,31 @@ def _depths(extent: int) -> Iterator[int]:
         depth = max(depth * 2 // 3, _least(extent))
 
 
-def _widths(extent: int) -> Iterator[int]:
+def _widths(extent: int, grain: int) -> Iterator[int]:
     """Yield widths of a tile, widest first, each cutting the extent evenly."""
     count = 1.0
-    least = _least(extent)
+    least = _least(extent, grain)
     while True:
-        width = _even(extent, max(int(-(-extent // count)), least))
+        width = _even(extent, max(int(-(-extent // count)), least), grain)
         yield width
         if width <= least:
             return
         count = max(count * 1.2, parts(extent, width) + 1)
 
 
-def _even(extent: int, part: int) -> int:
-    """Return the smallest part that cuts `extent` into as many pieces as `part` does, but at least the least tile."""
-    return max(-(-extent // parts(extent, part)), _least(extent)) if extent else 1
+def _even(extent: int, part: int, grain: int = 1) -> int:
+    """Return the smallest part that cuts `extent` into as many pieces as `part` does, but at least the least tile.
+
+    It is a multiple of `grain`, or the whole extent, and not larger than `part`, which holds the least tile.
+    """
+    if not extent:
+        return 1
+    if part < extent:
+        part -= part % grain
+    even = -(-extent // parts(extent, part))
+    return min(max(even + -even % grain, _least(extent, grain)), extent)
 
 
-def _least(extent: int) -> int:
-    return max(min(extent, LEAST), 1)
+def _least(extent: int, grain: int = 1) -> int:
+    """Return the smallest part of `extent` that is planned: a multiple of `grain`, or all of it."""
+    return max(min(extent, LEAST + -LEAST % grain), 1)

@@ -1,14 +1,14 @@
-"""Which executor a command computes with."""
+"""Which executor computes the tiles of a large product."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..core.dtype import Precision
-    from ..core.executor import TileExecutor
+from gemmule.core.dtype import Precision
+from gemmule.core.executor import TileExecutor
+
+from .executors import host_arrays_executor, wanted_executor
 
 
 @contextlib.contextmanager
@@ -40,24 +40,22 @@ def chosen_executor(
     UnsupportedError
         If the executor that was asked for is not to be had here, or cannot take the problem.
     """
-    from ..api.executors import host_arrays_executor, wanted_executor
-
     # A file is always worth the way to a GPU: what it costs is reading it.
     chosen, _ = host_arrays_executor(wanted_executor(name), None, dtypes, c_dtype)
     if chosen == "gpu":
-        from ..dispatch.select import choose
-        from ..runtime.memory import usable_memory
-        from ..runtime.tiles import GpuTileExecutor
+        from gemmule.dispatch.select import choose
+        from gemmule.runtime.memory import usable_memory
+        from gemmule.runtime.tiles import GpuTileExecutor
 
         with GpuTileExecutor(choose, 0, precision) as gpu:
             yield gpu, min(memory, usable_memory(0))
     elif chosen == "vgpu":
-        from ..dispatch.registry import VIRTUAL
-        from ..dispatch.select import choose
-        from ..vgpu.tiles import VirtualTileExecutor
+        from gemmule.dispatch.registry import VIRTUAL
+        from gemmule.dispatch.select import choose
+        from gemmule.vgpu.tiles import VirtualTileExecutor
 
         yield VirtualTileExecutor(lambda problem, arch: choose(problem, arch, VIRTUAL), precision), memory
     else:
-        from ..host.tiles import HostTileExecutor
+        from gemmule.host.tiles import HostTileExecutor
 
         yield HostTileExecutor(), memory

@@ -1,0 +1,283 @@
+"""A product of matrices that need not fit into memory, through a GPU: planned, streamed, reported."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from gemmule.core.activity import Transfer
+from gemmule.core.dtype import Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.outofcore.device.choose import Chosen, choose_plan
+from gemmule.outofcore.device.engine import Settings, Streamed, stream_product
+from gemmule.outofcore.device.host_memory import is_transpose
+from gemmule.outofcore.device.plan import DevicePlan
+from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.watch import Progress
+from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource
+from gemmule.outofcore.multiply import Report
+from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.result import check_product
+from gemmule.outofcore.resume import Work
+from gemmule.outofcore.verify import Verdict, verify
+
+from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceReport(Report):
+    """What a product through a device took; also what was predicted.
+
+    Attributes
+    ----------
+    strategy : str
+        What stayed on the device.
+    bytes_h2d, bytes_d2h : int
+        What crossed the links.
+    device_s, compute_s : float
+        From the first operation on the device to the last, and how long of it products were computed.
+    exposed_copy_share : float
+        Share of `device_s` in which nothing was computed.
+    predicted_s : float
+        What the plan was expected to take.
+    bottleneck : str
+        What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
+    bound_share : float
+        Time of the bottleneck, if it never waited, as a share of the time that was taken.
+    staged : tuple of str
+        Matrices that went through pinned buffers.
+    """
+
+    strategy: str
+    bytes_h2d: int
+    bytes_d2h: int
+    device_s: float
+    compute_s: float
+    exposed_copy_share: float
+    predicted_s: float
+    bottleneck: str
+    bound_share: float
+    staged: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePart:
+    """How a product passes through a device.
+
+    Attributes
+    ----------
+    name, device : str
+        ``gpu`` or ``host``, and its name in words.
+    chosen : Chosen
+        The plan, and what is predicted.
+    settings : Settings
+        What is taken of the host.
+    precision : Precision
+        What float32 factors may be rounded to.
+    """
+
+    name: str
+    device: str
+    chosen: Chosen
+    settings: Settings
+    precision: Precision
+
+    def run(
+        self,
+        plan: DevicePlan,
+        a: MatrixSource,
+        b: MatrixSource,
+        c: MatrixSource | None,
+        sink: MatrixSink,
+        alpha: Any,
+        beta: Any,
+        finished: Finished | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> tuple[DeviceReport, tuple[Transfer, ...]]:
+        """Compute the tiles that are not there; return what it took, and what ran when."""
+        there = finished_tiles(plan, finished)
+        sources = {"a": a, "b": b} | ({"c": c} if c is not None and plan.product.c is not None else {})
+        with open_streams(self.name, self.precision) as device:
+            streamed = stream_product(
+                plan, sources, sink, device, alpha=alpha, beta=beta, settings=self.settings, done=there,
+                progress=progress,
+            )  # fmt: skip
+        return self._report(plan, streamed, a.shape[1]), streamed.activity
+
+    def _report(self, plan: DevicePlan, streamed: Streamed, k: int) -> DeviceReport:
+        prediction = self.chosen.prediction
+        product = plan.product
+        # A run that goes on from another one does a part of what was predicted.
+        share = streamed.flop / prediction.flop if prediction.flop else 1.0
+        return DeviceReport(
+            executor=self.name,
+            device=self.device,
+            m=product.m,
+            n=product.n,
+            k=k,
+            tiles=plan.tiles,
+            tiles_computed=streamed.tiles,
+            tile_m=plan.tile_m,
+            tile_n=plan.tile_n,
+            tile_k=plan.tile_k,
+            memory_bytes=plan.device_bytes,
+            seconds=streamed.seconds,
+            gflops=streamed.flop / max(streamed.seconds, 1e-9) / 1e9,
+            bytes_read=streamed.bytes_read,
+            bytes_written=streamed.bytes_written,
+            strategy=plan.strategy,
+            bytes_h2d=streamed.bytes_in,
+            bytes_d2h=streamed.bytes_out,
+            device_s=streamed.device_seconds,
+            compute_s=streamed.compute_s,
+            exposed_copy_share=streamed.exposed_share,
+            predicted_s=prediction.seconds * share,
+            bottleneck=prediction.bottleneck,
+            bound_share=min(prediction.best_s * share / max(streamed.seconds, 1e-9), 1.0),
+            staged=streamed.staged,
+        )
+
+
+def finished_tiles(plan: DevicePlan, finished: Finished | None) -> set[tuple[int, int]]:
+    """Return the tiles that are there already, with their mirror images where there are some."""
+    if finished is None:
+        return set()
+    return {
+        (i, j)
+        for i, j in plan.order()
+        if finished(plan.rows(i), plan.cols(j)) and (not plan.symmetric or finished(plan.cols(j), plan.rows(i)))
+    }
+
+
+def plan_device_product(
+    name: str,
+    a: MatrixSource,
+    b: MatrixSource,
+    c: MatrixSource | None,
+    shape: tuple[int, int],
+    out: AnyDType,
+    grain: tuple[int, int],
+    rates: Callable[[AnyDType], Rates],
+    *,
+    alpha: Any = 1,
+    beta: Any = 0,
+    precision: Precision = Precision.IEEE,
+    memory: int | None = None,
+    pinned: int | None = None,
+    strategy: str | None = None,
+) -> DevicePart:
+    """Check a product and plan it through a device.
+
+    Parameters
+    ----------
+    name : str
+        ``gpu`` or ``host``.
+    a, b, c : MatrixSource
+        The factors, and the matrix to add.
+    shape, out, grain
+        Shape and type of the result, and what its store writes as a whole.
+    rates : callable
+        Gives the rates, for the type that slices are summed in.
+    memory, pinned : int, optional
+        Bytes of device memory, and of pinned memory for staging.
+    strategy : str, optional
+        What stays on the device.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError, MemoryLimitError
+        As of `plan_multiply` and `choose_plan`.
+    """
+    check_product(a, b, c, shape, out, alpha, beta)
+    product = Product(
+        m=a.shape[0],
+        n=b.shape[1],
+        k=a.shape[1] if alpha != 0 else 0,
+        a=Operand(a.dtype, a.order, a.stored_itemsize, a.grain),
+        b=Operand(b.dtype, b.order, b.stored_itemsize, b.grain),
+        out=Operand(out, grain=grain),
+        c=Operand(c.dtype, c.order, c.stored_itemsize, c.grain) if c is not None and beta != 0 else None,
+    )
+    sums = sums_of(name, a.dtype, b.dtype, out)
+    # The mirrored tiles of a store with blocks would not be made of whole ones.
+    symmetric = product.c is None and grain == (1, 1) and product.k > 0 and is_transpose(a, b)
+    settings = Settings(threads=threads_for_copies())
+    if pinned is not None:
+        if pinned < 1 << 16:
+            raise ArgumentError(f"pinned memory of {pinned} bytes is too small; give at least 64KiB")
+        settings = dataclasses.replace(settings, pinned=pinned)
+    with open_streams(name, precision) as device:
+        described = device.describe()
+    found = choose_plan(
+        product, sums, device_memory(name) if memory is None else memory, rates(sums), symmetric=symmetric,
+        strategy=strategy,
+    )  # fmt: skip
+    return DevicePart(name, described, found, settings, precision)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceProduct:
+    """A product through a device whose matrices are open; what `StreamedProduct` is to one on the host.
+
+    Attributes
+    ----------
+    request : Request
+        What was asked for.
+    a, b, c : MatrixSource
+        The factors, and the matrix to add.
+    sink : MatrixSink
+        Where tiles go.
+    part : DevicePart
+        How.
+    plan : DevicePlan
+        The plan: that of a run before, where there was one.
+    finished : callable or None
+        Which tiles were there already.
+    limit : int
+        Bytes of host memory that the caller allows.
+    work : Work or None
+        The result as it was opened, where it is a file.
+    activity : list of Transfer
+        What ran when, once it ran.
+    """
+
+    request: Any
+    a: MatrixSource
+    b: MatrixSource
+    c: MatrixSource | None
+    sink: MatrixSink
+    part: DevicePart
+    plan: DevicePlan
+    finished: Finished | None
+    limit: int
+    work: Work[DevicePlan] | None = None
+    activity: list[Transfer] = dataclasses.field(default_factory=list)
+
+    @property
+    def tiles_reused(self) -> int:
+        """Tiles that were there already."""
+        return len(finished_tiles(self.plan, self.finished))
+
+    def run(self, progress: Callable[[Progress], None] | None = None) -> DeviceReport:
+        """Compute the tiles that are not there."""
+        report, activity = self.part.run(
+            self.plan, self.a, self.b, self.c, self.sink, self.request.alpha, self.request.beta, self.finished, progress
+        )
+        self.activity.extend(activity)
+        return report
+
+    def commit(self) -> None:
+        """Let the result appear, unless an input was changed meanwhile."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.commit()
+
+    def verify(self, seed: int | None = None) -> Verdict:
+        """Check what was written, before it appears."""
+        with contextlib.closing(self.sink.written()) as written:
+            return verify(
+                self.a, self.b, written, memory=self.limit, alpha=self.request.alpha, beta=self.request.beta,
+                c=self.c, precision=self.part.precision, seed=seed,
+            )  # fmt: skip

@@ -1,0 +1,158 @@
+"""A product on the workers of a Dask scheduler: bands of its tiles, each read and written where it is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import Any
+
+from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
+from gemmule.outofcore.extras import optional_package
+from gemmule.outofcore.multiply import Progress, Report, multiply
+from gemmule.outofcore.opening import result_target
+from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.uri import MatrixUri
+
+from .streamed import Request, StreamedProduct, open_computer, open_inputs
+
+#: How often a band is tried again after an error on a worker, for instance a file system that is away for a moment.
+RETRIES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a worker must know of a product: names of files and the plan, never the matrices."""
+
+    request: Request
+    plan: StreamPlan
+    dtype: Any
+    device: str
+    memory: int
+
+
+def worker_request(request: Request) -> Request:
+    """Return the request with names that hold in every folder.
+
+    Raises
+    ------
+    ArgumentError
+        If a matrix has no name.
+    """
+    names: dict[str, Any] = {}
+    for role in ("a", "b", "c", "out"):
+        matrix = getattr(request, role)
+        if matrix is None and role == "c":
+            continue
+        if not isinstance(matrix, (str, os.PathLike)):
+            raise ArgumentError(
+                f"{role} is a {type(matrix).__name__}; workers read and write files that all of them see; give its name"
+            )
+        uri = MatrixUri.parse(os.fspath(matrix))
+        names[role] = str(MatrixUri(os.path.abspath(uri.path), uri.inner))
+    return dataclasses.replace(request, **names)
+
+
+def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
+    """Compute the tiles of a band that are not stored; return bytes read and bytes written."""
+    request = job.request
+    shape = job.plan.product.m, job.plan.product.n
+    with open_inputs(request) as (a, b, c):
+        target = result_target(request.out, shape, job.dtype, request.chunks, request.shards)
+        with open_computer(request, a, b, c, job.dtype, job.memory) as (computer, _):
+            if computer.describe() != job.device:
+                raise UnsupportedError(
+                    f"this worker computes with {computer.describe()}, the product with {job.device}; the bits would "
+                    "differ from tile to tile; start workers that are alike, or name the executor"
+                )
+            band = Band(target, job.plan, job.dtype, tiles)
+            with band.sink as sink:
+                report = multiply(
+                    a, b, sink, computer, memory=job.memory, alpha=request.alpha, beta=request.beta, c=c,
+                    plan=job.plan, finished=band.finished,
+                )  # fmt: skip
+                sink.leave()
+    return report.bytes_read, report.bytes_written
+
+
+def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress | None = None) -> Report:
+    """Compute the tiles that are not there on the workers of a scheduler.
+
+    Each worker opens the files by their names, which must hold on all of them, and notes its finished tiles in a
+    journal beside the product's: when it is lost, another one goes on with what is left of its band.
+
+    Parameters
+    ----------
+    product : StreamedProduct
+        The product, opened here; its limit of memory holds for each worker.
+    scheduler : str
+        Address, e.g. ``tcp://node:8786``.
+    progress : callable, optional
+        Told after every band: multiplications done, multiplications in all.
+
+    Returns
+    -------
+    Report
+        What it took, of all workers together.
+
+    Raises
+    ------
+    UnsupportedError
+        If Dask is not installed, or a worker computes with something else.
+    ArgumentError
+        If a matrix is no file.
+    OSError
+        If the scheduler does not answer.
+    """
+    dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
+    plan, work = product.plan, product.work
+    if work is None:
+        raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
+    start = time.perf_counter()
+    job = Job(worker_request(product.request), plan, product.sink.dtype, product.computer.describe(), product.room)
+    total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
+    done = 0
+    figures = [0, 0]
+    with dask.Client(scheduler, set_as_default=False) as client:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        bands = cut_into_bands(plan, product.finished, workers)
+        resources = {"GPU": 1} if product.computer.name == "gpu" else None
+        waiting = {
+            client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
+            for band in bands
+        }
+        try:
+            for future in dask.as_completed(list(waiting), loop=client.loop):
+                figures = [sum(pair) for pair in zip(figures, future.result(), strict=True)]
+                band = waiting.pop(future)
+                collect(work.target.journal, work.target.name, work.sink, band)
+                # A result that is held is computed again when its worker is lost.
+                future.release()
+                done += sum(plan.area(*tile) for tile in band) * plan.product.k
+                if progress:
+                    progress(done, total)
+        finally:
+            client.cancel(list(waiting), force=True)
+            for band in waiting.values():
+                if not collect(work.target.journal, work.target.name, work.sink, band):
+                    # A worker is still at it; the next run takes over what it notes.
+                    work.sink.hold()
+    seconds = time.perf_counter() - start
+    return Report(
+        executor=product.computer.name,
+        device=f"{workers} Dask workers: {product.computer.describe()}",
+        m=plan.product.m,
+        n=plan.product.n,
+        k=product.a.shape[1],
+        tiles=plan.tiles,
+        tiles_computed=sum(len(band) for band in bands),
+        tile_m=plan.tile_m,
+        tile_n=plan.tile_n,
+        tile_k=plan.tile_k,
+        memory_bytes=plan.memory_bytes * max(workers, 1),
+        seconds=seconds,
+        gflops=2 * total / max(seconds, 1e-9) / 1e9,
+        bytes_read=figures[0],
+        bytes_written=figures[1],
+    )

@@ -1,0 +1,62 @@
+"""What a large product would take, without computing it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+
+from gemmule.outofcore.budget import available_memory, parse_bytes
+from gemmule.outofcore.device.choose import Chosen
+from gemmule.outofcore.multiply import plan_multiply
+from gemmule.outofcore.opening import result_target
+from gemmule.outofcore.plan import StreamPlan
+from gemmule.outofcore.result import output_dtype, result_dtype
+
+from .streamed import Request, device_of, open_computer, open_inputs, open_sink, planned_part
+
+
+@dataclasses.dataclass(frozen=True)
+class DryRun:
+    """A plan, and what would carry it out.
+
+    Attributes
+    ----------
+    executor, device : str
+        By name and in words.
+    how : Chosen or StreamPlan
+        The plan: through a device, with what is predicted, or on the host.
+    """
+
+    executor: str
+    device: str
+    how: Chosen | StreamPlan
+
+
+def dry_run(request: Request) -> DryRun:
+    """Plan a product as `open_product` would; nothing is written.
+
+    Raises
+    ------
+    GemmuleError
+        If the product could not be computed as it is wanted.
+    """
+    memory = request.memory
+    limit = available_memory() // 2 if memory is None else memory if isinstance(memory, int) else parse_bytes(memory)
+    wanted = None if request.out_dtype is None else output_dtype(request.out_dtype)
+    with contextlib.ExitStack() as stack:
+        a, b, c = stack.enter_context(open_inputs(request))
+        sink = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request)
+        dtype = result_dtype(a.dtype, b.dtype, wanted or (sink.dtype if sink is not None else None))
+        shape = a.shape[0], b.shape[1]
+        place = sink or result_target(request.out, shape, dtype, request.chunks, request.shards)
+        device = device_of(request, a, b, c, dtype)
+        if device is not None:
+            part = planned_part(request, device, a, b, c, place, shape, dtype, limit)
+            return DryRun(device, part.device, part.chosen)
+        computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
+        plan = plan_multiply(
+            a, b, shape, dtype, computer, memory=room, grain=place.grain, scratch=place.scratch_bytes,
+            alpha=request.alpha, beta=request.beta, c=c,
+        )  # fmt: skip
+        return DryRun(computer.name, computer.describe(), plan)

@@ -1,0 +1,149 @@
+"""The public function for products that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gemmule.core.errors import WrongResultError
+from gemmule.outofcore.device.watch import Progress as Far
+from gemmule.outofcore.multiply import Progress, Report
+
+from .device_product import DeviceProduct
+from .promotion import dtype_name
+from .streamed import Request, open_product
+
+
+def multiply(
+    a: Any,
+    b: Any,
+    out: Any,
+    *,
+    c: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    memory: int | str | None = None,
+    out_dtype: Any = None,
+    compute_dtype: Any = None,
+    a_dtype: str | None = None,
+    b_dtype: str | None = None,
+    c_dtype: str | None = None,
+    precision: str | None = None,
+    executor: str | None = None,
+    resume: bool = True,
+    force: bool = False,
+    chunks: tuple[int, int] | None = None,
+    shards: tuple[int, int] | None = None,
+    verify: bool = False,
+    scheduler: str | None = None,
+    device_memory: int | str | None = None,
+    pinned_memory: int | str | None = None,
+    strategy: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
+
+    Parameters
+    ----------
+    a : str, path or array, shape (m, k)
+        First factor: a .npy file, a Zarr array (``"store.zarr"``, ``"store.zarr::x"``) or an HDF5 dataset
+        (``"data.h5::/group/x"``); or a NumPy array, memory-mapped ones included, a zarr.Array or an h5py.Dataset.
+    b : str, path or array, shape (k, n)
+        Second factor.
+    out : str, path or array, shape (m, n)
+        A .npy file or Zarr array that is made, and appears under its name only when it is complete. Or a NumPy array or
+        zarr.Array that is there; it is written as it goes, and is not resumed.
+    c : str, path or array, shape (m, n), optional
+        Matrix to add; needed if `beta` is not 0.
+    alpha, beta : number
+        Scalars; integers where the result is of an integer type.
+    transpose_a, transpose_b : bool
+        Whether to multiply the transpose of `a` and of `b`, whose shapes are then (k, m) and (n, k).
+    memory : int or str, optional
+        Limit for all buffers together: bytes, or text like ``"2GB"``. The default is half of what is free.
+    out_dtype : dtype or str, optional
+        Element type of the result. The default is that of `out`, or the common type of the factors; int32 for int8.
+    compute_dtype : dtype or str, optional
+        Type that the factors are converted to while they are read, e.g. float32 for stored float16.
+    a_dtype, b_dtype, c_dtype : str, optional
+        Type of raw items, which a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+    precision : {'ieee', 'tf32'}, optional
+        What float32 factors may be rounded to.
+    executor : {'gpu', 'host', 'vgpu'}, optional
+        Where to compute; by default the GPU if there is one that can.
+    resume : bool
+        Whether to go on with the unfinished work of a process that was stopped; otherwise it is deleted.
+    force : bool
+        Whether a file of that name may be replaced.
+    chunks, shards : tuple of int, optional
+        Rows and columns of the chunks, and of the shards, of a Zarr array that is made.
+    verify : bool
+        Whether to check the result with random vectors before it appears.
+    scheduler : str, optional
+        Address of a Dask scheduler, e.g. ``"tcp://node:8786"``, whose workers compute; all of them must see the files,
+        and `memory` holds for each.
+    device_memory, pinned_memory : int or str, optional
+        Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in. On the host,
+        giving one has the product computed as on a GPU, with host memory as the device's.
+    strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
+        What stays on the GPU while the rest passes by; chosen by default.
+    progress : callable, optional
+        Told after every slice: multiplications done, multiplications in all.
+
+    Returns
+    -------
+    Report
+        What it took.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        If the matrices or arguments do not fit together, `out` may not be written, or an input was changed since the
+        unfinished work began.
+    FileFormatError
+        If a file is not what it promises.
+    MemoryLimitError
+        If `memory` is too small; the message says what would do.
+    UnsupportedError
+        If a package or executor is not to be had.
+    WrongResultError
+        If the result does not pass the check; it is not kept.
+
+    Examples
+    --------
+    >>> import numpy as np, gemmule as gm
+    >>> out = np.empty((2, 2))
+    >>> report = gm.multiply(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), out, executor="host")
+    >>> out
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    request = Request(
+        a, b, out, c, alpha, beta, transpose_a, transpose_b, memory,
+        None if out_dtype is None else dtype_name(out_dtype),
+        None if compute_dtype is None else dtype_name(compute_dtype),
+        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
+        scheduler, device_memory, pinned_memory, strategy,
+    )  # fmt: skip
+    with open_product(request) as product:
+        if isinstance(product, DeviceProduct):
+            report: Report = product.run(_multiplications(progress))
+        else:
+            report = product.run(progress)
+        if verify and not (verdict := product.verify()).passed:
+            product.sink.abort()
+            raise WrongResultError(
+                f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
+                f"the seed {verdict.seed}"
+            )
+        product.commit()
+    return report
+
+
+def _multiplications(progress: Progress | None) -> Callable[[Far], None] | None:
+    """Return what tells multiplications done and in all, from what a device tells."""
+    if progress is None:
+        return None
+    return lambda far: progress(far.flop_done // 2, far.flop // 2)

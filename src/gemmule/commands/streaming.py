@@ -1,0 +1,142 @@
+"""What ``gemmule multiply`` shows of a product that passes through a GPU: plan, prediction, summary, pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ..api.device_product import DeviceProduct, DeviceReport
+    from ..api.streamed import Request
+    from ..outofcore.device.choose import Chosen
+    from ..outofcore.plan import StreamPlan
+
+
+def plan_line(product: DeviceProduct) -> str:
+    """Say in a line how a product will be computed."""
+    reused = f", {product.tiles_reused} of them finished before" if product.tiles_reused else ""
+    predicted = product.part.chosen.prediction
+    return (
+        f"{_extents(product.part.chosen)}: {_tiles(product.part.chosen)}{reused}; {product.part.device}; expected "
+        f"{predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
+    )
+
+
+def summary_line(report: DeviceReport) -> str:
+    """Say in a line how good it was."""
+    return (
+        f"{report.gflops / 1e3:.3g} TFLOP/s by {report.strategy}: {report.bound_share:.1%} of what {report.bottleneck} "
+        f"allows; nothing was computed in {report.exposed_copy_share:.1%} of the time on the device; "
+        f"{report.bytes_h2d / 1e9:.4g} GB went there and {report.bytes_d2h / 1e9:.4g} GB came back"
+    )
+
+
+def echo_dry_run(request: Request, *, as_json: bool) -> None:
+    """Print what would be done, and what it is expected to take."""
+    from ..api.dry_run import dry_run
+    from ..outofcore.device.choose import Chosen
+
+    planned = dry_run(request)
+    if isinstance(planned.how, Chosen):
+        record, lines = _predicted(planned.how), _lines(planned.how)
+    else:
+        record, lines = _host_record(planned.how), _host_lines(planned.how)
+    if as_json:
+        click.echo(json.dumps({"executor": planned.executor, "device": planned.device, **record}))
+        return
+    click.echo(f"{planned.device} ({planned.executor})")
+    for line in lines:
+        click.echo(line)
+
+
+def _host_record(plan: StreamPlan) -> dict[str, Any]:
+    product = plan.product
+    return {
+        "m": product.m, "n": product.n, "k": product.k, "tiles": plan.tiles, "tile_m": plan.tile_m,
+        "tile_n": plan.tile_n, "tile_k": plan.tile_k, "memory_bytes": plan.memory_bytes,
+        "bytes_read": plan.bytes_read(), "bytes_written": plan.bytes_written(),
+    }  # fmt: skip
+
+
+def _host_lines(plan: StreamPlan) -> list[str]:
+    from ..outofcore.budget import format_bytes
+
+    product = plan.product
+    return [
+        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices "
+        f"{plan.tile_k} deep",
+        f"buffers: {format_bytes(plan.memory_bytes)}",
+        f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
+    ]
+
+
+def _predicted(chosen: Chosen) -> dict[str, Any]:
+    plan, predicted, product = chosen.plan, chosen.prediction, chosen.plan.product
+    return {
+        "m": product.m, "n": product.n, "k": product.k, "strategy": plan.strategy, "tiles": plan.tiles,
+        "tile_m": plan.tile_m, "tile_n": plan.tile_n, "tile_k": plan.tile_k, "c_tiles": plan.c_tiles,
+        "symmetric": plan.symmetric, "device_bytes": plan.device_bytes, "bytes_h2d": predicted.bytes_in,
+        "bytes_d2h": predicted.bytes_out, "predicted_s": predicted.seconds, "best_s": predicted.best_s,
+        "exposed_copy_share": predicted.exposed_share, "bottleneck": predicted.bottleneck,
+        "works_s": predicted.works, "rates_measured": chosen.rates.measured, "others_s": dict(chosen.others),
+    }  # fmt: skip
+
+
+def _lines(chosen: Chosen) -> list[str]:
+    from ..outofcore.budget import format_bytes
+
+    plan, predicted = chosen.plan, chosen.prediction
+    works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
+    buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
+    lines = [
+        f"{_extents(chosen)}: {_tiles(chosen)}",
+        f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
+        f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
+        f"each part works: {works}",
+        f"expected: {predicted.seconds:.4g} s, of which nothing is computed in {predicted.exposed_share:.1%}; bound by "
+        f"{predicted.bottleneck}",
+    ]
+    return lines + [f"instead of {name}: {seconds:.4g} s" for name, seconds in chosen.others]
+
+
+def _extents(chosen: Chosen) -> str:
+    product = chosen.plan.product
+    return f"{product.m} x {product.n} x {product.k}"
+
+
+def _tiles(chosen: Chosen) -> str:
+    plan = chosen.plan
+    tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
+    half = ", the others mirrored" if plan.symmetric else ""
+    return f"{plan.strategy}, {tiles}{half}, slices {plan.tile_k} deep"
+
+
+def check_drawings(trace: str | None, timeline: str | None, *, force: bool) -> None:
+    """Refuse files that cannot be written, before anything runs."""
+    from ..lab.whole_files import check_target
+
+    for path in (trace, timeline):
+        if path is not None:
+            check_target(Path(path).absolute(), force=force)
+    if timeline is not None:
+        from ..lab.drawing.canvas import check_matplotlib
+
+        check_matplotlib()
+        if Path(timeline).suffix not in (".png", ".svg"):
+            raise ArgumentError(f"--timeline {timeline}: is neither .png nor .svg; name a file of one of these")
+
+
+def write_drawings(product: DeviceProduct, trace: str | None, timeline: str | None, *, force: bool) -> None:
+    """Write what ran when, as it was asked for."""
+    from ..lab.streams import draw_timeline, write_stream_trace
+
+    title = f"{_extents(product.part.chosen)} by {product.plan.strategy} on {product.part.device}"
+    if trace is not None:
+        write_stream_trace(Path(trace).absolute(), product.activity, {"product": title}, force=force)
+    if timeline is not None:
+        draw_timeline(Path(timeline).absolute(), product.activity, title, force=force)

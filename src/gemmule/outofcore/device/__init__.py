@@ -1,0 +1,1 @@
+"""Products whose matrices pass through a device with less memory than they take: planned, predicted, streamed."""

@@ -1,0 +1,430 @@
+"""Streams a product through a device: a thread for each of four streams, joined by events."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Container, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from ...core.activity import Transfer
+from ...core.streams import DeviceMatrix, DeviceStreams
+from ..matrix import Array, MatrixSink, MatrixSource
+from .board import Board
+from .drain import Drain
+from .host_memory import memory_of
+from .lanes import Lane
+from .plan import DevicePlan
+from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Multiply, Op, Slice, Store, operations
+from .staging import Filled, Filler, Part, Ring, compact_lines
+from .watch import Progress, Watch
+
+#: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
+RING_BYTES = 16 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How much of the host a product takes.
+
+    Attributes
+    ----------
+    pinned : int
+        Bytes of pinned memory for what cannot be copied from and to directly.
+    threads : int
+        Threads that fill pinned buffers, and as many that empty them.
+    """
+
+    pinned: int = 512 << 20
+    threads: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Streamed:
+    """What a product took.
+
+    Attributes
+    ----------
+    seconds : float
+        From the start until everything is where it belongs.
+    device_seconds : float
+        From the first operation on the device to the last.
+    compute_s : float
+        How long products were computed.
+    flop : int
+        Operations that were computed.
+    bytes_in, bytes_out : int
+        What crossed the links.
+    bytes_read, bytes_written : int
+        What sources and sinks counted.
+    tiles : int
+        Tiles that were computed.
+    staged : tuple of str
+        Operands that went through pinned buffers.
+    activity : tuple of Transfer
+        What ran when, by stream.
+    """
+
+    seconds: float
+    device_seconds: float
+    compute_s: float
+    flop: int
+    bytes_in: int
+    bytes_out: int
+    bytes_read: int
+    bytes_written: int
+    tiles: int
+    staged: tuple[str, ...]
+    activity: tuple[Transfer, ...]
+
+    @property
+    def exposed_share(self) -> float:
+        """Share of the device's time in which nothing was computed, because something was waited for."""
+        return 1 - self.compute_s / self.device_seconds if self.device_seconds else 0.0
+
+
+def stream_product(
+    plan: DevicePlan,
+    sources: dict[str, MatrixSource],
+    sink: MatrixSink,
+    device: DeviceStreams,
+    *,
+    alpha: float | int = 1,
+    beta: float | int = 0,
+    settings: Settings | None = None,
+    done: Container[tuple[int, int]] = (),
+    progress: Callable[[Progress], None] | None = None,
+    stored: Callable[[int, int], None] | None = None,
+) -> Streamed:
+    """Write ``alpha * a @ b + beta * c`` into `sink`, which is left to be committed.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        The plan.
+    sources : dict of str to MatrixSource
+        ``a``, ``b`` and, where the plan adds one, ``c``.
+    sink : MatrixSink
+        The result.
+    device : DeviceStreams
+        Where it is computed.
+    alpha, beta : float or int
+        Scalars.
+    settings : Settings, optional
+        How much of the host is taken.
+    done : container of tuple of int
+        Tiles that are there already.
+    progress : callable, optional
+        Told after every product on the device.
+    stored : callable, optional
+        Told of every tile that is written.
+
+    Returns
+    -------
+    Streamed
+        What it took.
+    """
+    run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
+    with contextlib.closing(run):
+        return run.run()
+
+
+#: Factors, target, alpha, beta and what is added.
+Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: DevicePlan,
+        sources: dict[str, MatrixSource],
+        sink: MatrixSink,
+        device: DeviceStreams,
+        alpha: float | int,
+        beta: float | int,
+        settings: Settings,
+        done: Container[tuple[int, int]],
+        progress: Callable[[Progress], None] | None,
+        stored: Callable[[int, int], None] | None,
+    ) -> None:
+        self.plan, self.sources, self.sink, self.device = plan, sources, sink, device
+        self.alpha, self.beta, self.done, self.progress = alpha, beta, done, progress
+        self.begin = time.perf_counter()
+        self.board = Board()
+        self.buffers = {
+            name: [device.allocate(size) for _ in range(count)] for name, (count, size) in plan.buffers.items()
+        }
+        self.memory = {name: self._direct(name, memory_of(source)) for name, source in sources.items()}
+        self.out = self._direct("out", memory_of(sink))
+        staged = [name for name, array in self.memory.items() if array is None and name in self._read()]
+        self.staged = (*staged, *(["out"] if self.out is None or plan.symmetric else []))
+        self.fillers = self._fillers(staged, settings)
+        self.drain = Drain(
+            sink, self.out, device, self.board, pinned=settings.pinned // 2, threads=settings.threads,
+            symmetric=plan.symmetric, stored=stored,
+        )  # fmt: skip
+        self.board.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
+        self.lock = threading.Lock()
+        self.events: list[tuple[Op, Any, Any]] = []
+        self.bytes_read = 0
+
+    def _read(self) -> set[str]:
+        product = self.plan.product
+        names = {"a"} if self.plan.symmetric else {"a", "b"}
+        return (names if product.k else set()) | ({"c"} if product.c else set())
+
+    def _direct(self, name: str, array: Array | None) -> Array | None:
+        """Return a host array where copies can run from and to it at the full rate."""
+        order = "C" if name == "out" else self._order(name)
+        if array is None or not compact_lines(array, order) or not self.device.direct(array):
+            return None
+        return array
+
+    def _fillers(self, staged: list[str], settings: Settings) -> dict[str, Filler]:
+        """Open a ring for slices, and one for the matrix to add."""
+        rings = {AB_IN: [name for name in staged if name in "ab"], C_IN: [name for name in staged if name == "c"]}
+        wanted = [stream for stream, names in rings.items() if names]
+        self.rings: dict[str, Ring] = {}
+        fillers: dict[str, Filler] = {}
+        for stream in wanted:
+            share = settings.pinned // (2 * len(wanted))
+            size = max(min(RING_BYTES, share // 4), 4096)
+            self.rings[stream] = Ring(self.device, max(share // size, 1), size)
+            fillers[stream] = Filler(self.rings[stream], settings.threads)
+        return fillers
+
+    def run(self) -> Streamed:
+        """Run all operations."""
+        runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
+            C_IN: self._load, AB_IN: self._load, COMPUTE: self._compute, C_OUT: self._store,
+        }  # fmt: skip
+        # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
+        threaded = bool(self.staged)
+        lanes = {
+            name: Lane(name, self.device, self.board, run, self._note, threaded=threaded) for name, run in runs.items()
+        }
+        self._prepare(lanes[COMPUTE].stream)
+        watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
+        self.watch = watch
+        try:
+            for op in operations(self.plan, self.done):
+                if self.board.failed:
+                    break
+                lanes[op.stream].put(op, self._prepared(op))
+        except BaseException as error:
+            self.board.fail(error)
+            raise
+        finally:
+            for lane in lanes.values():
+                lane.finish()
+            watch.finish()
+            self.drain.finish()
+        self.board.check()
+        for _, _, end in self.events:
+            self.device.synchronize(end)
+        self.sink.flush()
+        return self._report(time.perf_counter() - self.begin)
+
+    def close(self) -> None:
+        """Give threads back."""
+        for filler in self.fillers.values():
+            filler.stop()
+        self.drain.stop()
+
+    def _prepared(self, op: Op) -> list[Future[Filled]]:
+        """Start reading what an operation needs that cannot be copied directly."""
+        if not isinstance(op, Load) or self.memory[op.operand] is not None:
+            return []
+        source = self.sources[op.operand]
+        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, self._order(op.operand))
+
+    def _order(self, operand: str) -> str:
+        product = self.plan.product
+        found = {"a": product.a, "b": product.b, "c": product.c}[operand]
+        assert found is not None
+        return found.order
+
+    def _note(self, op: Op, start: Any, end: Any) -> None:
+        with self.lock:
+            self.events.append((op, start, end))
+        self.watch.put(op, end)
+
+    # What follows runs in the threads of the streams.
+
+    def _load(self, stream: Any, op: Op, parts: list[Future[Filled]]) -> tuple[Any, Any]:
+        assert isinstance(op, Load)
+        target = self._matrix(op.operand, op.slot, op.rows, op.cols)
+        array = self.memory[op.operand]
+        if array is not None:
+            start = self.device.record(stream)
+            self.device.copy_in(stream, target, array[slice(*op.rows), slice(*op.cols)])
+            return start, self.device.record(stream)
+        start = end = None
+        for future in parts:
+            filled = future.result()
+            self.bytes_read += filled.read
+            start = start or self.device.record(stream)
+            rows, cols = _within(filled.rows, op.rows), _within(filled.cols, op.cols)
+            self.device.copy_in(stream, target.part(rows, cols), filled.array)
+            end = self.device.record(stream)
+            self.rings[op.stream].give(filled.buffer, end)
+        return start, end
+
+    def _compute(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
+        start = self.device.record(stream)
+        if isinstance(op, Convert):
+            rows, cols = self._tile(op)
+            source = self._buffer("sum", op.source, op).part(rows, cols)
+            self.device.convert(stream, self._buffer("out", op.target, op).part(rows, cols), source)
+        else:
+            assert isinstance(op, Multiply)
+            for arguments in self._products(op):
+                self.device.multiply(stream, *arguments)
+        return start, self.device.record(stream)
+
+    def _prepare(self, stream: Any) -> None:
+        """Make every kernel ready that will be needed."""
+        seen = set()
+        for op in operations(self.plan, self.done):
+            if isinstance(op, Multiply):
+                kind = (op.shape, op.first, op.last)
+                if kind not in seen:
+                    seen.add(kind)
+                    for arguments in self._products(op):
+                        self.device.prepare(stream, *arguments)
+
+    def _products(self, op: Multiply) -> Iterator[Arguments]:
+        """Yield the products that an operation is made of.
+
+        Rows and columns beyond the end of a matrix are computed too where the buffers have room for them, so that
+        kernels work on whole tiles: nobody looks at what becomes of them. A depth that is not whole is cut in two, but
+        where the sum is rounded into the type of the result, which happens once.
+        """
+        rows, cols = self._tile(op)
+        target = self._buffer("sum", op.target, op).part(rows, cols)
+        alpha, beta, c = self.alpha, 1 if not op.first else self.beta, None if op.first else target
+        if op.first and self.plan.product.c is not None:
+            apart = "c" in self.buffers
+            c = (self._buffer("c", 0, op) if apart else self._buffer("sum", op.target, op)).part(rows, cols)
+        if c is None:
+            beta = 0
+        if op.inner[0] == op.inner[1]:
+            alpha = 0
+        name = "a" if self.plan.symmetric else "b"
+        a = self._factor("a", op.a, op.rows, op.inner)
+        b = self._factor(name, op.b, op.cols, op.inner)
+        b = b.T if self.plan.symmetric else b
+        m = _grown(rows, self.plan.tile_m, self.device.whole[0])
+        n = _grown(cols, self.plan.tile_n, self.device.whole[1])
+        target = target.shaped(m, n)
+        depth = op.inner[1] - op.inner[0]
+        cut = depth - depth % self.device.whole[2] if target.dtype == self.plan.sum_dtype else 0
+        for start, end in ((0, cut), (cut, depth)) if 0 < cut < depth else ((0, depth),):
+            inner = slice(start, end)
+            yield (
+                a.part(slice(0, a.rows), inner).shaped(m, end - start),
+                b.part(inner, slice(0, b.cols)).shaped(end - start, n),
+                target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n),
+            )  # fmt: skip
+
+    def _factor(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:
+        """Return the part of a slice that an operation takes."""
+        whole = held.outer if self.plan.product.k else outer
+        rows, cols = (whole, inner) if name == "a" else (inner, whole)
+        matrix = self._matrix(name, held.slot, rows, cols)
+        along, depth = slice(outer[0] - whole[0], outer[1] - whole[0]), slice(0, inner[1] - inner[0])
+        return matrix.part(along, depth) if name == "a" else matrix.part(depth, along)
+
+    def _store(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
+        assert isinstance(op, Store)
+        rows, cols = self._tile(op)
+        source = self._buffer("out" if self.plan.apart else "sum", op.source, op).part(rows, cols)
+        return self.drain.store(stream, op, source)
+
+    def _tile(self, op: Multiply | Convert | Store) -> tuple[slice, slice]:
+        """Return the part of a tile that an operation works on, within the tile."""
+        top, left = self.plan.rows(op.tile[0]).start, self.plan.cols(op.tile[1]).start
+        return slice(op.rows[0] - top, op.rows[1] - top), slice(op.cols[0] - left, op.cols[1] - left)
+
+    def _buffer(self, name: str, slot: int, op: Multiply | Convert | Store) -> DeviceMatrix:
+        """Return a whole tile in a buffer."""
+        plan = self.plan
+        rows, cols = plan.rows(op.tile[0]), plan.cols(op.tile[1])
+        out = plan.product.out.dtype
+        dtype = {"out": out, "sum": plan.sum_dtype if plan.grid[2] > 1 else out}.get(name)
+        if dtype is None:
+            assert plan.product.c is not None
+            dtype = plan.product.c.dtype
+        buffer = self.buffers[name][slot]
+        order = self._order("c") if name == "c" else "C"
+        whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n, order)
+        return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
+
+    def _matrix(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
+        """Return a loaded piece in its buffer."""
+        product = self.plan.product
+        name = operand if operand in self.buffers else "sum"
+        dtype = {"a": product.a, "b": product.b, "c": product.c}[operand]
+        assert dtype is not None
+        plan = self.plan
+        sides = {"a": (plan.tile_m, plan.tile_k), "b": (plan.tile_k, plan.tile_n)}
+        whole = sides.get(operand, (plan.tile_m, plan.tile_n))
+        matrix = DeviceMatrix.compact(self.buffers[name][slot], dtype.dtype, *whole, self._order(operand))
+        return matrix.shaped(rows[1] - rows[0], cols[1] - cols[0])
+
+    def _report(self, seconds: float) -> Streamed:
+        """Say what it took. Everything is done."""
+        activity = []
+        counts = {C_IN: 0, AB_IN: 0, COMPUTE: 0, C_OUT: 0}
+        first = self.events[0][1] if self.events else None
+        for op, start, end in self.events:
+            begin = self.device.seconds(first, start)
+            length = self.device.seconds(start, end)
+            size = op.flop if isinstance(op, Multiply) else op.nbytes if isinstance(op, Load | Store) else 0
+            counts[op.stream] += size
+            activity.append(Transfer(_label(op), _ns(begin), _ns(begin + length), op.stream, size))
+        activity.sort(key=lambda one: one.start_ns)
+        # The first that was queued need not be the first that ran.
+        zero = activity[0].start_ns if activity else 0
+        activity = [
+            dataclasses.replace(one, start_ns=one.start_ns - zero, end_ns=one.end_ns - zero) for one in activity
+        ]
+        return Streamed(
+            seconds=seconds,
+            device_seconds=max((one.end_ns for one in activity), default=0) / 1e9,
+            compute_s=sum(one.duration_ns for one in activity if one.stream == COMPUTE) / 1e9,
+            flop=counts[COMPUTE],
+            bytes_in=counts[C_IN] + counts[AB_IN],
+            bytes_out=counts[C_OUT],
+            bytes_read=self.bytes_read,
+            bytes_written=self.drain.bytes_written,
+            tiles=self.drain.tiles,
+            staged=self.staged,
+            activity=tuple(activity),
+        )
+
+
+def _grown(part: slice, side: int, unit: int) -> int:
+    """Return the length of a part of a tile's side, rounded up to a multiple of `unit` if the tile has room."""
+    length = int(part.stop - part.start)
+    grown = -(-length // unit) * unit
+    return grown if part.start + grown <= side else length
+
+
+def _within(part: Part, whole: Part) -> slice:
+    return slice(part[0] - whole[0], part[1] - whole[0])
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _label(op: Op) -> str:
+    """Name an operation in a timeline."""
+    if isinstance(op, Load):
+        return f"{op.operand.upper()}[{op.rows[0]}:{op.rows[1]}, {op.cols[0]}:{op.cols[1]}]"
+    assert isinstance(op, Multiply | Convert | Store)
+    return f"C{op.tile}"

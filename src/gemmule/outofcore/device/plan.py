@@ -1,0 +1,243 @@
+"""The plan of a product through a device: tiles, slices, buffers. Pure arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+
+from ...core.dtype import numpy_dtype
+from ...core.streams import matrix_bytes
+from ..matrix import AnyDType
+from ..plan import Product
+
+#: Strategies: what stays on the device while the rest passes by.
+PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
+STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
+#: The first slice, or panel, is cut into parts that double from one in so many on, so that computing begins early.
+#: Every part of a panel takes a whole buffer.
+_SLICE_RAMP, _PANEL_RAMP = 16, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One product on the device: the sum of tile (i, j) takes A[rows of i, inner] @ B[inner, columns of j]."""
+
+    i: int
+    j: int
+    inner: tuple[int, int]
+    first: bool
+    last: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePlan:
+    """How a product passes through a device.
+
+    Attributes
+    ----------
+    product : Product
+        What is computed.
+    sums : str
+        Type that slices are summed in.
+    strategy : str
+        ``paper``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
+        slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
+        other pass by. ``resident-c``: all tiles of C stay, and each slice comes once.
+    tile_m, tile_n, tile_k : int
+        Extents of a tile of C and depth of a slice; the last ones may be smaller.
+    c_tiles : int
+        Tiles of C on the device together.
+    slots : tuple of int
+        Slices (or panels) of A and of B on the device together; where `symmetric`, those of the one matrix, and 0.
+    stationary : str
+        For panels: ``a`` or ``b``, whichever stays.
+    symmetric : bool
+        Whether B is the transpose of A: only tiles on and below the diagonal are computed, and mirrored.
+    strips : int
+        Parts in which the last tile is finished, so that the first of them leave while the others are computed.
+    """
+
+    product: Product
+    sums: str
+    strategy: str
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    c_tiles: int
+    slots: tuple[int, int]
+    stationary: str = "a"
+    symmetric: bool = False
+    strips: int = 1
+
+    def __post_init__(self) -> None:
+        # A plan that comes out of a journal has lists.
+        object.__setattr__(self, "slots", tuple(self.slots))
+
+    @functools.cached_property
+    def sum_dtype(self) -> AnyDType:
+        """Type that slices are summed in."""
+        return numpy_dtype(self.sums)
+
+    @functools.cached_property
+    def row_edges(self) -> tuple[int, ...]:
+        """Rows at which tiles begin, and the end."""
+        return self._edges(self.product.m, self.tile_m)
+
+    @functools.cached_property
+    def col_edges(self) -> tuple[int, ...]:
+        """Columns at which tiles begin, and the end."""
+        return self._edges(self.product.n, self.tile_n)
+
+    @functools.cached_property
+    def inner_edges(self) -> tuple[int, ...]:
+        """Depths at which slices begin, and the end."""
+        return edges(self.product.k, self.tile_k)
+
+    def _edges(self, extent: int, part: int) -> tuple[int, ...]:
+        # Stores that are written in blocks take tiles that are multiples of them.
+        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
+        return ramped(edges(extent, part), _PANEL_RAMP if ramp else 1)
+
+    @functools.cached_property
+    def grid(self) -> tuple[int, int, int]:
+        """Tiles along m and n, and slices along k."""
+        return len(self.row_edges) - 1, len(self.col_edges) - 1, len(self.inner_edges) - 1
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of C that are computed."""
+        rows, cols, _ = self.grid
+        return rows * (rows + 1) // 2 if self.symmetric else rows * cols
+
+    @property
+    def apart(self) -> bool:
+        """Whether sums and results have different types, so that a finished tile is converted into another buffer."""
+        return self.sum_dtype != self.product.out.dtype and self.grid[2] > 1
+
+    @property
+    def serpentine(self) -> bool:
+        """Whether tiles and slices go back and forth."""
+        return self.strategy != PAPER
+
+    def rows(self, i: int) -> slice:
+        """Rows of the tiles in row `i` of tiles."""
+        return slice(self.row_edges[i], self.row_edges[i + 1])
+
+    def cols(self, j: int) -> slice:
+        """Columns of the tiles in column `j` of tiles."""
+        return slice(self.col_edges[j], self.col_edges[j + 1])
+
+    @functools.cached_property
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """How many buffers of how many bytes the device holds, by what is in them."""
+        product, (a_slots, b_slots) = self.product, self.slots
+        sums = self.sum_dtype if self.grid[2] > 1 else product.out.dtype
+        c_in = product.c.dtype if product.c else sums
+        found = {
+            "a": (a_slots, matrix_bytes(self.tile_m, self.tile_k, product.a.itemsize, product.a.order)),
+            "b": (b_slots, matrix_bytes(self.tile_k, self.tile_n, product.b.itemsize, product.b.order)),
+            "sum": (self.c_tiles, matrix_bytes(self.tile_m, self.tile_n, sums.itemsize)),
+        }
+        if self.apart:
+            size = matrix_bytes(self.tile_m, self.tile_n, product.out.itemsize)
+            found["out"] = (min(2, self.tiles), size)
+        if product.c and (c_in != sums or product.c.order == "F"):
+            found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize, product.c.order))
+        return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory of all buffers, under the name that a plan without a device has for its memory."""
+        return self.device_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory of all buffers."""
+        return sum(count * size for count, size in self.buffers.values())
+
+    def order(self) -> Iterator[tuple[int, int]]:
+        """Yield the tiles in the order in which they are begun."""
+        rows, cols, _ = self.grid
+        if self.strategy == PANELS:
+            by_rows = self.stationary == "a"
+            outer, inner = (rows, cols) if by_rows else (cols, rows)
+            held = self.slots if by_rows else self.slots[::-1]
+            for stays, passes in _panels(outer, inner, *held):
+                yield (stays, passes) if by_rows else (passes, stays)
+            return
+        for i in range(rows):
+            line = range(i + 1) if self.symmetric else range(cols)
+            for j in reversed(line) if self.serpentine and i % 2 else line:
+                yield i, j
+
+    def steps(self) -> Iterator[Step]:
+        """Yield every product in order."""
+        if self.strategy == RESIDENT:
+            yield from self._slice_by_slice()
+            return
+        regular = list(itertools.pairwise(self.inner_edges)) or [(0, 0)]
+        for number, (i, j) in enumerate(self.order()):
+            slices = regular
+            if number == 0 and self.strategy == C_STATIONARY:
+                slices = self._first_slices()
+            elif self.serpentine and number % 2:
+                slices = regular[::-1]
+            for place, inner in enumerate(slices):
+                yield Step(i, j, inner, place == 0, place == len(slices) - 1)
+
+    def _first_slices(self) -> list[tuple[int, int]]:
+        # A depth that is not cut at all is not summed in the accumulator's type.
+        cut = self.grid[2] > 1 or self.sum_dtype == self.product.out.dtype
+        return list(itertools.pairwise(ramped(self.inner_edges, _SLICE_RAMP if cut else 1))) or [(0, 0)]
+
+    def _slice_by_slice(self) -> Iterator[Step]:
+        slices = self._first_slices()
+        for place, inner in enumerate(slices):
+            for i, j in self.order():
+                yield Step(i, j, inner, place == 0, place == len(slices) - 1)
+
+
+def edges(extent: int, part: int) -> tuple[int, ...]:
+    """Return where parts of that length begin, and the end; only the end where there is nothing."""
+    return (*range(0, extent, part), extent)
+
+
+def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
+    """Cut the first part into parts that double from one in `share` on, the rest unchanged."""
+    if len(regular) < 2 or share == 1:
+        return regular
+    first = regular[1] - regular[0]
+    unit = first // share
+    # Parts that are no multiple of what kernels copy at once would be slow.
+    unit -= unit % 64
+    if unit == 0:
+        return regular
+    cuts = [regular[0] + unit * 2**power for power in range(share.bit_length() - 1)]
+    return (regular[0], *cuts, *regular[1:])
+
+
+def _panels(outer: int, inner: int, outer_held: int, inner_held: int) -> Iterator[tuple[int, int]]:
+    """Yield pairs so that every `outer_held` panels of one side meet all of the other, with few loads.
+
+    At the start, panels of both sides come in turn, and each meets all that are there: what there is to compute grows
+    as fast as it can. Later groups first meet the panels that the group before has left.
+    """
+    # One slot of each side takes the next panel meanwhile.
+    group = max(outer_held - (outer_held < outer), 1)
+    kept = max(inner_held - 1, 1)
+    for number, start in enumerate(range(0, outer, group)):
+        members = range(start, min(start + group, outer))
+        passing = list(range(inner) if number % 2 == 0 else range(inner - 1, -1, -1))
+        there, coming = passing[:kept], passing[kept:]
+        if number == 0:
+            for size in range(max(len(members), len(there))):
+                if size < len(members):
+                    yield from ((members[size], other) for other in there[: size + 1])
+                if size < len(there):
+                    yield from ((member, there[size]) for member in members[:size])
+        else:
+            yield from itertools.product(members, there)
+        for other in coming:
+            yield from ((member, other) for member in members)

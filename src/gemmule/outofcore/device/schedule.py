@@ -1,0 +1,334 @@
+"""The operations of a plan in order, each with the stream that it runs on and what it waits for.
+
+The same list is counted, simulated and run, so that what is predicted is what happens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Container, Hashable, Iterator
+
+from ..slots import Slots
+from .plan import PAPER, DevicePlan, Step
+
+#: The streams, as the timeline names them.
+C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
+STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
+#: A strip is no thinner than this.
+_LEAST_STRIP = 256
+
+Part = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """One operation on one stream.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the order.
+    stream : str
+        Where it runs, after all earlier ones of that stream.
+    after : tuple of int
+        Operations of other streams that must be done first.
+    """
+
+    number: int
+    stream: str
+    after: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Load(Op):
+    """A piece of a matrix comes to the device.
+
+    Attributes
+    ----------
+    operand : str
+        ``a``, ``b`` or ``c``.
+    rows, cols : tuple of int
+        Which part of the matrix.
+    slot : int
+        The buffer of that operand that it goes to.
+    nbytes : int
+        Bytes that cross the link.
+    """
+
+    operand: str
+    rows: Part
+    cols: Part
+    slot: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A slice on the device: its buffer, and which rows (of B columns) it has."""
+
+    slot: int
+    outer: Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiply(Op):
+    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        The tile (i, j).
+    rows, cols, inner : tuple of int
+        Which part of the product.
+    a, b : Slice
+        The factors. Where the plan is symmetric both are slices of A.
+    target : int
+        Buffer of the sum.
+    first, last : bool
+        Whether the sum begins and ends here.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    inner: Part
+    a: Slice
+    b: Slice
+    target: int
+    first: bool
+    last: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The extents m, n and k."""
+        return _length(self.rows), _length(self.cols), _length(self.inner)
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions."""
+        m, n, k = self.shape
+        return 2 * m * n * k
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert(Op):
+    """A finished sum is rounded into the type of the result, in another buffer."""
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    target: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Store(Op):
+    """A tile, or a strip of it, leaves the device.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result.
+    source : int
+        The buffer: of results, where the plan keeps them apart from sums.
+    nbytes : int
+        Bytes that cross the link.
+    final : bool
+        Whether this is the last of its tile.
+    mirrored : bool
+        Whether its transpose is a part of the result as well.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    nbytes: int
+    final: bool
+    mirrored: bool
+
+
+class _Held:
+    """Buffers of slices: what lies in them, and who used them last."""
+
+    def __init__(self, count: int) -> None:
+        self._slots = Slots(count)
+        self._loaded: dict[int, int] = {}
+        self._used: dict[int, int] = {}
+
+    def claim(self, key: Hashable) -> tuple[int, bool]:
+        return self._slots.claim(key)
+
+    def load(self, slot: int, number: int) -> None:
+        self._loaded[slot] = number
+
+    def loaded(self, slot: int) -> int:
+        return self._loaded[slot]
+
+    def use(self, slot: int, number: int) -> None:
+        self._used[slot] = number
+
+    def used(self, slot: int) -> tuple[int, ...]:
+        return (self._used[slot],) if slot in self._used else ()
+
+
+class _Tiles:
+    """Buffers of tiles: which tile has which, and what must be over before the next one may."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._turn = itertools.count()
+        self._of: dict[tuple[int, int], int] = {}
+        self._free_after: dict[int, int] = {}
+
+    def take(self, tile: tuple[int, int]) -> tuple[int, tuple[int, ...]]:
+        """Give a tile its buffer; return it, and the operation that frees it from the tile before."""
+        slot = next(self._turn) % self._count
+        self._of[tile] = slot
+        return slot, self.before(slot)
+
+    def of(self, tile: tuple[int, int]) -> int:
+        return self._of[tile]
+
+    def before(self, slot: int) -> tuple[int, ...]:
+        return (self._free_after[slot],) if slot in self._free_after else ()
+
+    def leave(self, tile: tuple[int, int], number: int) -> None:
+        self._free_after[self._of.pop(tile)] = number
+
+
+def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Iterator[Op]:
+    """Yield what a plan does, in order.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        The plan.
+    done : container of tuple of int
+        Tiles (i, j) that are there already, and are left out.
+    """
+    return _Schedule(plan, done).run()
+
+
+class _Schedule:
+    def __init__(self, plan: DevicePlan, done: Container[tuple[int, int]]) -> None:
+        self.plan = plan
+        self.done = done
+        self.numbers = itertools.count()
+        self.a = _Held(plan.slots[0])
+        self.b = self.a if plan.symmetric else _Held(plan.slots[1])
+        self.sums = _Tiles(plan.c_tiles)
+        self.results = _Tiles(plan.buffers["out"][0]) if plan.apart else None
+        self.c_read: tuple[int, ...] = ()
+
+    def run(self) -> Iterator[Op]:
+        plan = self.plan
+        steps = [step for step in plan.steps() if (step.i, step.j) not in self.done]
+        last_tile = (steps[-1].i, steps[-1].j) if steps else None
+        for step in steps:
+            tile = (step.i, step.j)
+            before: tuple[int, ...] = ()
+            if step.first:
+                slot, before = self.sums.take(tile)
+                if plan.product.c is not None:
+                    load = self._load_c(step, slot, before)
+                    yield load
+                    before = (*before, load.number)
+            factors = []
+            if plan.product.k:
+                for ops, factor in (self._factor(step, "a"), self._factor(step, "b")):
+                    yield from ops
+                    factors.append(factor)
+                    before += (self._held(len(factors)).loaded(factor.slot),)
+            else:
+                factors = [Slice(0, (0, 0)), Slice(0, (0, 0))]
+            cut = step.last and tile == last_tile and plan.strategy != PAPER
+            yield from self._finish(step, factors, before, plan.strips if cut else 1)
+
+    def _held(self, place: int) -> _Held:
+        return self.a if place == 1 else self.b
+
+    def _load_c(self, step: Step, slot: int, before: tuple[int, ...]) -> Load:
+        plan = self.plan
+        assert plan.product.c is not None
+        rows, cols = _part(plan.rows(step.i)), _part(plan.cols(step.j))
+        if "c" in plan.buffers:
+            slot, before = 0, self.c_read
+        size = _length(rows) * _length(cols) * plan.product.c.itemsize
+        return Load(next(self.numbers), C_IN, before, "c", rows, cols, slot, size)
+
+    def _factor(self, step: Step, operand: str) -> tuple[list[Load], Slice]:
+        """Return the load of a factor's slice, if it is not there, and where the slice is."""
+        plan = self.plan
+        outer = _part(plan.rows(step.i) if operand == "a" else plan.cols(step.j))
+        # Of a symmetric product the slices of B are those of A, transposed.
+        name = "a" if plan.symmetric else operand
+        held = self.a if name == "a" else self.b
+        slot, there = held.claim((outer, step.inner))
+        ops = []
+        if not there:
+            rows, cols = (outer, step.inner) if name == "a" else (step.inner, outer)
+            item = (plan.product.a if name == "a" else plan.product.b).itemsize
+            size = _length(rows) * _length(cols) * item
+            ops.append(Load(next(self.numbers), AB_IN, held.used(slot), name, rows, cols, slot, size))
+            held.load(slot, ops[0].number)
+        return ops, Slice(slot, outer)
+
+    def _finish(self, step: Step, factors: list[Slice], before: tuple[int, ...], strips: int) -> Iterator[Op]:
+        """Yield the products of a step, and, at the end of a tile, what takes it away."""
+        plan, tile = self.plan, (step.i, step.j)
+        target = self.sums.of(tile)
+        cols = _part(plan.cols(step.j))
+        parts = _strips(_part(plan.rows(step.i)), strips)
+        for place, rows in enumerate(parts):
+            number = next(self.numbers)
+            a, b = factors
+            yield Multiply(
+                number, COMPUTE, before if place == 0 else (), tile, rows, cols, step.inner, a, b, target, step.first,
+                step.last,
+            )  # fmt: skip
+            if place == len(parts) - 1:
+                for held, factor in ((self.a, a), (self.b, b)):
+                    held.use(factor.slot, number)
+                if step.first and "c" in plan.buffers:
+                    self.c_read = (number,)
+            if step.last:
+                yield from self._take_away(tile, rows, cols, number, place == 0, place == len(parts) - 1)
+
+    def _take_away(
+        self, tile: tuple[int, int], rows: Part, cols: Part, number: int, begins: bool, ends: bool
+    ) -> Iterator[Op]:
+        plan = self.plan
+        source = self.sums.of(tile)
+        if self.results is not None:
+            before: tuple[int, ...] = ()
+            if begins:
+                _, before = self.results.take(tile)
+            target = self.results.of(tile)
+            convert = Convert(next(self.numbers), COMPUTE, before, tile, rows, cols, source, target)
+            yield convert
+            number, source = convert.number, target
+        size = _length(rows) * _length(cols) * plan.product.out.itemsize
+        mirrored = plan.symmetric and tile[0] != tile[1]
+        store = Store(next(self.numbers), C_OUT, (number,), tile, rows, cols, source, size, ends, mirrored)
+        yield store
+        if ends:
+            # A converted tile no longer needs its sum: the next products follow on the same stream.
+            self.sums.leave(tile, store.number if self.results is None else number)
+            if self.results is not None:
+                self.results.leave(tile, store.number)
+
+
+def _strips(rows: Part, count: int) -> list[Part]:
+    height = max(-(-_length(rows) // count), _LEAST_STRIP)
+    height = -(-height // _LEAST_STRIP) * _LEAST_STRIP
+    return [(start, min(start + height, rows[1])) for start in range(rows[0], rows[1], height)]
+
+
+def _part(part: slice) -> Part:
+    return int(part.start), int(part.stop)
+
+
+def _length(part: Part) -> int:
+    return part[1] - part[0]

@@ -1,0 +1,137 @@
+"""Runs a plan's operations on a model of the device: four streams, two links, one processor."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .plan import DevicePlan
+from .rates import Rates
+from .schedule import C_OUT, COMPUTE, STREAMS, Convert, Load, Multiply, Op, Store, operations
+
+#: Bytes a second at which a device rounds sums into results, reading and writing.
+CONVERT_RATE = 1e12
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a plan is expected to take.
+
+    Attributes
+    ----------
+    seconds : float
+        From the first byte that moves to the last.
+    compute_s, h2d_s, d2h_s, source_s, sink_s : float
+        How long each of them works: the processor, the links, and what brings operands to pinned memory and takes
+        results from it.
+    bytes_in, bytes_out : int
+        What crosses the links.
+    flop : int
+        Operations that are computed.
+    """
+
+    seconds: float
+    compute_s: float
+    h2d_s: float
+    d2h_s: float
+    source_s: float
+    sink_s: float
+    bytes_in: int
+    bytes_out: int
+    flop: int
+    files: bool = False
+
+    @property
+    def exposed_share(self) -> float:
+        """Share of the time in which nothing is computed, because something is waited for."""
+        return 1 - self.compute_s / self.seconds if self.seconds else 0.0
+
+    @property
+    def works(self) -> dict[str, float]:
+        """How long each part works, by name."""
+        read, written = ("disk read", "disk write") if self.files else ("host reads", "host writes")
+        return {
+            "compute": self.compute_s,
+            "H2D": self.h2d_s,
+            "D2H": self.d2h_s,
+            read: self.source_s,
+            written: self.sink_s,
+        }
+
+    @property
+    def bottleneck(self) -> str:
+        """The part that works longest."""
+        return max(self.works, key=lambda name: self.works[name])
+
+    @property
+    def best_s(self) -> float:
+        """Time if the bottleneck never waited."""
+        return max(self.works.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """When an operation ran, in seconds from the start."""
+
+    op: Op
+    start: float
+    end: float
+
+
+def simulate(plan: DevicePlan, rates: Rates) -> tuple[Prediction, list[Ran]]:
+    """Return what a plan takes at those rates, and when each operation runs.
+
+    The two streams towards the device share a link, on which copies take turns. Operations of a stream follow each
+    other; each begins when those that it waits for are over.
+    """
+    free = dict.fromkeys(STREAMS, 0.0)
+    link = {"h2d": 0.0, "d2h": 0.0}
+    # What is asked for again is the end of an operation that others wait for; few are kept long.
+    ends: dict[int, float] = {}
+    ran = []
+    compute = 0.0
+    moved = {"h2d": 0, "d2h": 0}
+    flop = 0
+    for op in operations(plan):
+        start = max([free[op.stream], *(ends[number] for number in op.after)])
+        if isinstance(op, Multiply):
+            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1)
+            compute += duration
+            flop += op.flop
+        elif isinstance(op, Convert):
+            size = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize)
+            duration = rates.launch + size / CONVERT_RATE
+            compute += duration
+        else:
+            assert isinstance(op, Load | Store)
+            direction, rate = ("d2h", rates.departure) if op.stream == C_OUT else ("h2d", rates.arrival)
+            start = max(start, link[direction])
+            duration = rates.launch + op.nbytes / rate
+            link[direction] = start + duration
+            moved[direction] += op.nbytes
+        end = start + duration
+        free[op.stream] = ends[op.number] = end
+        ran.append(Ran(op, start, end))
+    return (
+        Prediction(
+            seconds=max(free.values()),
+            compute_s=compute,
+            h2d_s=moved["h2d"] / rates.h2d,
+            d2h_s=moved["d2h"] / rates.d2h,
+            source_s=moved["h2d"] / rates.source,
+            sink_s=moved["d2h"] / rates.sink,
+            bytes_in=moved["h2d"],
+            bytes_out=moved["d2h"],
+            flop=flop,
+            files=rates.files,
+        ),
+        ran,
+    )
+
+
+def _area(op: Convert) -> int:
+    return (op.rows[1] - op.rows[0]) * (op.cols[1] - op.cols[0])
+
+
+def busy(ran: list[Ran], stream: str = COMPUTE) -> float:
+    """Return how long a stream works."""
+    return sum(one.end - one.start for one in ran if one.op.stream == stream)

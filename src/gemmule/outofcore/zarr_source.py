@@ -1,0 +1,121 @@
+"""A Zarr array as the source of a large product."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import FileFormatError, ShapeError
+from .extras import optional_package
+from .fingerprint import files_fingerprint, sampled_checksum
+from .matrix import AnyDType, Array, native
+from .npy_header import resolve_dtype
+
+
+class ZarrSource:
+    """A matrix in a Zarr array, in chunks or in shards of them.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Two-dimensional, in any store.
+    name : str
+        What messages call it.
+    dtype : str, optional
+        Type of raw items, e.g. ``"bfloat16"``.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If the array is no matrix of a type that is multiplied.
+    """
+
+    def __init__(self, array: Any, name: str, dtype: str | None = None) -> None:
+        if len(array.shape) != 2:
+            raise ShapeError(f"{name}: array of shape {array.shape}; a matrix has 2 dimensions; reshape it")
+        self.name = name
+        self.shape: tuple[int, int] = (int(array.shape[0]), int(array.shape[1]))
+        self._raw: AnyDType = np.dtype(array.dtype)
+        stored = resolve_dtype(self._raw, name, dtype)
+        self.dtype: AnyDType = native(stored)
+        self.order = "C"
+        self.stored_itemsize = stored.itemsize
+        chunk = array.chunks
+        self.grain: tuple[int, int] = (int(chunk[0]), int(chunk[1]))
+        # Chunks are read several at a time, each of them encoded and decoded.
+        at_once = int(optional_package("zarr", name).config.get("async.concurrency"))
+        self.scratch_bytes = 2 * at_once * chunk[0] * chunk[1] * stored.itemsize
+        self.path = array_folder(array)
+        self._array = array
+
+    @classmethod
+    def open(cls, path: str, inner: str | None, dtype: str | None = None) -> ZarrSource:
+        """Open the array called `inner` in the store at `path`, or the array that the store is.
+
+        Raises
+        ------
+        UnsupportedError
+            If zarr is not installed.
+        FileFormatError
+            If there is no such array.
+        """
+        zarr = optional_package("zarr", path)
+        os.stat(path)
+        name = path if inner is None else f"{path}::{inner}"
+        try:
+            # Not by its name, which zarr would take for a URL where it has colons.
+            array = zarr.open_array(_store(path), path=inner or "", mode="r")
+        except (FileNotFoundError, ValueError, KeyError) as error:
+            raise FileFormatError(f"{name}: {_instead(zarr, path, inner)}") from error
+        return cls(array, name, dtype)
+
+    def read(self, rows: slice, cols: slice, out: Array) -> int:
+        """Fill `out` with that piece and return the bytes read."""
+        from zarr.buffer.cpu import NDBuffer
+
+        if out.size:
+            raw = out.view(self._raw) if self._raw.kind == "V" else out
+            if self._raw == raw.dtype:
+                self._array.get_basic_selection((rows, cols), out=NDBuffer.from_numpy_array(raw))
+            else:
+                np.copyto(raw, self._array[rows, cols])
+        return out.nbytes
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells the array from one that was changed."""
+        if self.path is None:
+            return {"kind": "zarr", "metadata": str(self._array.metadata), "items": sampled_checksum(self)}
+        files = (
+            os.path.relpath(os.path.join(folder, name), self.path)
+            for folder, _, names in os.walk(self.path)
+            for name in names
+        )
+        return {"kind": "zarr", **files_fingerprint(self.path, files)}
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+
+def _store(path: str) -> Any:
+    return optional_package("zarr.storage", path).LocalStore(path, read_only=True)
+
+
+def array_folder(array: Any) -> str | None:
+    """Return the folder of an array, None if its store is no folder."""
+    root = getattr(array.store, "root", None)
+    return None if root is None else os.path.realpath(os.path.join(root, array.path))
+
+
+def _instead(zarr: Any, path: str, inner: str | None) -> str:
+    """Say what is there in place of an array."""
+    try:
+        group = zarr.open_group(_store(path), mode="r")
+    except (FileNotFoundError, ValueError, KeyError):
+        return "is no Zarr array; name one"
+    members = group.members(max_depth=None)
+    arrays = sorted(name for name, member in members if isinstance(member, zarr.Array))
+    names = ", ".join(f"{path}::{name}" for name in arrays[:8]) or "none"
+    what = "is a Zarr group" if inner is None else "is not there, or is a group"
+    return f"{what}; name one of its arrays: {names}"

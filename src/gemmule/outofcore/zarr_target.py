@@ -1,0 +1,215 @@
+"""A Zarr array as the place of a result, before it is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.errors import ArgumentError, DTypeError
+from .extras import optional_package
+from .hidden import check_folder, check_output, hidden_path, store_folder
+from .matrix import AnyDType, MatrixSource
+from .npy_header import NAMED_BY_USER
+from .zarr_sink import ZarrSink
+
+#: Rows and columns of a chunk where none are asked for: 4 MiB of float32.
+CHUNK = 1024
+
+
+class ZarrTarget:
+    """A Zarr array, version 3, that a product will be written to; a `Target`.
+
+    Parameters
+    ----------
+    path : str
+        Folder of the store; made if it is not there.
+    inner : str or None
+        Place of the array in the store; None where the store is the array.
+    shape : tuple of int
+        Rows and columns of the result.
+    dtype : dtype
+        Its element type.
+    chunks : tuple of int, optional
+        Rows and columns of a chunk.
+    shards : tuple of int, optional
+        Rows and columns of a shard, multiples of those of a chunk; without them every chunk is a file.
+
+    Raises
+    ------
+    ArgumentError
+        If the shards are not made of whole chunks, or the store is not one that takes the array.
+    DTypeError
+        If Zarr has no name for the element type.
+    UnsupportedError
+        If zarr is not installed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        inner: str | None,
+        shape: tuple[int, int],
+        dtype: AnyDType,
+        chunks: tuple[int, int] | None = None,
+        shards: tuple[int, int] | None = None,
+    ) -> None:
+        self.name = path if inner is None else f"{path}::{inner}"
+        if dtype.name in NAMED_BY_USER:
+            raise DTypeError(
+                f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give --out-dtype float32"
+            )
+        self._zarr = optional_package("zarr", self.name)
+        default = [max(min(CHUNK, extent), 1) for extent in shape]
+        if shards is not None and chunks is None:
+            # The largest chunk up to the usual size that shards are made of.
+            default = [next(part for part in range(min(CHUNK, shard), 0, -1) if shard % part == 0) for shard in shards]
+        self._shape = shape
+        self._chunks = chunks or (default[0], default[1])
+        self._shards = shards
+        for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
+            if shard % chunk:
+                lower, upper = max(shard - shard % chunk, chunk), shard + chunk - shard % chunk
+                raise ArgumentError(
+                    f"{self.name}: shards of {shards} do not hold whole chunks of {self._chunks}; {shard} is no "
+                    f"multiple of {chunk}; {lower} and {upper} are"
+                )
+        self.grain = self._shards or self._chunks
+        self.scratch_bytes = 3 * self.grain[0] * self.grain[1] * dtype.itemsize
+        store = os.path.realpath(path)
+        self._places = [store, *(inner.split("/") if inner else [])]
+        label = "::".join([os.path.basename(store), *self._places[1:]])
+        self._partial = hidden_path(os.path.join(os.path.dirname(store), label), ".partial")
+        self.journal = hidden_path(os.path.join(os.path.dirname(store), label), ".journal")
+
+    def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
+        """Refuse an array that may not be written, and a store that does not take it."""
+        check_folder(self._places[0], self.name)
+        for depth in range(1, len(self._places)):
+            group = os.path.join(*self._places[:depth])
+            if os.path.lexists(group) and _node_type(group) != "group":
+                raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
+            if _metadata(group).get("consolidated_metadata"):
+                raise ArgumentError(
+                    f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
+                    "out of its zarr.json, or choose another output"
+                )
+        final = os.path.join(*self._places)
+        check_output(final, force=force, inputs=inputs, folder=True)
+        for source in inputs:
+            if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
+                raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
+        if os.path.isdir(final) and os.listdir(final) and _node_type(final) != "array":
+            raise ArgumentError(f"{self.name}: exists and is no Zarr array, version 3; choose another output")
+
+    def describe(self) -> dict[str, Any]:
+        """Return how the result is stored."""
+        return {
+            "kind": "zarr",
+            "chunks": list(self._chunks),
+            "shards": None if self._shards is None else list(self._shards),
+            "groups": len(self._places) - self._depth(),
+        }
+
+    def unfinished(self) -> bool:
+        """Return whether work of a run before is there."""
+        folder = os.path.join(self._partial, *self._places[self._depth() :])
+        if _node_type(folder) != "array":
+            return False
+        # After a replacement that was killed, what was replaced may lie here.
+        array = self._zarr.open_array(self._store(folder), mode="r")
+        return bool(array.shape == self._shape and (array.chunks, array.shards) == (self._chunks, self._shards))
+
+    def open(
+        self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
+    ) -> ZarrSink:
+        """Open the array, with what a run before has left if `again`, else without."""
+        self.check(force, inputs)
+        depth = self._depth()
+        folder = os.path.join(self._partial, *self._places[depth:])
+        if again:
+            _remove_strays(folder)
+            return self.join(shape, dtype, force=force)
+        shutil.rmtree(self._partial, ignore_errors=True)
+        try:
+            array = self._make(folder, shape, dtype, depth)
+        except BaseException:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            raise
+        return self._sink(array, depth, force)
+
+    def join(self, shape: tuple[int, int], dtype: AnyDType, *, force: bool = True) -> ZarrSink:
+        """Open what another process has opened, to write other tiles of it; only that process commits."""
+        del shape, dtype
+        depth = self._depth()
+        folder = os.path.join(self._partial, *self._places[depth:])
+        array = self._zarr.open_array(self._store(folder), mode="r+", config={"write_empty_chunks": True})
+        return self._sink(array, depth, force)
+
+    def _sink(self, array: Any, depth: int, force: bool) -> ZarrSink:
+        final = os.path.join(*self._places[:depth])
+        return ZarrSink(array, self.name, partial=self._partial, final=final, force=force)
+
+    def _store(self, folder: str) -> Any:
+        # Not by its name, which zarr would take for a URL where it has colons.
+        return optional_package("zarr.storage", self.name).LocalStore(folder)
+
+    def _depth(self) -> int:
+        """Return how many places from the store on make the path that appears at the end: the first that is new."""
+        for depth in range(1, len(self._places)):
+            if not os.path.lexists(os.path.join(*self._places[:depth])):
+                return depth
+        return len(self._places)
+
+    def _make(self, folder: str, shape: tuple[int, int], dtype: AnyDType, depth: int) -> Any:
+        os.mkdir(self._partial)
+        array = self._zarr.create_array(
+            self._store(folder),
+            shape=shape,
+            chunks=self._chunks,
+            shards=self._shards,
+            dtype=dtype,
+            # Sums of products have no pattern that a compressor would find.
+            compressors=None,
+            filters=None,
+            config={"write_empty_chunks": True},
+        )
+        for place in range(depth, len(self._places)):
+            self._zarr.create_group(self._store(os.path.join(self._partial, *self._places[depth:place])))
+        for root, _, files in os.walk(self._partial):
+            for name in files:
+                descriptor = os.open(os.path.join(root, name), os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            store_folder(root)
+        store_folder(os.path.dirname(self._partial))
+        return array
+
+
+def _metadata(folder: str) -> dict[str, Any]:
+    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
+    try:
+        with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
+            metadata = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _node_type(folder: str) -> str | None:
+    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+    return _metadata(folder).get("node_type")
+
+
+def _remove_strays(folder: str) -> None:
+    """Remove the temporary files that zarr leaves when it is killed while it writes."""
+    for root, _, files in os.walk(folder):
+        for name in files:
+            if name.endswith(".partial"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(root, name))

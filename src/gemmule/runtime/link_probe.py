@@ -1,0 +1,117 @@
+"""Measures what a plan of a streamed product needs to know of a GPU: its links, and the rate of its kernels."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.streams import DeviceMatrix, matrix_bytes
+
+from .streams import GpuStreams
+
+#: Bytes of a copy that is timed, copies of a sample, and bytes of its lines.
+_COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
+#: Sides of the product that is timed, and its depth.
+_SIDE, _DEPTH = 4096, 2048
+
+
+def link_rates(device: GpuStreams) -> tuple[float, float]:
+    """Return the bytes a second that pinned memory and the GPU exchange while both directions work: there, and back."""
+    host = device.pinned(2 * _COPY_BYTES).reshape(2, -1, _LINE)
+    streams = device.stream(), device.stream()
+    lines = host.shape[1]
+    there, back = (
+        DeviceMatrix.compact(device.allocate(_COPY_BYTES), np.dtype(np.uint8), lines, _LINE) for _ in range(2)
+    )
+    best = [0.0, 0.0]
+    for _ in range(3):
+        starts = [device.record(stream) for stream in streams]
+        for _ in range(_COPIES):
+            device.copy_in(streams[0], there, host[0])
+            device.copy_out(streams[1], host[1], back)
+        ends = [device.record(stream) for stream in streams]
+        for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            device.synchronize(end)
+            best[place] = max(best[place], _COPIES * _COPY_BYTES / device.seconds(start, end))
+    return best[0], best[1]
+
+
+def product_rate(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], *, added: bool,
+    orders: str = "CC", side: int = _SIDE, depth: int = _DEPTH, seconds: float = 0.1,
+) -> float:  # fmt: skip
+    """Return the FLOP/s of a product of those types, added to what is there or not.
+
+    Parameters
+    ----------
+    device : GpuStreams
+        The GPU; it is given no memory back before it is closed.
+    a, b, d : dtype
+        Types of the factors and of the result.
+    added : bool
+        Whether the product is added to a matrix in the result's place.
+    orders : str
+        Orders of A and B.
+    side, depth : int
+        Rows and columns, and terms of each sum.
+    seconds : float
+        For how long it is repeated: a GPU slows down as it gets warm.
+    """
+    stream = device.stream()
+    shapes = ((a, (side, depth), orders[0]), (b, (depth, side), orders[1]), (d, (side, side), "C"))
+    matrices = []
+    numbers = np.random.default_rng(0).standard_normal((1 << 20) + 4093)
+    for dtype, shape, order in shapes:
+        matrix = DeviceMatrix.compact(
+            device.allocate(matrix_bytes(*shape, dtype.itemsize, order)), dtype, *shape, order
+        )
+        # The power that a product takes, and with it the clock, depends on its numbers.
+        values = device.pinned(shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+        _fill(values.reshape(-1, order="A"), numbers.astype(dtype))
+        device.copy_in(stream, matrix, values)
+        matrices.append(matrix)
+    first, second, target = matrices
+    beta, c = (1, target) if added else (0, None)
+
+    def timed(calls: int) -> float:
+        start = device.record(stream)
+        for _ in range(calls):
+            device.multiply(stream, first, second, target, 1, beta, c)
+        end = device.record(stream)
+        device.synchronize(end)
+        return device.seconds(start, end) / calls
+
+    timed(1)
+    each = min(timed(1) for _ in range(2))
+    each = timed(max(round(seconds / each), 1))
+    return 2.0 * side * side * depth / each
+
+
+def _fill(flat: np.ndarray[Any, np.dtype[Any]], numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Fill memory with numbers, again and again, shifted each time."""
+    size = 1 << 20
+    for place, start in enumerate(range(0, flat.size, size)):
+        part = flat[start : start + size]
+        part[...] = numbers[place % 4093 : place % 4093 + part.size]
+
+
+def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:
+    """Return the bytes a second that so many threads copy within host memory."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    source, target = np.zeros(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+    part = -(-nbytes // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        best = 0.0
+        for _ in range(3):
+            start = time.perf_counter()
+            list(
+                pool.map(
+                    lambda n: np.copyto(target[n * part : (n + 1) * part], source[n * part : (n + 1) * part]),
+                    range(threads),
+                )
+            )
+            best = max(best, nbytes / (time.perf_counter() - start))
+    return best

@@ -1,0 +1,302 @@
+"""A GPU's memory and streams, for products that pass through it: copies and kernels run beside each other."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.streams import Array, DeviceMatrix
+
+from .device import current, get_device
+from .driver import call, driver
+from .execute import prepared_launches
+from .launch import PreparedLaunch
+from .stopwatch import closing
+from .tiles import Chooser
+
+#: Largest alignment that is told of an address.
+_MOST_ALIGNMENT = 256
+#: Launches that are kept ready.
+_MOST_PREPARED = 4096
+#: Copies from the host of lines shorter than this and of more than so many bytes are made as several at once: each line
+#: begins in another page, whose address one copy after another would wait for.
+_SHORT_LINE, _LARGE_COPY, _AT_ONCE = 1 << 16, 8 << 20, 4
+
+
+class GpuStreams:
+    """A GPU's memory and streams; a `DeviceStreams`.
+
+    Parameters
+    ----------
+    choose : callable
+        Chooses the kernel of a problem for an architecture and a number of multiprocessors.
+    ordinal : int
+        The GPU.
+    precision : Precision
+        What float32 products may be rounded to.
+    """
+
+    name = "gpu"
+    #: Multiples of every kernel's tile, and of the depth of its slices.
+    whole = (256, 256, 64)
+
+    def __init__(self, choose: Chooser, ordinal: int = 0, precision: Precision = Precision.IEEE) -> None:
+        self.device = get_device(ordinal)
+        self.ordinal, self.precision = ordinal, precision
+        self._choose = choose
+        self._prepared: dict[Any, list[PreparedLaunch]] = {}
+        self._streams: list[int] = []
+        self._buffers: list[int] = []
+        self._pinned: list[int] = []
+        self._events: list[Any] = []
+        self._helpers: dict[int, list[int]] = {}
+        self._lock = threading.Lock()
+        #: Bytes that copies have moved, by direction.
+        self.moved = {"copy_in": 0, "copy_out": 0}
+
+    def __enter__(self) -> GpuStreams:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with current(self.ordinal):
+            steps = [lambda: [call("cuStreamSynchronize", stream) for stream in self._streams], self._release]
+            with closing(*steps):
+                pass
+
+    def _release(self) -> None:
+        for name, handles in (
+            ("cuEventDestroy", self._events),
+            ("cuStreamDestroy", self._streams),
+            ("cuMemFree", self._buffers),
+            ("cuMemFreeHost", self._pinned),
+        ):
+            for handle in handles:
+                call(name, handle)
+            handles.clear()
+
+    def describe(self) -> str:
+        """Name the GPU."""
+        return self.device.name
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new device memory."""
+        with current(self.ordinal):
+            address = int(call("cuMemAlloc", max(nbytes, 1)))
+        self._buffers.append(address)
+        return address
+
+    def pinned(self, nbytes: int) -> Array:
+        """Return new pinned memory as bytes; it lives until the block ends."""
+        with current(self.ordinal):
+            address = int(call("cuMemAllocHost", max(nbytes, 1)))
+        self._pinned.append(address)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def direct(self, array: Array) -> bool:
+        """Whether the array lies in memory that the driver has pinned, from its first to its last byte."""
+        if not array.size:
+            return True
+        first, end = np.lib.array_utils.byte_bounds(array)
+        return all(self._is_pinned(address) for address in (first, end - 1))
+
+    def _is_pinned(self, address: int) -> bool:
+        bindings = driver()
+        with current(self.ordinal):
+            status, kind = bindings.cuPointerGetAttribute(
+                bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address
+            )
+        # The driver does not know the address of ordinary memory, and says so.
+        return bool(
+            status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
+        )
+
+    def stream(self) -> int:
+        """Return a new stream, which does not wait for the default one."""
+        with current(self.ordinal):
+            stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+        self._streams.append(stream)
+        return stream
+
+    def copy_in(self, stream: int, target: DeviceMatrix, source: Array) -> None:
+        """Queue a copy to the device."""
+        rows = target.order == "C"
+        lines = source.shape[0] if rows else source.shape[1]
+        line = source.nbytes // max(lines, 1)
+        if source.nbytes < _LARGE_COPY or line >= _SHORT_LINE:
+            self._copy("copy_in", stream, source, target)
+            return
+        helpers = self._helpers_of(stream)
+        begin = self._mark(stream)
+        part = -(-lines // (len(helpers) + 1))
+        for place, one in enumerate((stream, *helpers)):
+            within = slice(min(place * part, lines), min((place + 1) * part, lines))
+            piece = (within, slice(0, target.cols)) if rows else (slice(0, target.rows), within)
+            if one != stream:
+                self.wait(one, begin)
+            self._copy("copy_in", one, source[piece], target.part(*piece))
+        for one in helpers:
+            self.wait(stream, self._mark(one))
+
+    def _helpers_of(self, stream: int) -> list[int]:
+        """Return the streams that copy beside a stream."""
+        with self._lock:
+            there = self._helpers.get(stream)
+        if there is None:
+            there = [self.stream() for _ in range(_AT_ONCE - 1)]
+            with self._lock:
+                self._helpers[stream] = there
+        return there
+
+    def _mark(self, stream: int) -> Any:
+        """Return an event that tells no time."""
+        with current(self.ordinal):
+            event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING))
+            call("cuEventRecord", event, stream)
+        with self._lock:
+            self._events.append(event)
+        return event
+
+    def copy_out(self, stream: int, target: Array, source: DeviceMatrix) -> None:
+        """Queue a copy from the device."""
+        self._copy("copy_out", stream, target, source)
+
+    def _copy(self, direction: str, stream: int, host: Array, matrix: DeviceMatrix) -> None:
+        if not host.size:
+            return
+        bindings = driver()
+        rows = matrix.order == "C"
+        lines, along = host.shape if rows else host.shape[::-1]
+        lead = host.strides[0] if rows else host.strides[1]
+        width = along * host.itemsize
+        copy = bindings.CUDA_MEMCPY2D()
+        copy.WidthInBytes, copy.Height = width, lines
+        sides = ("src", "dst") if direction == "copy_in" else ("dst", "src")
+        for side, kind, address, pitch in (
+            (sides[0], "HOST", host.ctypes.data, lead if lines > 1 else width),
+            (sides[1], "DEVICE", matrix.buffer + matrix.offset, matrix.pitch),
+        ):
+            setattr(copy, f"{side}MemoryType", getattr(bindings.CUmemorytype, f"CU_MEMORYTYPE_{kind}"))
+            setattr(copy, f"{side}{kind.capitalize()}", address)
+            setattr(copy, f"{side}Pitch", pitch)
+        with current(self.ordinal):
+            call("cuMemcpy2DAsync", copy, stream)
+        with self._lock:
+            self.moved[direction] += width * lines
+
+    def multiply(
+        self,
+        stream: int,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int = 0,
+        c: DeviceMatrix | None = None,
+    ) -> None:
+        """Queue a product by the kernel that is chosen for it."""
+        for launch in self._launches(stream, a, b, d, alpha, beta, c):
+            launch()
+
+    def prepare(
+        self,
+        stream: int,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int = 0,
+        c: DeviceMatrix | None = None,
+    ) -> None:
+        """Load the kernel, and keep the launch."""
+        self._launches(stream, a, b, d, alpha, beta, c)
+
+    def _launches(
+        self,
+        stream: int,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int,
+        c: DeviceMatrix | None,
+    ) -> list[PreparedLaunch]:
+        key = (stream, a, b, d, alpha, beta, c)
+        launches = self._prepared.get(key)
+        if launches is None:
+            problem, pointers = self._problem(a, b, d, alpha, beta, c)
+            choice = self._choose(problem, self.device.arch, multiprocessors=self.device.multiprocessors)
+            launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream))
+            # The same few come again and again, with the buffers in turn.
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[key] = launches
+        return launches
+
+    def _problem(
+        self,
+        a: DeviceMatrix,
+        b: DeviceMatrix,
+        d: DeviceMatrix,
+        alpha: float | int,
+        beta: float | int,
+        c: DeviceMatrix | None,
+    ) -> tuple[GemmProblem, dict[str, int]]:
+        operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
+        matrices = {name: _strided(matrix) for name, matrix in operands.items()}
+        problem = GemmProblem(
+            m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
+            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision,
+        )  # fmt: skip
+        return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
+
+    def convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Queue a rounding copy: a product of depth 0, to which the source is added."""
+        own = dtype_named(target.dtype.name)
+        factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
+        a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
+        b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
+        self.multiply(stream, a, b, target, 0, 1, source)
+
+    def record(self, stream: int) -> Any:
+        """Return an event that tells the time."""
+        with current(self.ordinal):
+            event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_BLOCKING_SYNC))
+            call("cuEventRecord", event, stream)
+        with self._lock:
+            self._events.append(event)
+        return event
+
+    def wait(self, stream: int, event: Any) -> None:
+        """Let a stream wait for an event of another."""
+        with current(self.ordinal):
+            call("cuStreamWaitEvent", stream, event, 0)
+
+    def synchronize(self, event: Any) -> None:
+        """Wait for an event."""
+        with current(self.ordinal):
+            call("cuEventSynchronize", event)
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Return the time between two events; it is negative where the first was the later one."""
+        with current(self.ordinal):
+            return float(call("cuEventElapsedTime", start, end)) * 1e-3
+
+
+def sum_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that kernels sum products of these types in."""
+    return accumulator(dtype_named(a.name), dtype_named(b.name)).numpy()
+
+
+def _strided(matrix: DeviceMatrix) -> StridedMatrix:
+    dtype: DType = dtype_named(matrix.dtype.name)
+    lead = matrix.pitch // dtype.itemsize
+    strides = (lead, 1) if matrix.order == "C" else (1, lead)
+    address = matrix.buffer + matrix.offset
+    alignment = min((address & -address) or _MOST_ALIGNMENT, _MOST_ALIGNMENT)
+    return StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, (), alignment)

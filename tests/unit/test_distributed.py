@@ -1,0 +1,173 @@
+"""Products on Dask workers: bands of tiles, workers that are killed, and what is left for the next run."""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.host.tiles import HostTileExecutor
+from gemmule.outofcore.arrays import ArraySource
+from gemmule.outofcore.bands import cut_into_bands
+from gemmule.outofcore.multiply import plan_multiply
+
+#: Runs in every worker as it starts: tiles take a moment, and those that are noted are written down.
+PRELOAD = """
+import os, time
+from gemmule.host.tiles import HostTileSum
+from gemmule.outofcore.journal import Journal
+if not hasattr(Journal, "noted"):
+    add, append = HostTileSum.add, Journal.append
+def slow(self, a, b):
+    time.sleep({pause})
+    add(self, a, b)
+def noted(self, tiles):
+    tiles = dict(tiles)
+    append(self, tiles.items())
+    with open({log!r}, "ab", buffering=0) as file:
+        for tile in tiles:
+            file.write(f"{{os.getpid()}} {{tile[0]}} {{tile[1]}}\\n".encode())
+if not hasattr(Journal, "noted"):
+    # A worker may run this twice.
+    HostTileSum.add, Journal.append, Journal.noted = slow, noted, True
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_bands_hold_every_tile_once(workers):
+    a, b = np.ones((200, 60), "f4"), np.ones((60, 300), "f4")
+    plan = plan_multiply(ArraySource(a), ArraySource(b), (200, 300), np.dtype("f4"), HostTileExecutor(), memory=140_000)
+    bands = cut_into_bands(plan, None, workers)
+    assert [tile for band in bands for tile in band] == list(plan.order())
+    assert len(bands) > 2 * workers
+    line = 0 if plan.by_rows else 1
+    assert all(len({tile[line] for tile in band}) == 1 for band in bands)
+    some = {(plan.rows(i).start, plan.cols(j).start) for i, j in list(plan.order())[::2]}
+    left = cut_into_bands(plan, lambda rows, cols: (rows.start, cols.start) in some, workers)
+    assert [tile for band in left for tile in band] == list(plan.order())[1::2]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    rng = np.random.default_rng(0)
+    np.save("A.npy", rng.standard_normal((160, 80), "f4"))
+    np.save("B.npy", rng.standard_normal((80, 200), "f4"))
+    gm.multiply("A.npy", "B.npy", "expected.npy", memory="200KB")
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Return a function that starts two workers, processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    started = []
+
+    def start(pause):
+        (tmp_path / "preload.py").write_text(PRELOAD.format(pause=pause, log=str(tmp_path / "log")))
+        cluster = distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
+            preload=[str(tmp_path / "preload.py")], silence_logs=50,
+        )  # fmt: skip
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def noted():
+    """Return how often each tile was noted, and by which processes."""
+    lines = [line.split() for line in Path("log").read_text().splitlines()] if os.path.exists("log") else []
+    return collections.Counter((row, col) for _, row, col in lines), {pid for pid, _, _ in lines}
+
+
+def results():
+    return sorted(name for name in os.listdir() if name.startswith(".gemmule") or name.endswith("C.npy"))
+
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def test_workers_read_and_write_their_own_tiles(folder, cluster):
+    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster(0).scheduler_address)
+    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
+    tiles, processes = noted()
+    assert len(tiles) == report.tiles == report.tiles_computed > 8
+    assert set(tiles.values()) == {1}
+    assert len(processes) == 2
+    assert report.bytes_written == 160 * 200 * 4
+    assert results() == ["C.npy"]
+
+
+def test_a_killed_worker_loses_no_finished_tile_and_repeats_none(folder, cluster):
+    workers = cluster(0.05)
+    pids = [worker.pid for worker in workers.workers.values()]
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while sum(noted()[0].values()) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(pids[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address)
+    killer.join()
+    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
+    tiles, processes = noted()
+    assert len(tiles) >= report.tiles - 1  # One may be noted in the journal and not here.
+    assert set(tiles.values()) == {1}
+    assert str(pids[0]) in processes
+    assert results() == ["C.npy"]
+
+
+@pytest.mark.slow
+def test_a_client_that_stops_leaves_finished_tiles_to_the_next(folder, cluster):
+    workers = cluster(0.02)
+
+    def stop(done, total):
+        if done >= total // 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address, progress=stop)
+    workers.close()
+    before = sum(noted()[0].values())
+    assert before > 0
+    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
+    assert report.tiles - report.tiles_computed >= before - 1
+    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
+    assert results() == ["C.npy"]
+
+
+@pytest.mark.slow
+def test_zarr_on_workers(folder, cluster):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array("a.zarr", name="x", data=np.load("A.npy"), chunks=(32, 32))
+    gm.multiply(
+        "a.zarr::x", "B.npy", "a.zarr::c", memory="600KB", chunks=(16, 16), shards=(32, 32),
+        scheduler=cluster(0).scheduler_address,
+    )  # fmt: skip
+    out = zarr.open_array("a.zarr", path="c", mode="r")[...]
+    np.testing.assert_allclose(out, np.load("expected.npy"), rtol=1e-4, atol=1e-4)
+    assert results() == []
+
+
+def test_arrays_do_not_go_to_workers(folder):
+    pytest.importorskip("distributed")
+    scheduler = "tcp://127.0.0.1:1"
+    with pytest.raises(gm.ArgumentError, match="b is a ndarray; workers read and write files"):
+        gm.multiply("A.npy", np.load("B.npy"), "C.npy", scheduler=scheduler)
+    with pytest.raises(gm.ArgumentError, match="out is an array, which workers do not see"):
+        gm.multiply("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)
+    assert results() == []

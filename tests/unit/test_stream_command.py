@@ -1,0 +1,190 @@
+"""Products through a device, as users ask for them: the command and `gemmule.multiply`, on host memory as a device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gemmule as gm
+from gemmule.cli import gemmule
+from gemmule.core.activity import Transfer
+from gemmule.lab.streams import stream_trace
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    rng = np.random.default_rng(0)
+    np.save("A.npy", rng.standard_normal((300, 400)))
+    np.save("B.npy", rng.standard_normal((400, 200)))
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(gemmule, ["multiply", *arguments])
+
+
+def test_a_dry_run_says_what_happens_then(folder):
+    options = ("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--json")
+    planned = run(*options, "--dry-run")
+    assert planned.exit_code == 0, planned.output
+    before = json.loads(planned.stdout)
+    assert not Path("C.npy").exists()
+    assert before["device_bytes"] <= 500 << 10
+    assert set(before["works_s"]) == {"compute", "H2D", "D2H", "disk read", "disk write"}
+    assert before["bottleneck"] in before["works_s"]
+    done = json.loads(run(*options, "--strategy", before["strategy"]).stdout)
+    assert done["executor"] == "host"
+    if all(done[name] == before[name] for name in ("tile_m", "tile_n", "tile_k")):
+        assert [done[name] for name in ("bytes_h2d", "bytes_d2h")] == [before["bytes_h2d"], before["bytes_d2h"]]
+    assert done["tiles_total"] == done["tiles_computed"] > 1
+    assert 0 <= done["exposed_copy_share"] < 1
+    assert 0 < done["bound_share"] <= 1
+    np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-10, atol=1e-10)
+    assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "C.npy"]
+
+
+def test_what_is_printed(folder):
+    planned = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--dry-run")
+    assert planned.exit_code == 0, planned.output
+    assert "300 x 200 x 400: " in planned.stdout
+    assert "bound by" in planned.stdout
+    assert "instead of" in planned.stdout
+    host = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "20MiB", "--dry-run")
+    assert "reads 0.0016 GB, writes 0.00048 GB" in host.stdout
+    done = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--verify")
+    assert done.exit_code == 0, done.output
+    plan, time, summary, verified = done.stdout.splitlines()
+    assert "expected" in plan
+    assert time.endswith("GFLOP/s: C.npy")
+    assert "TFLOP/s by" in summary
+    assert "nothing was computed in" in summary
+    assert verified.startswith("verified")
+
+
+def test_a_matrix_times_its_transpose_is_seen(folder):
+    done = run("A.npy", "A.npy", "--transpose-b", "-o", "C.npy", "--device-memory", "400KiB", "--json")
+    assert done.exit_code == 0, done.output
+    a = np.load("A.npy")
+    c = np.load("C.npy")
+    np.testing.assert_allclose(c, a @ a.T, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(c, c.T)
+    assert json.loads(done.stdout)["bytes_d2h"] < c.nbytes
+    # Two files with the same content are two matrices.
+    np.save("D.npy", a)
+    other = json.loads(
+        run("A.npy", "D.npy", "--transpose-b", "-o", "E.npy", "--device-memory", "400KiB", "--json").stdout
+    )
+    assert other["bytes_d2h"] == c.nbytes
+
+
+def test_too_little_device_memory_is_refused_with_what_would_do(folder):
+    refused = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "9KiB")
+    assert refused.exit_code == 1
+    assert "takes at least" in refused.stderr
+    assert "--device-memory" in refused.stderr
+    least = int(refused.stderr.split("at least ")[1].split(" bytes")[0])
+    assert run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", str(least), "--dry-run").exit_code == 0
+    refused = run("A.npy", "B.npy", "-o", "C.npy", "--executor", "vgpu", "--device-memory", "1MiB")
+    assert "has no streams" in refused.stderr
+
+
+def test_a_trace_and_a_timeline(folder):
+    pytest.importorskip("matplotlib")
+    options = ("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--trace", "t.json", "--timeline", "t.png")
+    done = run(*options)
+    assert done.exit_code == 0, done.output
+    assert Path("t.png").read_bytes().startswith(b"\x89PNG")
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert names == {"A, B in", "compute", "C out"}
+    flop = sum(event["args"]["flop"] for event in events if event.get("cat") == "kernel")
+    assert flop == 2 * 300 * 200 * 400
+    again = run(*options, "--force")
+    assert again.exit_code == 0, again.output
+    refused = run("A.npy", "B.npy", "-o", "D.npy", "--trace", "t.json", "--device-memory", "500KiB")
+    assert "exists" in refused.stderr
+    assert not Path("D.npy").exists()
+    wrong = run("A.npy", "B.npy", "-o", "D.npy", "--timeline", "t.gif", "--device-memory", "500KiB")
+    assert "neither .png nor .svg" in wrong.stderr
+
+
+def test_the_trace_has_streams_in_order():
+    activity = [Transfer("C(0, 0)", 5000, 9000, "compute", 10**6), Transfer("A", 0, 4000, "A, B in", 4000)]
+    trace = stream_trace(activity, {"product": "x"})
+    tracks = {one["args"]["name"]: one["tid"] for one in trace["traceEvents"] if one["name"] == "thread_name"}
+    assert tracks == {"A, B in": 1, "compute": 2}
+    copy, product = (next(one for one in trace["traceEvents"] if one.get("cat") == kind) for kind in ("copy", "kernel"))
+    assert (copy["ts"], copy["dur"], copy["args"]) == (0.0, 4.0, {"bytes": 4000, "GB/s": 1.0})
+    assert (product["ts"], product["args"]["TFLOP/s"]) == (5.0, 0.25)
+
+
+def test_the_function(folder):
+    rng = np.random.default_rng(1)
+    a, b, c = rng.standard_normal((130, 90)), rng.standard_normal((90, 70)), rng.standard_normal((130, 70), "f4")
+    for order in "CF":
+        out = np.full((130, 70), np.nan)
+        told = []
+        report = gm.multiply(
+            a, b, out, c=np.asarray(c, order=order), alpha=2, beta=-1, device_memory="64KiB", executor="host",
+            progress=lambda *now, told=told: told.append(now),
+        )  # fmt: skip
+        np.testing.assert_allclose(out, 2 * (a @ b) - c, rtol=1e-10, atol=1e-10)
+        assert report.strategy in ("c-stationary", "panels")
+        assert told[-1] == (130 * 90 * 70, 130 * 90 * 70)
+
+
+def test_a_stopped_product_goes_on_to_the_same_bits(folder):
+    whole = np.load("A.npy") @ np.load("B.npy")
+    options = {"device_memory": "300KiB", "executor": "host", "strategy": "c-stationary"}
+
+    def stop(done, total):
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    gm.multiply("A.npy", "B.npy", "D.npy", **options)
+    with pytest.raises(KeyboardInterrupt):
+        gm.multiply("A.npy", "B.npy", "C.npy", **options, progress=stop)
+    assert not Path("C.npy").exists()
+    report = gm.multiply("A.npy", "B.npy", "C.npy", **options)
+    assert 0 < report.tiles_computed < report.tiles
+    np.testing.assert_allclose(np.load("C.npy"), whole, rtol=1e-10, atol=1e-10)
+
+
+def test_arrays_that_do_not_fit_are_streamed():
+    from gemmule.api.staged import stream_arrays, streaming_plan
+    from gemmule.core.dtype import Precision
+    from gemmule.dispatch.select import contiguous_gemm
+
+    rng = np.random.default_rng(2)
+    a, b, c = rng.standard_normal((150, 210)), rng.standard_normal((210, 90)), rng.standard_normal((150, 90))
+    for left, right in ((a, b), (a[::-1, ::2], b[::2]), (a, a.T)):
+        addend = c if left is not a or right is b else None
+        out = np.full((left.shape[0], right.shape[1]), np.nan)
+        stream_arrays(left, right, out, 2, 3 if addend is not None else 0, addend, Precision.IEEE, device="host",
+                      memory=100_000)  # fmt: skip
+        expected = 2 * (left @ right) + (3 * addend if addend is not None else 0)
+        np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    problem = contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3)
+    assert streaming_plan(problem, 20 << 30, 2.5) is None
+    chosen = streaming_plan(problem, 8 << 30, 2.5)
+    assert chosen.plan.device_bytes <= 8 << 30
+    assert chosen.prediction.compute_s == pytest.approx(2.5, rel=0.01)
+
+
+def test_a_plan_shows_how_arrays_are_streamed():
+    import dataclasses
+
+    from gemmule.api.staged import streaming_plan
+    from gemmule.dispatch.select import contiguous_gemm
+
+    planned = gm.plan(np.ones((4, 5)), np.ones((5, 6)), executor="host")
+    assert "streamed" not in str(planned)
+    chosen = streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
+    line = next(x for x in str(dataclasses.replace(planned, streaming=chosen)).splitlines() if x.startswith("streamed"))
+    assert "bound by compute" in line
