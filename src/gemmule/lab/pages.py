@@ -2,7 +2,7 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
+``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
 for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
 their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
 benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
@@ -30,7 +30,16 @@ from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
-from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, markdown, stream_table
+from .tables import (
+    check_table,
+    device_stream_table,
+    dtype_table,
+    experiment_line,
+    host_to_gpu_table,
+    kernel_table,
+    markdown,
+    stream_table,
+)
 from .transpose_plots import TransposePlot, transpose_plots
 
 _BLOCK = re.compile(
@@ -89,6 +98,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
+                    "streamed": device_stream_table,
                 }
                 content = tables[name](records)
         head = match[0].partition("\n")[0]
