@@ -129,6 +129,22 @@ def test_a_stopped_product_goes_on(factors):
     assert os.listdir() == ["out.npy"]
 
 
+def test_an_input_that_changes_meanwhile_is_found(factors):
+    np.save("a.npy", factors[0])
+
+    def change(done, total):
+        if done == total:
+            np.save("a.npy", factors[0] + 1)
+
+    with pytest.raises(gm.ArgumentError, match=r"a.npy: was changed while out.npy was computed"):
+        gm.multiply("a.npy", factors[1], "out.npy", progress=change)
+    assert not os.path.exists("out.npy")
+    with pytest.raises(gm.ArgumentError, match=r"a.npy: was changed since"):
+        gm.multiply("a.npy", factors[1], "out.npy")
+    gm.multiply("a.npy", factors[1], "out.npy", resume=False)
+    np.testing.assert_array_equal(np.load("out.npy"), (factors[0] + 1) @ factors[1])
+
+
 def test_resume_false_deletes_what_was_left(factors):
     with pytest.raises(KeyboardInterrupt):
         gm.multiply(*factors, "out.npy", memory="120KB", progress=stop_halfway)

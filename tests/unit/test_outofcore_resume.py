@@ -15,10 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from gemmule.outofcore.finished import FinishedTiles
 from gemmule.outofcore.hidden import hidden_path
 from gemmule.outofcore.journal import Journal
 
-#: Kills the process at the n-th call that changes something on the disk; half of what is written then is written.
+#: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
+#: a negative number, when so many tiles are noted in the journal.
 KILLER = """
 import os, signal, sys, threading
 from gemmule.cli import main
@@ -38,6 +40,15 @@ def deadly(name):
     setattr(os, name, killing)
 for name in "pwrite fdatasync fsync ftruncate posix_fallocate replace rename link unlink mkdir".split():
     deadly(name)
+if left < 0:
+    from gemmule.outofcore.journal import Journal
+    append, wanted = Journal.append, -left
+    def noting(self, tiles):
+        # Tiles may come several at once.
+        append(self, list(tiles)[: wanted - len(self.tiles)])
+        if len(self.tiles) >= wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+    Journal.append = noting
 try:
     main()
 finally:
@@ -85,10 +96,10 @@ def refused(output, *more):
     return result.stderr
 
 
-def child(output, point):
+def child(output, point, *more):
     """Run the command and kill it at the call of that number; return its exit code and what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(point), *arguments(output)], capture_output=True, text=True,
+        [sys.executable, "-c", KILLER, str(point), *arguments(output, *more)], capture_output=True, text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     return done.returncode, done.stdout
@@ -126,7 +137,7 @@ def kills(tmp_path_factory):
                 calls = int(child(output, int(1e9))[1].split()[-1])
                 expected = content(output)
                 os.rename(output.partition("::")[0], "expected")
-                code, _ = child(output, calls * 2 // 3)
+                code, _ = child(output, -4)
                 assert code == -signal.SIGKILL
                 assert not appeared(output)
                 assert len(hidden()) == 2
@@ -166,7 +177,7 @@ def test_a_killed_product_goes_on(killed):
     output, expected, _ = killed
     lines = Path(journal_of(output)).read_bytes().count(b"\n") - 1
     told = finish(output, expected)
-    assert told["tiles_reused"] == lines > 0
+    assert told["tiles_reused"] == lines == 4
     assert told["bytes_written"] < expected.nbytes
 
 
@@ -207,16 +218,35 @@ def test_killed_at_many_points(killed):
     assert max(number for number in kept if number is not None) > 3
 
 
-def test_killed_again_and_again(killed):
+@pytest.mark.slow
+def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(killed):
     output, expected, calls = killed
-    for _ in range(3):
-        code, _ = child(output, calls // 5)
-        if code == 0:
-            break
-    if appeared(output):
-        assert content(output).tobytes() == expected.tobytes()
-    else:
-        finish(output, expected)
+    finish(output, expected)
+    old = output.replace("C.", "old.").replace("S.", "old.")
+    OUTPUTS.setdefault(old, OUTPUTS[output])
+    record(old, "--alpha", "2")
+    twice = content(old).tobytes()
+    for point in [*range(1, 8), *range(max(calls - 25, 9), calls + 1, 2)]:
+        shutil.rmtree("place", ignore_errors=True)
+        os.mkdir("place")
+        shutil.copyfile("A.npy", "place/A.npy")
+        shutil.copyfile("B.npy", "place/B.npy")
+        folder = old.partition("::")[0]
+        (shutil.copytree if os.path.isdir(folder) else shutil.copyfile)(folder, f"place/{output.partition('::')[0]}")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir("place")
+            assert child(output, point, "--force")[0] in (0, -signal.SIGKILL)
+            assert content(output).tobytes() in (twice, expected.tobytes())
+            record(output, "--force")
+            assert content(output).tobytes() == expected.tobytes()
+            assert hidden() == []
+
+
+def test_killed_again_and_again(killed):
+    output, expected, _ = killed
+    for tiles in (5, 7, 8):
+        assert child(output, -tiles)[0] == -signal.SIGKILL
+    assert finish(output, expected)["tiles_reused"] == 8
 
 
 def damage(path, offset, mask=0x10):
@@ -255,7 +285,9 @@ def test_a_torn_line_of_the_journal_does_not_count(killed):
     path = Path(journal_of(output))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines)[:-3])
-    assert finish(output, expected)["tiles_reused"] == len(lines) - 2
+    # Lines that are added now must be found by the run after.
+    assert child(output, -(len(lines) + 1))[0] == -signal.SIGKILL
+    assert finish(output, expected)["tiles_reused"] == len(lines) + 1
 
 
 def test_what_follows_a_damaged_line_does_not_count(killed):
@@ -294,6 +326,15 @@ def test_no_resume_starts_afresh(killed):
 def test_a_resumed_product_can_be_verified(killed):
     output, expected, _ = killed
     assert finish(output, expected, "--verify")["verified"]["passed"]
+
+
+def test_a_tile_is_finished_when_all_its_pieces_are():
+    finished = FinishedTiles([(0, 0, 8, 8), (8, 0, 3, 8), (11, 0, 5, 8), (0, 8, 4, 8), (30, 8, 2, 8)])
+    assert finished(slice(0, 8), slice(0, 8))
+    assert finished(slice(8, 16), slice(0, 8))
+    assert finished(slice(0, 16), slice(0, 8))
+    missing = [((0, 8), (8, 16)), ((8, 17), (0, 8)), ((24, 32), (8, 16)), ((8, 16), (0, 4)), ((40, 48), (0, 8))]
+    assert not any(finished(slice(*rows), slice(*cols)) for rows, cols in missing)
 
 
 @pytest.fixture

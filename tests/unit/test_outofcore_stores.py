@@ -140,6 +140,7 @@ def test_what_is_no_matrix_is_refused(tmp_path):
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
     group.create_array("x", data=np.ones((2, 3)))
     group.create_array("cube", data=np.ones((2, 3, 4)))
+    group.create_array("deep/y", data=np.ones((2, 3)))
     (tmp_path / "broken.h5").write_bytes((tmp_path / "d.h5").read_bytes()[:700])
     (tmp_path / "empty.zarr").mkdir()
     for uri, error, text in (
@@ -149,7 +150,7 @@ def test_what_is_no_matrix_is_refused(tmp_path):
         ("d.h5::g/cube", ShapeError, "2 dimensions"),
         ("d.h5::g/names", DTypeError, "is not multiplied"),
         ("broken.h5::g/x", FileFormatError, "HDF5 cannot read it"),
-        ("s.zarr", FileFormatError, "is a Zarr group; .*s.zarr::x"),
+        ("s.zarr", FileFormatError, "is a Zarr group; .*s.zarr::deep/y, .*s.zarr::x"),
         ("s.zarr::y", FileFormatError, "is not there.*s.zarr::x"),
         ("s.zarr::cube", ShapeError, "2 dimensions"),
         ("empty.zarr", FileFormatError, "is no Zarr array"),
@@ -282,6 +283,13 @@ def test_a_zarr_result_replaces_only_what_it_may(tmp_path):
         with pytest.raises(ArgumentError, match=r"exists and is no Zarr (array|group)"):
             check(f"{tmp_path}/{place}", True)
     check(f"{tmp_path}/s.zarr::new/z", False)
+    metadata = (tmp_path / "s.zarr" / "zarr.json").read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path / "s.zarr")
+    with pytest.raises(ArgumentError, match="has consolidated metadata"):
+        check(f"{tmp_path}/s.zarr::new/z", False)
+    (tmp_path / "s.zarr" / "zarr.json").write_text(metadata)
     target = result_target(f"{tmp_path}/s.zarr::x", (4, 4), np.dtype("f8"), (2, 2))
     with target.open((4, 4), np.dtype("f8"), force=True, inputs=[], again=False) as sink:
         sink.write(0, 0, np.ones((4, 4)))

@@ -20,6 +20,7 @@ from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSourc
 from gemmule.outofcore.multiply import Report
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.outofcore.result import check_product
+from gemmule.outofcore.resume import Work
 from gemmule.outofcore.verify import Verdict, verify
 
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
@@ -236,6 +237,8 @@ class DeviceProduct:
         Which tiles were there already.
     limit : int
         Bytes of host memory that the caller allows.
+    work : Work or None
+        The result as it was opened, where it is a file.
     activity : list of Transfer
         What ran when, once it ran.
     """
@@ -249,6 +252,7 @@ class DeviceProduct:
     plan: DevicePlan
     finished: Finished | None
     limit: int
+    work: Work[DevicePlan] | None = None
     activity: list[Transfer] = dataclasses.field(default_factory=list)
 
     @property
@@ -263,6 +267,12 @@ class DeviceProduct:
         )
         self.activity.extend(activity)
         return report
+
+    def commit(self) -> None:
+        """Let the result appear, unless an input was changed meanwhile."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.commit()
 
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""

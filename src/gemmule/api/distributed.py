@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
+from gemmule.outofcore.extras import optional_package
 from gemmule.outofcore.multiply import Progress, Report, multiply
 from gemmule.outofcore.opening import result_target
 from gemmule.outofcore.plan import StreamPlan
@@ -104,13 +105,7 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     OSError
         If the scheduler does not answer.
     """
-    try:
-        from distributed import Client, as_completed
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"scheduler {scheduler}: needs the package {error.name}, which is not installed; "
-            "pip install 'gemmule[distributed]'"
-        ) from None
+    dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
     plan, work = product.plan, product.work
     if work is None:
         raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
@@ -119,7 +114,7 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
     done = 0
     figures = [0, 0]
-    with Client(scheduler, set_as_default=False) as client:
+    with dask.Client(scheduler, set_as_default=False) as client:
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         bands = cut_into_bands(plan, product.finished, workers)
         resources = {"GPU": 1} if product.computer.name == "gpu" else None
@@ -128,7 +123,7 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
             for band in bands
         }
         try:
-            for future in as_completed(list(waiting), loop=client.loop):
+            for future in dask.as_completed(list(waiting), loop=client.loop):
                 figures = [sum(pair) for pair in zip(figures, future.result(), strict=True)]
                 band = waiting.pop(future)
                 collect(work.target.journal, work.target.name, work.sink, band)

@@ -138,7 +138,7 @@ def multiply(
                 f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
                 f"the seed {verdict.seed}"
             )
-        product.sink.commit()
+        product.commit()
     return report
 
 

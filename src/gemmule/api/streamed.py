@@ -22,7 +22,8 @@ from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
 from gemmule.outofcore.opening import open_source, result_target
 from gemmule.outofcore.plan import StreamPlan
 from gemmule.outofcore.result import output_dtype, result_dtype
-from gemmule.outofcore.resume import Target, Work, open_work
+from gemmule.outofcore.resume import Work, open_work
+from gemmule.outofcore.target import Target
 from gemmule.outofcore.verify import Verdict, vectors_at_a_time, verify
 from gemmule.outofcore.zarr_sink import ZarrArraySink
 
@@ -121,6 +122,12 @@ class StreamedProduct:
             beta=self.request.beta, c=self.c, plan=self.plan, progress=progress, finished=self.finished,
         )  # fmt: skip
 
+    def commit(self) -> None:
+        """Let the result appear, unless an input was changed meanwhile."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.commit()
+
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""
         with contextlib.closing(self.sink.written()) as written:
@@ -176,7 +183,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
                 resume=request.resume,
             )  # fmt: skip
             sink = stack.enter_context(taken.sink)
-            yield DeviceProduct(request, a, b, c, sink, part, taken.plan, taken.finished, limit)
+            yield DeviceProduct(request, a, b, c, sink, part, taken.plan, taken.finished, limit, taken)
             return
         computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
         scalars = {"alpha": alpha, "beta": beta, "c": c}

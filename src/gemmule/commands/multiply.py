@@ -149,7 +149,7 @@ def _run(
             write_drawings(product, trace, timeline, force=force)
         verdict = product.verify(seed) if check else None
         if verdict is None or verdict.passed:
-            product.sink.commit()
+            product.commit()
         else:
             product.sink.abort()
     if as_json:

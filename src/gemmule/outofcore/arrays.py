@@ -38,6 +38,11 @@ class ArraySource:
         Two-dimensional, any strides and byte order; kept under that name, for copies to run from it.
     name : str
         What messages call it.
+
+    Attributes
+    ----------
+    array : ndarray
+        The array itself, which copies to a GPU may run from.
     """
 
     def __init__(self, array: Array, name: str = "array") -> None:
@@ -75,6 +80,11 @@ class ArraySink:
         Two-dimensional and writable, any strides and byte order; kept under that name, for copies to run into it.
     name : str
         What messages call it.
+
+    Attributes
+    ----------
+    array : ndarray
+        The array itself, which copies from a GPU may run into.
     """
 
     def __init__(self, array: Array, name: str = "output") -> None:

@@ -8,11 +8,12 @@ import os
 from collections.abc import Collection, Mapping
 
 from ..core.errors import ArgumentError
+from .finished import FinishedTiles
 from .journal import Journal, Rectangle
 from .journaled import JournaledSink
 from .matrix import AnyDType, Finished
 from .plan import StreamPlan
-from .resume import FinishedTiles, Target
+from .target import Target
 
 #: Row and column of a tile in the grid of tiles.
 Tile = tuple[int, int]

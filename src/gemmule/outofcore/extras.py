@@ -8,8 +8,8 @@ from typing import Any
 from ..core.errors import UnsupportedError
 
 
-def io_package(name: str, what: str) -> Any:
-    """Import a package of the ``io`` extra for `what`, e.g. ``store.zarr``.
+def optional_package(name: str, what: str, extra: str = "io") -> Any:
+    """Import a package of that extra for `what`, e.g. ``store.zarr``.
 
     Raises
     ------
@@ -22,5 +22,5 @@ def io_package(name: str, what: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
             raise
         raise UnsupportedError(
-            f"{what}: needs the package {name}, which is not installed; pip install 'gemmule[io]'"
+            f"{what}: needs the package {name}, which is not installed; pip install 'gemmule[{extra}]'"
         ) from None

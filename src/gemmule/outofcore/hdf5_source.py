@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FileFormatError, ShapeError
-from .extras import io_package
+from .extras import optional_package
 from .fingerprint import file_fingerprint
 from .matrix import AnyDType, Array, native
 from .npy_header import resolve_dtype
@@ -78,7 +78,7 @@ class Hdf5Source:
         FileFormatError
             If the file cannot be read, or has no such dataset.
         """
-        h5py = io_package("h5py", path)
+        h5py = optional_package("h5py", path)
         os.stat(path)
         try:
             file = h5py.File(path, "r")

@@ -118,7 +118,12 @@ class TransposedSource:
     Parameters
     ----------
     source : MatrixSource
-        The matrix to transpose, kept under that name.
+        The matrix to transpose.
+
+    Attributes
+    ----------
+    source : MatrixSource
+        That matrix.
     """
 
     def __init__(self, source: MatrixSource) -> None:

@@ -14,7 +14,7 @@ from .hdf5_source import Hdf5Source
 from .matrix import AnyDType, MatrixSource
 from .npy_source import NpySource
 from .npy_target import NpyTarget
-from .resume import Target
+from .target import Target
 from .uri import MatrixUri
 from .zarr_source import ZarrSource
 from .zarr_target import ZarrTarget

@@ -7,26 +7,24 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from ..core.dtype import numpy_dtype
 from ..core.errors import ArgumentError, MemoryLimitError
 from .budget import format_bytes
-from .journal import Journal, Rectangle
-from .journaled import JournaledSink, UnfinishedSink, checksum
+from .finished import FinishedTiles, sound_tiles
+from .journal import Journal
+from .journaled import JournaledSink
 from .matrix import AnyDType, MatrixSource
 from .plan import Product
-
-#: Bytes that a thread reads at a time of the tiles that it checks.
-_BLOCK_BYTES = 8 << 20
-_THREADS = 4
+from .target import Target
 
 
 class Plan(Protocol):
-    """How a product is computed: a frozen dataclass, whose fields but the product are values that JSON has."""
+    """A plan: a dataclass of numbers, text, types and tuples of them, beside the product."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -39,75 +37,11 @@ class Plan(Protocol):
         """All buffers together."""
 
 
-P = TypeVar("P", bound=Plan)
-
-
-class Target(Protocol):
-    """The place of a result, before it is opened."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def grain(self) -> tuple[int, int]:
-        """Rows and columns that are written as a whole."""
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes of memory that one write takes beside the tile."""
-
-    @property
-    def journal(self) -> str:
-        """File of the journal."""
-
-    def check(self, force: bool, inputs: Sequence[MatrixSource]) -> None:
-        """Refuse a place that may not be written."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return how the result is stored, in values that JSON has."""
-
-    def unfinished(self) -> bool:
-        """Return whether work of a run before is there."""
-
-    def open(
-        self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
-    ) -> UnfinishedSink:
-        """Open it, with what a run before has left if `again`, else without."""
-
-    def join(self, shape: tuple[int, int], dtype: AnyDType) -> UnfinishedSink:
-        """Open what another process has opened, to write other tiles of it; only that process commits."""
-
-
-class FinishedTiles:
-    """The rectangles of a result that are stored.
-
-    Parameters
-    ----------
-    rectangles : collection of tuple
-        First row, first column, rows and columns of each; none overlaps another.
-    """
-
-    def __init__(self, rectangles: Sequence[Rectangle]) -> None:
-        self.rectangles = tuple(rectangles)
-        self._whole = {(row, col): (rows, cols) for row, col, rows, cols in rectangles}
-
-    def __call__(self, rows: slice, cols: slice) -> bool:
-        """Return whether all of such a tile is stored."""
-        shape = rows.stop - rows.start, cols.stop - cols.start
-        if self._whole.get((rows.start, cols.start)) == shape:
-            return True
-        # A tile may have been written in pieces.
-        inside = (
-            height * width
-            for row, col, height, width in self.rectangles
-            if rows.start <= row and row + height <= rows.stop and cols.start <= col and col + width <= cols.stop
-        )
-        return bool(sum(inside) == shape[0] * shape[1])
+PlanT = TypeVar("PlanT", bound=Plan)
 
 
 @dataclasses.dataclass(frozen=True)
-class Work(Generic[P]):
+class Work(Generic[PlanT]):
     """A result that was opened to be computed.
 
     Attributes
@@ -120,25 +54,46 @@ class Work(Generic[P]):
         How to compute: the plan of the run before where there was one.
     finished : FinishedTiles
         What is there already.
+    inputs : mapping
+        What is multiplied and added, by role.
+    fingerprints : mapping
+        What they were when the work began.
     """
 
     target: Target
     sink: JournaledSink
-    plan: P
+    plan: PlanT
     finished: FinishedTiles
+    inputs: Mapping[str, MatrixSource]
+    fingerprints: Mapping[str, Mapping[str, Any]]
+
+    def check_inputs(self) -> None:
+        """Refuse inputs in files that were changed while the result was computed.
+
+        Raises
+        ------
+        ArgumentError
+            If one was.
+        """
+        for role, source in self.inputs.items():
+            if source.path is not None and source.fingerprint() != self.fingerprints[role]:
+                raise ArgumentError(
+                    f"{source.name}: was changed while {self.target.name} was computed from it; start afresh with "
+                    "--no-resume (resume=False), and leave the inputs alone"
+                )
 
 
 def open_work(
     target: Target,
     dtype: AnyDType,
-    plan: P,
+    plan: PlanT,
     product: Mapping[str, Any],
     inputs: Mapping[str, MatrixSource],
     *,
     memory: int,
     force: bool = False,
     resume: bool = True,
-) -> Work[P]:
+) -> Work[PlanT]:
     """Open a result, with the tiles that a run before has left there.
 
     Parameters
@@ -199,7 +154,7 @@ def open_work(
             _merge_sides(journal)
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=True)
             stack.callback(sink.keep)
-            finished = _sound_tiles(sink, journal.tiles)
+            finished = sound_tiles(sink, journal.tiles)
         else:
             journal.clear()
             for side in side_journals(target.journal):
@@ -211,7 +166,7 @@ def open_work(
             finished = []
         stack.pop_all()
     journal.tiles = {rectangle: journal.tiles[rectangle] for rectangle in finished}
-    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished))
+    return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints)
 
 
 def side_journals(journal: str) -> list[str]:
@@ -245,16 +200,23 @@ def _record(plan: Plan) -> dict[str, Any]:
     """Return the fields of a plan; the product stands in the header."""
     # Through JSON, so that what is compared is what is read back.
     fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "product"}
-    return dict(json.loads(json.dumps(fields)))
+    return dict(json.loads(json.dumps(fields, default=str)))
 
 
-def _planned_before(target: Target, record: Mapping[str, Any], plan: P, memory: int) -> P:
+def _like(example: Any, value: Any) -> Any:
+    """Return what JSON has made of a field as the type that the field has."""
+    if isinstance(example, tuple):
+        return tuple(value)
+    return numpy_dtype(value) if isinstance(example, np.dtype) else value
+
+
+def _planned_before(target: Target, record: Mapping[str, Any], plan: PlanT, memory: int) -> PlanT:
     if record.keys() != _record(plan).keys():
         raise ArgumentError(
             f"{target.name}: its unfinished work was planned by another version of gemmule; finish it with that one, "
             "or start afresh with --no-resume (resume=False)"
         )
-    before = dataclasses.replace(plan, **record)
+    before = dataclasses.replace(plan, **{name: _like(getattr(plan, name), value) for name, value in record.items()})
     if before.memory_bytes > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}, "
@@ -286,27 +248,3 @@ def _check_same(
                 f"{inputs[role].name}: was changed since the unfinished work on {target.name} began ({', '.join(what)} "
                 "differs); bring back what it was, or start afresh with --no-resume (resume=False)"
             )
-
-
-def _sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Rectangle]:
-    """Return the tiles whose items still have the CRC-32 that the journal noted."""
-    written = sink.written()
-    try:
-        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "gemmule-check") as threads:
-            sound = threads.map(lambda item: _read_checksum(written, sink.grain[0], item[0]) == item[1], tiles.items())
-            return [rectangle for rectangle, is_sound in zip(tiles, sound, strict=True) if is_sound]
-    finally:
-        written.close()
-
-
-def _read_checksum(source: MatrixSource, grain: int, rectangle: Rectangle) -> int:
-    row, col, rows, cols = rectangle
-    height = max(_BLOCK_BYTES // max(cols * source.dtype.itemsize, 1), 1)
-    height = min(height + -height % grain, rows)
-    buffer = np.empty((height, cols), source.dtype)
-    total = 0
-    for start in range(0, rows, max(height, 1)):
-        part = buffer[: min(height, rows - start)]
-        source.read(slice(row + start, row + start + len(part)), slice(col, col + cols), part)
-        total = checksum(part, total)
-    return total

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FileFormatError, ShapeError
-from .extras import io_package
+from .extras import optional_package
 from .fingerprint import files_fingerprint, sampled_checksum
 from .matrix import AnyDType, Array, native
 from .npy_header import resolve_dtype
@@ -45,7 +45,7 @@ class ZarrSource:
         chunk = array.chunks
         self.grain: tuple[int, int] = (int(chunk[0]), int(chunk[1]))
         # Chunks are read several at a time, each of them encoded and decoded.
-        at_once = int(io_package("zarr", name).config.get("async.concurrency"))
+        at_once = int(optional_package("zarr", name).config.get("async.concurrency"))
         self.scratch_bytes = 2 * at_once * chunk[0] * chunk[1] * stored.itemsize
         self.path = array_folder(array)
         self._array = array
@@ -61,7 +61,7 @@ class ZarrSource:
         FileFormatError
             If there is no such array.
         """
-        zarr = io_package("zarr", path)
+        zarr = optional_package("zarr", path)
         os.stat(path)
         name = path if inner is None else f"{path}::{inner}"
         try:
@@ -99,7 +99,7 @@ class ZarrSource:
 
 
 def _store(path: str) -> Any:
-    return io_package("zarr.storage", path).LocalStore(path, read_only=True)
+    return optional_package("zarr.storage", path).LocalStore(path, read_only=True)
 
 
 def array_folder(array: Any) -> str | None:
@@ -114,6 +114,8 @@ def _instead(zarr: Any, path: str, inner: str | None) -> str:
         group = zarr.open_group(_store(path), mode="r")
     except (FileNotFoundError, ValueError, KeyError):
         return "is no Zarr array; name one"
-    names = ", ".join(f"{path}::{name}" for name in sorted(name for name, _ in group.arrays())[:8]) or "none"
+    members = group.members(max_depth=None)
+    arrays = sorted(name for name, member in members if isinstance(member, zarr.Array))
+    names = ", ".join(f"{path}::{name}" for name in arrays[:8]) or "none"
     what = "is a Zarr group" if inner is None else "is not there, or is a group"
     return f"{what}; name one of its arrays: {names}"

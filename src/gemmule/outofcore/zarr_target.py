@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import ArgumentError, DTypeError
-from .extras import io_package
+from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
@@ -62,7 +62,7 @@ class ZarrTarget:
             raise DTypeError(
                 f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give --out-dtype float32"
             )
-        self._zarr = io_package("zarr", self.name)
+        self._zarr = optional_package("zarr", self.name)
         default = [max(min(CHUNK, extent), 1) for extent in shape]
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
@@ -92,6 +92,11 @@ class ZarrTarget:
             group = os.path.join(*self._places[:depth])
             if os.path.lexists(group) and _node_type(group) != "group":
                 raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
+            if _metadata(group).get("consolidated_metadata"):
+                raise ArgumentError(
+                    f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
+                    "out of its zarr.json, or choose another output"
+                )
         final = os.path.join(*self._places)
         check_output(final, force=force, inputs=inputs, folder=True)
         for source in inputs:
@@ -150,7 +155,7 @@ class ZarrTarget:
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
-        return io_package("zarr.storage", self.name).LocalStore(folder)
+        return optional_package("zarr.storage", self.name).LocalStore(folder)
 
     def _depth(self) -> int:
         """Return how many places from the store on make the path that appears at the end: the first that is new."""
@@ -186,14 +191,19 @@ class ZarrTarget:
         return array
 
 
-def _node_type(folder: str) -> str | None:
-    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+def _metadata(folder: str) -> dict[str, Any]:
+    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
     try:
         with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
             metadata = json.load(file)
     except (OSError, ValueError):
-        return None
-    return metadata.get("node_type") if isinstance(metadata, dict) else None
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _node_type(folder: str) -> str | None:
+    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+    return _metadata(folder).get("node_type")
 
 
 def _remove_strays(folder: str) -> None:

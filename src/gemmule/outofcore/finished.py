@@ -1,0 +1,70 @@
+"""The tiles of a result that are stored, and whether they are sound."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from .journal import Rectangle
+from .journaled import UnfinishedSink, checksum
+from .matrix import MatrixSource
+
+#: Bytes that a thread reads at a time of the tiles that it checks.
+_BLOCK_BYTES = 2 << 20
+_THREADS = 4
+
+
+class FinishedTiles:
+    """The rectangles of a result that are stored.
+
+    Parameters
+    ----------
+    rectangles : collection of tuple
+        First row, first column, rows and columns of each; none overlaps another.
+    """
+
+    def __init__(self, rectangles: Sequence[Rectangle]) -> None:
+        self._sorted = sorted(rectangles)
+        self._whole = {(row, col): (rows, cols) for row, col, rows, cols in rectangles}
+
+    def __call__(self, rows: slice, cols: slice) -> bool:
+        """Return whether all of such a tile is stored."""
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        if self._whole.get((rows.start, cols.start)) == shape:
+            return True
+        # A tile may have been written in pieces.
+        first, last = (bisect.bisect_left(self._sorted, (edge,)) for edge in (rows.start, rows.stop))
+        inside = (
+            height * width
+            for row, col, height, width in self._sorted[first:last]
+            if row + height <= rows.stop and cols.start <= col and col + width <= cols.stop
+        )
+        return bool(sum(inside) == shape[0] * shape[1])
+
+
+def sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Rectangle]:
+    """Return the tiles whose items still have the CRC-32 that the journal noted."""
+    written = sink.written()
+    try:
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "gemmule-check") as threads:
+            sound = threads.map(lambda item: _read_checksum(written, sink.grain[0], item[0]) == item[1], tiles.items())
+            return [rectangle for rectangle, is_sound in zip(tiles, sound, strict=True) if is_sound]
+    finally:
+        written.close()
+
+
+def _read_checksum(source: MatrixSource, grain: int, rectangle: Rectangle) -> int:
+    row, col, rows, cols = rectangle
+    height = max(_BLOCK_BYTES // max(cols * source.dtype.itemsize, 1), 1)
+    height = min(height + -height % grain, rows)
+    buffer = np.empty((height, cols), source.dtype)
+    total = 0
+    for start in range(0, rows, max(height, 1)):
+        part = buffer[: min(height, rows - start)]
+        source.read(slice(row + start, row + start + len(part)), slice(col, col + cols), part)
+        total = checksum(part, total)
+    return total
