@@ -188,3 +188,32 @@ def test_a_plan_shows_how_arrays_are_streamed():
     chosen = streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
     line = next(x for x in str(dataclasses.replace(planned, streaming=chosen)).splitlines() if x.startswith("streamed"))
     assert "bound by compute" in line
+
+
+def test_the_table_of_streamed_products():
+    from gemmule.lab.tables import device_stream_table, stream_table
+
+    own = {
+        "record": "stream", "strategy": "panels", "source": "pinned", "dtype": "float32", "m": 4, "n": 5, "k": 6,
+        "budgets": {"device": "8GiB"}, "wall_s": 2.5, "predicted_s": 2.25, "tflops": 48.66, "incore_rate_share": 0.9512,
+        "bound_share": 0.94, "bottleneck": "compute", "exposed_copy_share": 0.0076, "bytes": {"h2d": 23.13e9, "d2h": 1},
+    }  # fmt: skip
+    peer = own | {"strategy": "cublasXt", "block": 8192}
+    del peer["predicted_s"]
+    rows = device_stream_table([own, peer]).splitlines()
+    cells = [
+        "4 x 5 x 6 float32",
+        "8GiB",
+        "pinned",
+        "panels",
+        "2.500",
+        "2.250",
+        "48.7",
+        "0.951",
+        "0.940 (compute)",
+        "0.8 %",
+        "23.1 GB",
+    ]
+    assert rows[2] == f"| {' | '.join(cells)} |"
+    assert rows[3].startswith("| 4 x 5 x 6 float32 |  | pinned | cublasXt, blocks of 8192 | 2.500 |  | 48.7 |")
+    assert len(stream_table([own, peer]).splitlines()) == 2

@@ -41,7 +41,7 @@ def test_traffic_and_time_are_those_of_the_formulae(tile):
     # e M N K (1/bm + 1/bn), of which each turn of the serpentine saves the slices that are there, two of them.
     formula = 8 * n * n * tiles * 2
     saved = (tiles * tiles - 1) * 2 * tile * 512 * 8
-    assert formula - saved <= prediction.bytes_in <= formula
+    assert formula - saved <= prediction.bytes_in <= formula - saved // 2
     assert prediction.compute_s == pytest.approx(2 * n**3 / 60e12, rel=0.02)
     hidden = 2 / (1 / tile + 1 / tile) >= 8 * 60e12 / 55e9
     assert prediction.bottleneck == ("compute" if hidden else "H2D")

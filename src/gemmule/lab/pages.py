@@ -2,13 +2,13 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]`` for the figures of measured products (of
-those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the yardstick, ``searched
-FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file
-of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
-KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
-another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
-``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
+``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
+measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
+yardstick, ``searched FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for their plots (those
+only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files
+count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a
+kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
+FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
 transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
 
@@ -32,7 +32,16 @@ from .profile.tables import profile_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
 from .searched import searched
-from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, markdown, stream_table
+from .tables import (
+    check_table,
+    device_stream_table,
+    dtype_table,
+    experiment_line,
+    host_to_gpu_table,
+    kernel_table,
+    markdown,
+    stream_table,
+)
 from .transpose_plots import TransposePlot, transpose_plots
 
 _BLOCK = re.compile(
@@ -93,6 +102,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "searched": searched_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
+                    "streamed": device_stream_table,
                 }
                 content = tables[name](records)
         head = match[0].partition("\n")[0]

@@ -88,10 +88,45 @@ def stream_table(records: Sequence[Mapping[str, Any]]) -> str:
             f"{r['run_ratio']:.2f}" if "run_ratio" in r else "",
         ]
         for r in records
-        if r["record"] == "stream"
+        if r["record"] == "stream" and "ratio" in r
     ]
     header = ["product", "--memory", "peak resident", "command, s", "in memory, s", "ratio", "without start-up"]
     return markdown(header, rows)
+
+
+def device_stream_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of products that passed through a GPU, cuBLASXt's among them."""
+    header = [
+        "product", "GPU memory", "operands", "strategy", "s", "expected", "TFLOP/s", "of the rate in core",
+        "of the bottleneck", "nothing computed", "to the GPU",
+    ]  # fmt: skip
+    rows = []
+    for r in records:
+        if r["record"] != "stream" or "tflops" not in r:
+            continue
+        own = "predicted_s" in r
+        name = r["strategy"] if own else f"{r['strategy']}, blocks of {r['block']}"
+        rows.append(
+            [
+                f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+                str(r["budgets"]["device"]) if own else "",
+                r["source"],
+                name,
+                f"{r['wall_s']:.3f}",
+                f"{r['predicted_s']:.3f}" if own else "",
+                f"{r['tflops']:.1f}",
+                f"{r['incore_rate_share']:.3f}" if own else "",
+                f"{r['bound_share']:.3f} ({r['bottleneck']})" if own else "",
+                f"{100 * r['exposed_copy_share']:.1f} %" if own else "",
+                f"{r['bytes']['h2d'] / 1e9:.1f} GB" if own else "",
+            ]
+        )
+    return header, rows
+
+
+def device_stream_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return products that passed through a GPU."""
+    return markdown(*device_stream_rows(records))
 
 
 def experiment_line(records: Sequence[Mapping[str, Any]]) -> str:

@@ -19,6 +19,7 @@ from .execute import prepared_launches
 from .launch import PreparedLaunch
 from .stopwatch import closing
 from .tiles import Chooser
+from .workspaces import Workspaces
 
 #: Largest alignment that is told of an address.
 _MOST_ALIGNMENT = 256
@@ -55,6 +56,7 @@ class GpuStreams:
         self._buffers: list[int] = []
         self._pinned: list[int] = []
         self._events: list[Any] = []
+        self._workspaces: dict[int, Workspaces] = {}
         self._helpers: dict[int, list[int]] = {}
         self._lock = threading.Lock()
         #: Bytes that copies have moved, by direction.
@@ -70,6 +72,9 @@ class GpuStreams:
                 pass
 
     def _release(self) -> None:
+        for workspaces in self._workspaces.values():
+            workspaces.free()
+        self._workspaces.clear()
         for name, handles in (
             ("cuEventDestroy", self._events),
             ("cuStreamDestroy", self._streams),
@@ -231,7 +236,8 @@ class GpuStreams:
         if launches is None:
             problem, pointers = self._problem(a, b, d, alpha, beta, c)
             choice = self._choose(problem, self.device.arch, multiprocessors=self.device.multiprocessors)
-            launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream))
+            workspaces = self._workspaces.setdefault(stream, Workspaces(self.ordinal, stream))
+            launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream, workspaces))
             # The same few come again and again, with the buffers in turn.
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()

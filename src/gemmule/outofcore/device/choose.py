@@ -21,7 +21,9 @@ _UNITS = (256, 128, 64, 32, 16)
 #: Depths of a slice that are tried.
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
 #: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
-_FINALISTS, _MOST_PRODUCTS = 24, 20_000
+_FINALISTS, _MOST_PRODUCTS = 24, 6_000
+#: Widths of tiles that are tried of those that fit, the widest ones.
+_MOST_WIDTHS = 12
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
@@ -159,16 +161,20 @@ def _tallest(
 ) -> Iterator[DevicePlan]:
     """Yield, for tiles of several widths, the plan with the tallest ones that fit, and the smallest of all."""
     yield made(_least(product.m), _least(product.n))
+    fitting = 0
     for width in _sides(product.n):
         if square:
             yield made(width, width)
             continue
+        if fitting == _MOST_WIDTHS:
+            return
         low, high = _least(product.m), max(product.m, 1)
         if made(low, width).device_bytes > memory:
             continue
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if made(middle, width).device_bytes <= memory else (low, middle - 1)
+        fitting += 1
         yield made(_whole(low), width)
         yield made(_even(product.m, low), width)
         yield made(_even(product.m, max(low // 2, 1)), width)
@@ -267,7 +273,7 @@ def _sides(extent: int) -> Iterator[int]:
         yield side
         if side <= _least(extent):
             return
-        count = max(count * 1.15, len(edges(extent, side)))
+        count = max(count * 1.2, len(edges(extent, side)))
 
 
 def _even(extent: int, side: int) -> int:
