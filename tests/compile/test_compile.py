@@ -24,8 +24,8 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
-#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, and that nothing divides.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17))
+#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, and of long sums.
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048))
 
 
 def products(job):
