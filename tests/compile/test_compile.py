@@ -24,13 +24,18 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
-#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, and that nothing divides.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17))
+#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, and one that copies
+#: of 16 bytes do not divide among others.
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48))
+
+
+#: Types of elements that a kernel moves without reading them.
+MOVED = {"uint8": "int8", "uint16": "bfloat16", "uint32": "float32"}
 
 
 def products(job):
     """Products that need this very specialisation."""
-    types = dict(job.signature)
+    types = {name: MOVED.get(value, value) for name, value in job.signature}
     a, b, c, d = (dtype_named(types.get(operand) if "acc" in types else types["element"]) for operand in "abcd")
 
     def matrix(dtype, rows, cols, row_major):

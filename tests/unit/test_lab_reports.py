@@ -85,6 +85,21 @@ def test_ratios_are_sizes_by_kernels(records):
     assert len(rows) == 4
 
 
+def test_odd_sizes_stand_beside_their_aligned_neighbours():
+    sizes = [(128, 128, 128), (127, 127, 127), (128, 127, 128), (64, 64, 64)]
+    records = measured(sizes, [Choice(G01, CONFIGS[0]), Choice(G02, CONFIGS[0])])
+    late = [record | {"alignment": 4} for record in records[1:] if record["m"] == record["n"] == 128]
+    header, rows = gemm_tables.neighbours([*records, *late])
+    assert header[4:6] == ["of the neighbour's", "neighbour's kernel"]
+    rates = {(r["m"], r["n"]): r["tflops"] for r in records if r.get("kernel") == "g02"}
+    assert [(row[0], row[1], row[4], row[5]) for row in rows] == [
+        ("127 x 127 x 127", "g02", f"{rates[127, 127] / rates[128, 128]:.3f}", "g02"),
+        ("128 x 127 x 128", "g02", f"{rates[128, 127] / rates[128, 128]:.3f}", "g02"),
+        ("128 x 128 x 128, at 4 bytes", "g02", "1.000", "g02"),
+    ]
+    assert all(float(row[4]) > 0.9 for row in rows)
+
+
 def test_a_control_outside_its_limits_is_told():
     record = {"record": "yardstick", "m": 8, "n": 8, "k": 8, "control": 1.02, "control_low": 0.98, "control_high": 1.1}
     record |= {"control_high": 1.04}

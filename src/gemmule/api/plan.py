@@ -35,6 +35,10 @@ class Plan:
         Operations, and the fewest bytes to move, in all.
     bound_s : float or None
         Least time in seconds by the chip's peak rate and bandwidth; None where the chip's facts are not known.
+    then : str
+        Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
+    workspace_bytes : int
+        Device memory that is taken beyond the arrays while the kernels run.
     """
 
     operation: str
@@ -49,6 +53,8 @@ class Plan:
     bytes_min: int
     bound_s: float | None
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
+    then: str = ""
+    workspace_bytes: int = 0
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""
@@ -58,6 +64,7 @@ class Plan:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())
         lines = [
             f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
+            *([f"then: {self.then}, in {self.workspace_bytes:.3e} bytes of workspace"] if self.then else []),
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]

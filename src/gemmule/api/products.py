@@ -285,6 +285,7 @@ def _plan(
     result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
     inputs = (view for role, view in product.operands.views.items() if role != "out")
     bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
+    then = choice.following(problem) if executor == "gpu" and choice and problem else None
     return Plan(
         operation=product.operation,
         executor=executor,
@@ -298,4 +299,6 @@ def _plan(
         bytes_min=problem.bytes_min if problem else bytes_min,
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
+        then=f"{then.spec.name} [{then.config}]" if then else "",
+        workspace_bytes=sum(then.workspaces.values()) if then else 0,
     )

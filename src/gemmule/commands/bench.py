@@ -65,6 +65,10 @@ bench_command.add_command(transpose_command)
     help="How A and B lie in memory: n in rows, t in columns.",
 )  # fmt: skip
 @click.option(
+    "--late", "places", flag_value="late", help="Let every matrix begin one element behind an aligned address."
+)
+@click.option("--late-too", "places", flag_value="both", help="Measure both, aligned and so.")
+@click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite, default=1.0, show_default=True,
     help="Time for each kernel at each size; slow kernels take more, three samples at least.",
 )  # fmt: skip
@@ -82,8 +86,8 @@ def gemm_command(**options: Any) -> None:
 
 
 def _gemm(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, seconds: float,
-    seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
+    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, places: str | None,
+    seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.bench import Bench, BenchPlan
@@ -94,7 +98,10 @@ def _gemm(
     from ..lab.sizes import parse_sizes
 
     out = output_type(dtype, out_dtype)
-    problems = tuple(gemm_problem(*size, dtype, out, layout) for size in parse_sizes(sizes))
+    late = {None: (False,), "late": (True,), "both": (False, True)}[places]
+    problems = tuple(
+        gemm_problem(*size, dtype, out, layout, late=begins) for size in parse_sizes(sizes) for begins in late
+    )
     probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
     if plot is not None:
         check_matplotlib()

@@ -14,6 +14,8 @@ from .dtype import DType, Kind
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
+#: What the copy engine asks of addresses and pitches, in bytes.
+MAP_ALIGNMENT = 16
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -160,6 +162,8 @@ class TensorMapParam:
         Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
     promotion : int
         Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
+    tf32 : bool
+        Whether float32 is rounded to TF32 on its way.
     """
 
     operand: str
@@ -169,6 +173,7 @@ class TensorMapParam:
     box: tuple[int, ...]
     swizzle: int
     promotion: int = 256
+    tf32: bool = False
 
     @property
     def alignment(self) -> int:
@@ -199,6 +204,9 @@ class Launch:
         Dynamic shared memory of a CTA.
     cluster : tuple of int
         CTAs of a cluster along x, y and z.
+    overlaps : bool
+        Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
+        launch wrote (griddepcontrol.wait), before it reads or writes memory.
     """
 
     grid: tuple[int, int, int]
@@ -206,6 +214,7 @@ class Launch:
     params: tuple[Param, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
+    overlaps: bool = False
 
     @property
     def threads(self) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .arch import Arch
 from .launch import Launch
-from .problem import Problem
+from .problem import GemmProblem, Problem, split_batch
 
 #: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -37,6 +37,31 @@ class Buildable:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Following:
+    """What runs behind a kernel's own launch, to finish what that prepared.
+
+    Attributes
+    ----------
+    spec : KernelSpec
+        The kernel, which has nothing following itself.
+    config : Config
+        Its config.
+    problem : GemmProblem
+        What it computes, with at most as many batch dimensions as the first kernel takes.
+    operands : mapping of str to str
+        For each of its operands the problem's own, or the workspace that the first kernel filled.
+    workspaces : mapping of str to int
+        Bytes of device memory that the two launches need in addition, by names that launch recipes use.
+    """
+
+    spec: KernelSpec
+    config: Config
+    problem: GemmProblem
+    operands: Mapping[str, str]
+    workspaces: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +103,8 @@ class KernelSpec:
     cost : callable, optional
         ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
         equals the first. Without it, configs are told apart by the size of their tiles.
+    following : callable, optional
+        ``following(problem, config)`` is what runs behind the launch, where the kernel only prepares operands.
     """
 
     name: str
@@ -95,6 +122,7 @@ class KernelSpec:
     in_place: bool = False
     virtual: bool = True
     cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
+    following: Callable[[Any, Any], Following] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def default(self) -> Config:
@@ -113,3 +141,10 @@ class Choice:
     def signature(self, problem: Problem) -> Signature:
         """Return what the kernel must be specialised for."""
         return self.spec.signature(problem, self.config)
+
+    def following(self, problem: Problem) -> Following | None:
+        """Return what runs behind the kernel's own launch for a problem with any batch, or None."""
+        if self.spec.following is None:
+            return None
+        inner, _, _ = split_batch(problem, self.spec.batch_dims)
+        return self.spec.following(inner, self.config)

@@ -19,6 +19,8 @@ from .timing import Timing
 
 Record = dict[str, Any]
 
+#: Bytes from which an address is not worth mentioning.
+_ALIGNED = 16
 #: The yardstick's name in records.
 YARDSTICK = "cublaslt"
 
@@ -59,6 +61,7 @@ def named(problem: GemmProblem) -> Record:
         "k": problem.k,
         "layout": problem.layout,
         "batch": list(problem.batch),
+        **({"alignment": problem.a.alignment} if problem.a.alignment < _ALIGNED else {}),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .protocol import CONTROL_SPREAD_WITHIN, CONTROL_WITHIN
+from .sizes import Size, neighbour
 
 Record = Mapping[str, Any]
 Key = tuple[str, tuple[tuple[str, int], ...]]
@@ -78,6 +79,30 @@ def ratios(records: Sequence[Record]) -> Table:
     return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
 
 
+def neighbours(records: Sequence[Record]) -> Table:
+    """Return what odd sizes reach of their aligned neighbours, and of the yardstick at the same size.
+
+    Each row is of the fastest kernel and config measured at its size, and at the neighbour's.
+    """
+    names = labels(records)
+    best: dict[tuple[str, str, bool, Size], Record] = {}
+    for record in (r for r in records if r["record"] == "gemm" and "failure" not in r):
+        size = (record["m"], record["n"], record["k"])
+        key = (record["dtype"], record["layout"], "alignment" in record, size)
+        if key not in best or record["median_us"] < best[key]["median_us"]:
+            best[key] = record
+    header = ["M x N x K", "kernel", "median us", "TFLOP/s", "of the neighbour's", "neighbour's kernel", "/ cuBLAS"]
+    rows = []
+    for (dtype, layout, _, size), record in best.items():
+        beside = best.get((dtype, layout, False, neighbour(size)))
+        if beside is None or beside is record:
+            continue
+        row = [size_text(record), name_of(record, names), f"{record['median_us']:.1f}", f"{record['tflops']:.1f}"]
+        row += [f"{record['tflops'] / beside['tflops']:.3f}", name_of(beside, names)]
+        rows.append([*row, f"{record['ratio']:.2f}" if "ratio" in record else ""])
+    return header, rows
+
+
 def skipped(records: Sequence[Record]) -> list[str]:
     """Return a line for each kernel and reason why it did not take a product, with the sizes."""
     names = labels(records)
@@ -130,8 +155,9 @@ def telling_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def size_text(record: Record) -> str:
-    """Return the size in words: M x N x K."""
-    return f"{record['m']} x {record['n']} x {record['k']}"
+    """Return the size in words: M x N x K, and where matrices begin that are not aligned."""
+    late = f", at {record['alignment']} bytes" if "alignment" in record else ""
+    return f"{record['m']} x {record['n']} x {record['k']}{late}"
 
 
 def key_of(record: Record) -> Key:

@@ -41,16 +41,20 @@ def output_type(dtype: str, out_dtype: str | None) -> str:
     return out_dtype
 
 
-def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str) -> GemmProblem:
-    """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns."""
-    kind = dtype_named(dtype)
+def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str, *, late: bool = False) -> GemmProblem:
+    """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns.
+
+    Where they are `late`, each begins one element behind an aligned address.
+    """
+    kind, out = dtype_named(dtype), dtype_named(out_dtype)
+
+    def rows_of(element: DType, rows: int, cols: int) -> StridedMatrix:
+        return contiguous(element, rows, cols, alignment=element.itemsize if late else 16)
 
     def stored(rows: int, cols: int, letter: str) -> StridedMatrix:
-        return contiguous(kind, rows, cols) if letter == "n" else contiguous(kind, cols, rows).transposed()
+        return rows_of(kind, rows, cols) if letter == "n" else rows_of(kind, cols, rows).transposed()
 
-    return GemmProblem(
-        m, n, k, (), stored(m, k, layout[0]), stored(k, n, layout[1]), None, contiguous(dtype_named(out_dtype), m, n)
-    )
+    return GemmProblem(m, n, k, (), stored(m, k, layout[0]), stored(k, n, layout[1]), None, rows_of(out, m, n))
 
 
 def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:

@@ -17,6 +17,25 @@ def _cubes(*edges: int) -> tuple[Size, ...]:
 
 _SOURCE_EDGES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 
+#: Edges that are not whole or just beside a power of two, and the aligned edge that each is held against.
+NEIGHBOURS = {127: 128, 509: 512, 1000: 1024, 2047: 2048, 4095: 4096, 4097: 4096, 8191: 8192}
+
+
+def _odd() -> tuple[Size, ...]:
+    """Return each of those edges in all dimensions, then in one dimension of its neighbour's cube."""
+    single = [(odd, even) for odd, even in NEIGHBOURS.items() if odd != 509]
+    return (
+        *_cubes(*NEIGHBOURS),
+        *(size for odd, even in single for size in ((odd, even, even), (even, odd, even), (even, even, odd))),
+    )
+
+
+def neighbour(size: Size) -> Size:
+    """Return the aligned neighbour of a size: itself where no edge is one of `NEIGHBOURS`."""
+    m, n, k = (NEIGHBOURS.get(extent, extent) for extent in size)
+    return m, n, k
+
+
 #: The named sets, each with what it is for.
 SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
     "source": ("M = N = 128, 192, 256, 384 ... 16384, K = 1024", tuple((edge, edge, 1024) for edge in _SOURCE_EDGES)),
@@ -38,8 +57,8 @@ SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
         ),
     ),
     "odd": (
-        "M = N = K = 127, 509, 1000, 2047, 4095, 4097, 8191",
-        _cubes(127, 509, 1000, 2047, 4095, 4097, 8191),
+        "127, 509, 1000, 2047, 4095, 4097, 8191 in all dimensions, and all but 509 in one, the others 128 to 8192",
+        _odd(),
     ),
 }
 

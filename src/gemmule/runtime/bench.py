@@ -69,7 +69,8 @@ class BenchGpu:
 
         def queued(index: int) -> Callable[[], None]:
             addresses = operands.addresses(index)
-            launches = list(prepared_launches(problem, choice, addresses, self._ordinal, self._stream))
+            prepared = prepared_launches(problem, choice, addresses, self._ordinal, self._stream, operands.workspaces)
+            launches = list(prepared)
 
             def queue() -> None:
                 for launch in launches:

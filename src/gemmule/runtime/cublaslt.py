@@ -20,7 +20,7 @@ from gemmule.core.problem import GemmProblem
 
 from .device import current
 from .memory import DeviceBuffer
-from .rotation import ALIGNMENT, OperandSets, Rotation
+from .rotation import ALIGNMENT, OperandSets, Rotation, lead_of
 
 #: Workspace that cuBLASLt may use; NVIDIA recommends 32 MiB for Hopper.
 WORKSPACE_BYTES = 32 << 20
@@ -166,7 +166,8 @@ class CublasLt:
         stack.callback(lt.matmul_preference_destroy, preference)
         attribute = lt.MatmulPreferenceAttribute
         alignments = [attribute[f"MIN_ALIGNMENT_{name}_BYTES"] for name in "ABCD"]
-        for key, value in ((attribute.MAX_WORKSPACE_BYTES, WORKSPACE_BYTES), *((key, ALIGNMENT) for key in alignments)):
+        least = min(lead_of(matrix) or ALIGNMENT for matrix in problem.operands().values())
+        for key, value in ((attribute.MAX_WORKSPACE_BYTES, WORKSPACE_BYTES), *((key, least) for key in alignments)):
             cell = np.array(value, lt.get_matmul_preference_attribute_dtype(key))
             lt.matmul_preference_set_attribute(preference, key, cell.ctypes.data, cell.nbytes)
         results: np.ndarray[Any, np.dtype[Any]] = np.zeros(ALGORITHMS, lt.matmul_heuristic_result_dtype)

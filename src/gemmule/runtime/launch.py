@@ -119,12 +119,20 @@ class LoadedKernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes = launch.shared_bytes
         config.hStream = stream
+        attributes = []
         if launch.cluster != (1, 1, 1):
             attribute = bindings.CUlaunchAttribute()
             attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             dimension = attribute.value.clusterDim
             dimension.x, dimension.y, dimension.z = launch.cluster
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if launch.overlaps:
+            attribute = bindings.CUlaunchAttribute()
+            attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         return config
 
 

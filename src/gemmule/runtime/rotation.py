@@ -7,14 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import Problem
 
 from .device import current
 from .driver import call
 from .memory import Array, DeviceBuffer
+from .workspaces import Workspaces
 
 #: Bytes that every operand's address is a multiple of: what cuBLASLt takes as the best case.
 ALIGNMENT = 256
+#: An alignment of fewer bytes says that a matrix begins so many behind such an address.
+_WHOLE = 16
+
+
+def lead_of(matrix: StridedMatrix) -> int:
+    """Return the bytes by which a matrix begins behind a multiple of `ALIGNMENT`."""
+    return matrix.alignment if matrix.alignment < _WHOLE else 0
 
 
 class Rotation:
@@ -58,10 +67,12 @@ class OperandSets:
         self._offsets: dict[str, int] = {}
         end = 0
         for name, matrix in problem.operands().items():
-            self._offsets[name] = end
-            end += -(-matrix.rows * matrix.cols * matrix.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            self._offsets[name] = end + lead_of(matrix)
+            end = -(-(self._offsets[name] + matrix.rows * matrix.cols * matrix.dtype.itemsize) // ALIGNMENT) * ALIGNMENT
         self._set_bytes = end
         self._buffer = DeviceBuffer(end * sets, ordinal, stream)
+        #: What kernels need beyond their operands; all sets have it in common.
+        self.workspaces = Workspaces(ordinal, stream)
         with current(ordinal):
             for name, array in inputs.items():
                 assert array.flags.c_contiguous
@@ -101,4 +112,5 @@ class OperandSets:
 
     def close(self) -> None:
         """Give the memory back."""
+        self.workspaces.free()
         self._buffer.free()

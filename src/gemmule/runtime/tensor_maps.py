@@ -35,9 +35,10 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
     rank = len(param.extents)
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{param.swizzle}B' if param.swizzle else 'NONE'}"
     promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{param.promotion}B' if param.promotion else 'NONE'}"
+    kind = "TFLOAT32" if param.tf32 else _TYPES[param.dtype.name]
     described = call(
         "cuTensorMapEncodeTiled",
-        getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[param.dtype.name]}"),
+        getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
         rank,
         address,
         [bindings.cuuint64_t(extent) for extent in param.extents],

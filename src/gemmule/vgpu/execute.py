@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.cache import artifact_for
+from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
 from gemmule.core.spec import Choice
 
@@ -39,6 +40,8 @@ def run_kernel(
     """
     options = options or Options.from_environment()
     spec, config = choice.spec, choice.config
+    if spec.following is not None:
+        raise UnsupportedError(f"{spec.name} takes two launches; the virtual GPU runs kernels of one")
     inner, outer, strides = split_batch(problem, spec.batch_dims)
     launch = spec.launch(inner, config)
     if 0 in launch.grid:

@@ -1,0 +1,147 @@
+"""Packing: lines of A and B, wherever they begin, to where the copy engine can take them.
+
+Idea
+    The copy engine (TMA) takes no matrix whose lines (rows, or columns of a column-major matrix) are not a multiple of
+    16 bytes apart, and no box of one that does not begin at such a multiple. Both operands are copied to lines that
+    are, in one launch; the kernels for such matrices do the rest.
+Change from the rung before
+    Two launches instead of one. The second may start while the first ends, and waits for what that wrote.
+Data movement
+    Every element is read once and written once. A thread makes 16 bytes from two neighbouring vectors of 16 bytes, of
+    which the second is its neighbour's first: it comes from the L1 cache. The product reads the copies from the L2
+    cache, as far as they fit.
+Limits
+    Memory: twice the operands' bytes at the rate of a copy, M K + K N elements against M N K products.
+Sources
+    NVIDIA, PTX ISA: shf, griddepcontrol.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, Uint32, cute
+
+from gemmule.core.spec import Buildable
+from gemmule.parts.tensors import cute_type, major_tensor
+from gemmule.parts.words import shifted, words_at
+
+from .spec import PackedConfig
+
+_VECTOR = 16
+
+
+class Packing:
+    """D[:, j, l] = S[:, j, l] for one or two pairs, S with lines anywhere, D with lines at multiples of 16 bytes."""
+
+    def __init__(self, config: PackedConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        self.per_vector = _VECTOR // self.item
+        self.threads, self.vectors = config.threads, config.vectors
+
+    @cute.jit
+    def __call__(self, pairs, grid: Int32):
+        self.kernel(pairs).launch(grid=(grid, 1, pairs[0][0].shape[2]), block=(self.threads, 1, 1))
+
+    @cute.kernel
+    def kernel(self, pairs):
+        # What follows may take its place beside this; it waits for the end before it reads.
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        cta, _, batch = cute.arch.block_idx()
+        if cutlass.const_expr(len(pairs) == 1):
+            self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
+        else:
+            firsts = cute.ceil_div(self.count(pairs[0][0]), self.threads * self.vectors)
+            if cta < firsts:
+                self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
+            else:
+                self.pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], cta - firsts)
+
+    @cute.jit
+    def count(self, mS: cute.Tensor):
+        """Return the vectors that are written of a matrix."""
+        return cute.ceil_div(mS.shape[0], self.per_vector) * mS.shape[1]
+
+    @cute.jit
+    def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
+        """Copy this CTA's vectors: all are on their way before the first is used."""
+        tid, _, _ = cute.arch.thread_idx()
+        per_line, count = cute.ceil_div(gS.shape[0], self.per_vector), self.count(gS)
+        found = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
+        first = cta * (self.threads * self.vectors) + tid
+        for v in cutlass.range_constexpr(self.vectors):
+            number = first + v * self.threads
+            line = number // per_line
+            i = (number - line * per_line) * self.per_vector
+            if number < count and self.is_inside(gS, i, line):
+                self.read(gS, i, line, found[None, v])
+        for v in cutlass.range_constexpr(self.vectors):
+            number = first + v * self.threads
+            line = number // per_line
+            i = (number - line * per_line) * self.per_vector
+            if number < count:
+                words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+                if self.is_inside(gS, i, line):
+                    moved(found[None, v], self.early(gS, i, line), words)
+                else:
+                    self.read_elements(gS, i, line, words)
+                cute.autovec_copy(words, words_at(element_at(gD, i, line), 4))
+
+    @cute.jit
+    def early(self, gS: cute.Tensor, i, line):
+        """Return how many bytes before an element a multiple of 16 lies."""
+        return Int32(element_at(gS, i, line).toint() % _VECTOR)
+
+    @cute.jit
+    def is_inside(self, gS: cute.Tensor, i, line):
+        """Return whether both vectors around the elements from i on lie in the line."""
+        early = self.early(gS, i, line) // self.item
+        return i >= early and i - early + 2 * self.per_vector <= gS.shape[0]
+
+    @cute.jit
+    def read(self, gS: cute.Tensor, i, line, words: cute.Tensor):
+        """Read the two vectors around the elements from i on."""
+        start = element_at(gS, i, line) - self.early(gS, i, line) // self.item
+        for half in cutlass.range_constexpr(2):
+            target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
+            cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)
+
+    @cute.jit
+    def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
+        """Read the elements from i on one by one; what lies beyond the line is zero."""
+        elements = cute.recast_tensor(words, self.element)
+        for e in cutlass.range_constexpr(self.per_vector):
+            elements[e] = self.element(0)
+            if i + e < gS.shape[0]:
+                elements[e] = gS[i + e, line]
+
+
+@cute.jit
+def element_at(gX: cute.Tensor, i, line):
+    """Return where an element is."""
+    return gX.iterator + cute.crd2idx((i, line), gX.layout)
+
+
+@cute.jit
+def moved(found: cute.Tensor, early, words: cute.Tensor):
+    """Take 4 of 8 words, from byte `early` (0 to 15) on."""
+    steps = [found[w] for w in range(8)]
+    # By two words, by one, and by bytes within words: no index into registers depends on where it begins.
+    for distance in cutlass.range_constexpr(2):
+        by = cutlass.const_expr(2 - distance)
+        apart = early // 4 // by % 2 == 1
+        steps = [steps[w + by] if apart else steps[w] for w in range(len(steps) - by)]
+    for w in cutlass.range_constexpr(4):
+        words[w] = shifted(steps[w], steps[w + 1], early % 4 * 8)
+
+
+def buildable(config: PackedConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element size and number of operands, with stand-ins for its arguments."""
+    name = types["element"]
+    vector = _VECTOR * 8 // cute_type(name).width
+    pairs = [
+        (major_tensor(name, 0, batch=1), major_tensor(name, 0, batch=1, vector=vector))
+        for _ in range(int(types["operands"]))
+    ]
+    return Buildable(Packing(config, types), (pairs, Int32(1)))

@@ -1,0 +1,233 @@
+"""Products of operands that the copy engine cannot take: both are packed, then another kernel multiplies."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import opaque_dtype
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
+from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
+
+#: Kernels that may multiply what was packed, best first.
+FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
+_MAX_BATCH, _MAX_EXTENT, _MAX_GRID = 2**16 - 1, 2**30, 2**31 - 1
+_ITEMSIZES = (1, 2, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedConfig(Config):
+    """How the operands are packed.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of a CTA, a multiple of 32.
+    vectors : int
+        Vectors of 16 bytes that each of them writes.
+    """
+
+    threads: int = 256
+    vectors: int = 2
+
+    def __post_init__(self) -> None:
+        if self.threads % 32 or not 32 <= self.threads <= 1024 or self.vectors < 1:
+            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024, vectors 1 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lines:
+    """A matrix as the copy sees it: lines of neighbours.
+
+    Attributes
+    ----------
+    operand : str
+        Its name.
+    length, lines, matrices : int
+        Elements of a line, lines of a matrix, and matrices.
+    pitch, step : int
+        Elements from one line, and one matrix, to the next.
+    packed_pitch : int
+        Elements from one packed line to the next: a multiple of 16 bytes.
+    rows : bool
+        Whether lines are rows.
+    """
+
+    operand: str
+    length: int
+    lines: int
+    matrices: int
+    pitch: int
+    step: int
+    packed_pitch: int
+    rows: bool
+
+
+def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Lines:
+    rows = matrix.is_row_major
+    lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
+    pitch = matrix.row_stride if rows else matrix.col_stride
+    unit = MAP_ALIGNMENT // matrix.dtype.itemsize
+    packed = max(-(-length // unit) * unit, unit)
+    matrices, step = (batch or (1,))[0], (matrix.batch_strides or (0,))[0]
+    return _Lines(operand, length, lines, matrices, pitch, step, packed, rows)
+
+
+def _ready(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
+    """Whether the copy engine can take a matrix as it is."""
+    item = matrix.dtype.itemsize
+    found = _lines("", matrix, batch)
+    steps = [(found.lines, found.pitch), (found.matrices, found.step)]
+    whole = all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
+    return whole and matrix.alignment % MAP_ALIGNMENT == 0
+
+
+def _to_pack(problem: GemmProblem) -> list[_Lines]:
+    """Return the operands that must be packed."""
+    operands = (("a", problem.a), ("b", problem.b))
+    return [_lines(name, x, problem.batch) for name, x in operands if not _ready(x, problem.batch)]
+
+
+def following(problem: GemmProblem, config: PackedConfig) -> Following:
+    """Return the product of the packed matrices, in the kernel and config that suit it."""
+    del config
+    return _following(problem)
+
+
+# Selection, a plan and the launch ask for the same.
+@functools.lru_cache(maxsize=256)
+def _following(problem: GemmProblem) -> Following:
+    packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
+    for found in _to_pack(problem):
+        matrix = packed[found.operand]
+        strides = (found.packed_pitch, 1) if found.rows else (1, found.packed_pitch)
+        step = found.packed_pitch * found.lines
+        packed[found.operand] = StridedMatrix(
+            matrix.dtype, matrix.rows, matrix.cols, *strides, (step,) if problem.batch else (), MAP_ALIGNMENT
+        )
+        operands[found.operand] = f"packed {found.operand}"
+        workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
+    then = problem.with_operands(problem.batch, packed)
+    for spec in FOLLOWERS:
+        able = [config for config in spec.configs if spec.why_not(then, spec.archs[0], config) is None]
+        if able and spec.cost is not None:
+            cost = spec.cost
+            chosen = min(able, key=lambda config: cost(then, config, _multiprocessors(config)))
+            return Following(spec, chosen, then, operands, workspaces)
+    reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
+    raise ArgumentError(f"no kernel multiplies what is packed: {reason}")
+
+
+def _multiprocessors(config: Config) -> int:
+    return config.as_dict()["ctas"]
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    if reason := _why_not(inner, arch):
+        return reason
+    if sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner)) > _MAX_GRID:
+        return "there are more vectors to pack than CTAs of a launch"
+    return None
+
+
+# All configs ask for the same.
+@functools.lru_cache(maxsize=256)
+def _why_not(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem of at most one batch dimension."""
+    if arch.capability != (9, 0):
+        return f"what is packed is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
+    for name, matrix in (("a", problem.a), ("b", problem.b)):
+        if matrix.dtype.itemsize not in _ITEMSIZES or matrix.alignment % matrix.dtype.itemsize:
+            return f"{name.upper()} is {matrix.dtype}, at a multiple of {matrix.alignment} bytes"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+        found = _lines(name, matrix, problem.batch)
+        if max(found.length, found.lines) > _MAX_EXTENT or found.matrices > _MAX_BATCH:
+            return f"{name.upper()} is {found.lines} lines of {found.length} elements, {found.matrices} times: too many"
+    if not _to_pack(problem):
+        return "A and B need no packing"
+    try:
+        _following(problem)
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def _ctas(found: _Lines, itemsize: int, config: PackedConfig) -> int:
+    vectors = found.packed_pitch * itemsize // MAP_ALIGNMENT * found.lines
+    return -(-vectors // (config.threads * config.vectors))
+
+
+def signature(problem: GemmProblem, config: PackedConfig) -> Signature:
+    """Specialise for the element size and the number of operands that are packed."""
+    del config
+    return _signature(problem.a.dtype.itemsize, len(_to_pack(problem)))
+
+
+def _signature(itemsize: int, count: int) -> Signature:
+    return (("element", opaque_dtype(itemsize).name), ("operands", str(count)))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every combination."""
+    del arch
+    return tuple(_signature(size, count) for size in (2, 1, 4) for count in (2, 1))
+
+
+def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
+    """Return the launch recipe of the packing: one CTA for so many vectors of an operand, operands side by side."""
+    to_pack = _to_pack(problem)
+    item = problem.a.dtype.itemsize
+    params: list[Param] = []
+    for found in to_pack:
+        extents = (found.length, found.lines, found.matrices)
+        params.append(TensorParam(found.operand, extents, (found.pitch, found.step)))
+        packed = (found.packed_pitch, found.packed_pitch * found.lines)
+        params.append(TensorParam(f"packed {found.operand}", extents, packed))
+    ctas = sum(_ctas(found, item, config) for found in to_pack)
+    matrices = to_pack[0].matrices if to_pack else 1
+    return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
+
+
+def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
+    """Return the time of the product, in its kernel's unit: all configs pack alike."""
+    del multiprocessors
+    found = following(problem, config)
+    assert found.spec.cost is not None
+    return found.spec.cost(found.problem, found.config, _multiprocessors(found.config))
+
+
+def build(config: PackedConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="h11_packed",
+    operation="gemm",
+    summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
+    package="gemmule.kernels.gemm.h11_packed",
+    archs=(Arch(9, 0, True),),
+    configs=(PackedConfig(), PackedConfig(vectors=4), PackedConfig(threads=128), PackedConfig(vectors=1)),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+    virtual=False,
+    cost=cost,
+    following=following,
+)

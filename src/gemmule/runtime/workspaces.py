@@ -1,0 +1,48 @@
+"""Device memory that launches need beyond their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .memory import DeviceBuffer
+
+
+class Workspaces:
+    """Workspaces by name, given back together when the block that they were opened in ends.
+
+    Parameters
+    ----------
+    ordinal : int
+        The GPU.
+    stream : int
+        Stream that allocation, use and release are ordered in: what uses them later may have the same memory.
+    """
+
+    def __init__(self, ordinal: int, stream: int) -> None:
+        self._ordinal, self._stream = ordinal, stream
+        self._buffers: dict[str, DeviceBuffer] = {}
+        self._outgrown: list[DeviceBuffer] = []
+
+    def __enter__(self) -> Workspaces:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.free()
+
+    def take(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return an address for each name, with at least so many bytes there."""
+        for name, nbytes in sizes.items():
+            held = self._buffers.get(name)
+            if held is None or held.nbytes < nbytes:
+                self._buffers[name] = DeviceBuffer(nbytes, self._ordinal, self._stream)
+                if held is not None:
+                    # Launches that were prepared before still name it.
+                    self._outgrown.append(held)
+        return {name: self._buffers[name].address for name in sizes}
+
+    def free(self) -> None:
+        """Give the memory back once the work queued so far is done."""
+        for buffer in (*self._buffers.values(), *self._outgrown):
+            buffer.free()
+        self._buffers.clear()
+        self._outgrown.clear()

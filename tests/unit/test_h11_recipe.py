@@ -1,0 +1,153 @@
+"""Operands packed for the copy engine: which are, where the product finds them, and who multiplies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import TensorMapParam, TensorParam
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.spec import Choice
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
+from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
+from gemmule.kernels.gemm.h11_packed.spec import SPEC, PackedConfig
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def product(m, n, k, layout="nn"):
+    return gemm_problem(m, n, k, "bfloat16", "bfloat16", layout)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "name"),
+    [
+        ((2048, 2048, 2048), "nn", "h09_production"),
+        ((2047, 2048, 2048), "nn", "h09_production"),
+        ((2048, 2047, 2048), "nt", "h10_ragged_result"),
+        ((2048, 2047, 2048), "nn", "h11_packed"),
+        ((2048, 2048, 2047), "nn", "h11_packed"),
+        ((2047, 2048, 2048), "tn", "h11_packed"),
+        ((2047, 2047, 2047), "tt", "h11_packed"),
+    ],
+)
+def test_only_what_needs_packing_is_packed(shape, layout, name):
+    assert choose(product(*shape, layout), HOPPER, multiprocessors=132).spec.name == name
+
+
+@pytest.mark.parametrize(
+    ("shape", "packed", "name"),
+    [
+        ((2048, 2047, 2048), {"packed b"}, "h10_ragged_result"),
+        ((2048, 2048, 2047), {"packed a"}, "h09_production"),
+        ((2047, 2047, 2047), {"packed a", "packed b"}, "h10_ragged_result"),
+    ],
+)
+def test_what_follows(shape, packed, name):
+    problem = product(*shape)
+    then = SPEC.following(problem, SPEC.default)
+    assert set(then.workspaces) == packed
+    assert then.spec.name == name
+    assert then.spec.why_not(then.problem, HOPPER, then.config) is None
+    assert then.problem.d == problem.d
+    named = {param.operand for param in SPEC.launch(problem, SPEC.default).params}
+    assert named == packed | {space.split()[1] for space in packed}
+    assert {then.operands[space.split()[1]] for space in packed} == packed
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_workspaces_hold_what_the_maps_reach(layout):
+    problem = dataclasses.replace(product(131, 77, 53, layout))
+    then = SPEC.following(problem, SPEC.default)
+    maps = [p for p in then.spec.launch(then.problem, then.config).params if isinstance(p, TensorMapParam)]
+    written = {p.operand: p for p in SPEC.launch(problem, SPEC.default).params if isinstance(p, TensorParam)}
+    for param in maps:
+        if param.operand not in "ab":
+            continue
+        space = then.operands[param.operand]
+        length, lines, _ = param.extents
+        assert param.pitches[0] % 16 == 0
+        assert lines * param.pitches[0] <= then.workspaces[space]
+        assert written[space].shape == (length, lines, 1)
+        assert written[space].strides[0] * 2 == param.pitches[0]
+
+
+def test_pointers_between_two_multiples_of_16_bytes_are_packed():
+    problem = product(2048, 2048, 2048)
+    late = dataclasses.replace(problem, a=dataclasses.replace(problem.a, alignment=2))
+    choice = choose(late, HOPPER, multiprocessors=132)
+    assert choice.spec is SPEC
+    assert set(choice.following(late).workspaces) == {"packed a"}
+    d = dataclasses.replace(problem, d=dataclasses.replace(problem.d, alignment=2))
+    assert choose(d, HOPPER, multiprocessors=132).spec is RAGGED_RESULT
+
+
+def test_batches_are_packed_one_behind_the_other():
+    dtype = product(8, 8, 8).a.dtype
+    a, b, d = (contiguous(dtype, *shape, (2, 3)) for shape in ((33, 17), (17, 9), (33, 9)))
+    problem = dataclasses.replace(product(33, 9, 17), batch=(2, 3), a=a, b=b, d=d)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert choice.spec is SPEC
+    then = choice.following(problem)
+    assert then.problem.batch == (6,)
+    assert then.workspaces == {"packed a": 6 * 33 * 24 * 2, "packed b": 6 * 17 * 16 * 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda p: p, "need no packing"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, col_stride=2)), "A has strides"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=2), alpha=0), "alpha is 0"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=1)), "at a multiple of 1 bytes"),
+    ],
+)
+def test_what_is_refused(change, reason):
+    assert reason in SPEC.why_not(change(product(64, 64, 64)), HOPPER, SPEC.default)
+
+
+def test_only_hopper_multiplies_what_is_packed():
+    for name in ("sm_80", "sm_100a"):
+        assert "sm_90a" in SPEC.why_not(product(63, 63, 63), Arch.parse(name), SPEC.default)
+        assert "sm_90a" in RAGGED_RESULT.why_not(product(63, 63, 64, "nt"), Arch.parse(name), RAGGED_RESULT.default)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=-64)), "pitch of -128 bytes"),
+        (lambda p: dataclasses.replace(p, k=0), "nothing to multiply"),
+        (lambda p: dataclasses.replace(p, d=StridedMatrix(p.d.dtype, 64, 63, 128, 2)), "D has strides (128, 2)"),
+        (lambda p: dataclasses.replace(p, d=dataclasses.replace(p.d, alignment=1)), "D begins within an element"),
+    ],
+)
+def test_what_the_kernel_for_ragged_results_refuses(change, reason):
+    assert reason in RAGGED_RESULT.why_not(change(product(64, 63, 64, "nt")), HOPPER, RAGGED_RESULT.default)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (PackedConfig, {"threads": 33}),
+        (PackedConfig, {"vectors": 0}),
+        (RaggedResultConfig, {"tile_m": 96}),
+        (RaggedResultConfig, {"tile_n": 320}),
+        (RaggedResultConfig, {"stages": 7}),
+        (RaggedResultConfig, {"tile_m": 256, "tile_n": 128}),
+        (RaggedResultConfig, {"ctas": 0}),
+    ],
+)
+def test_configs_that_cannot_be(kind, fields):
+    with pytest.raises(ArgumentError, match="config"):
+        kind(**fields)
+
+
+def test_other_kernels_have_nothing_behind_them():
+    problem = product(64, 63, 64, "nt")
+    assert Choice(RAGGED_RESULT, RAGGED_RESULT.default).following(problem) is None

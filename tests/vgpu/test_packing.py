@@ -1,0 +1,92 @@
+"""The packing of h11 on the virtual GPU, all checks on: any pitch and offset, both layouts, batches, one or two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import random_matrix
+from test_kernels import laid_out, problem_of
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT32, INT8
+from gemmule.core.errors import UnsupportedError
+from gemmule.core.spec import Choice
+from gemmule.kernels.gemm.h11_packed.spec import SPEC
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+from gemmule.vgpu.launcher import launch
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def pack(a, b, d):
+    """Pack what must be packed; return the workspaces as they are then."""
+    problem = problem_of(a, b, d)
+    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.following(problem, SPEC.default)
+    artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
+    artifact.check_launch(recipe)
+    spaces = {name: np.full(size // a.dtype.itemsize, 77, a.dtype) for name, size in then.workspaces.items()}
+    launch(artifact, recipe, {"a": a, "b": b, **spaces}, options=Options(checks=True))
+    return then, spaces
+
+
+def seen(matrix, space, batch):
+    """Return a packed matrix of the problem, from its workspace."""
+    item = space.itemsize
+    bits = np.lib.stride_tricks.as_strided(
+        space.view(f"V{item}"),
+        (*batch, matrix.rows, matrix.cols),
+        [stride * item for stride in (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)],
+    )
+    return bits.view(space.dtype)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 7])
+@pytest.mark.parametrize("kinds", [("row", "row"), ("col", "col"), ("row", "col")], ids="-".join)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 11, 13), (33, 31, 65), (17, 24, 40)], ids=str)
+def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))
+    moved = [laid_out(x, kind, offset) for x, kind in zip((a, b), kinds, strict=True)]
+    d = np.zeros((m, n), BFLOAT16.numpy())
+    if SPEC.why_not(problem_of(*moved, d), HOPPER, SPEC.default) is not None:
+        pytest.skip("nothing to pack")
+    then, spaces = pack(*moved, d)
+    for name, x in (("a", a), ("b", b)):
+        if (space := f"packed {name}") in spaces:
+            packed = seen(then.problem.operands()[name], spaces[space], ())
+            np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, INT8], ids=str)
+def test_other_element_sizes(dtype, rng):
+    problem_shape = (19, 21, 45)
+    m, n, k = problem_shape
+    a, b = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n))
+    moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), ("row", "col"), strict=True)]
+    d = np.zeros((m, n), np.int32 if dtype == INT8 else np.float32)
+    if SPEC.why_not(problem_of(*moved, d), HOPPER, SPEC.default) is not None:
+        pytest.skip("no kernel follows for this type")
+    then, spaces = pack(*moved, d)
+    for name, x in (("a", a), ("b", b)):
+        np.testing.assert_array_equal(seen(then.problem.operands()[name], spaces[f"packed {name}"], ()), x)
+
+
+def test_batches(rng):
+    a, b = random_matrix(rng, BFLOAT16, (3, 7, 19)), random_matrix(rng, BFLOAT16, (3, 19, 11))
+    then, spaces = pack(a, b, np.zeros((3, 7, 11), BFLOAT16.numpy()))
+    assert then.problem.batch == (3,)
+    for name, x in (("a", a), ("b", b)):
+        packed = seen(then.problem.operands()[name], spaces[f"packed {name}"], (3,))
+        np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
+
+
+def test_two_launches_are_not_for_the_virtual_gpu(rng):
+    a = random_matrix(rng, BFLOAT16, (9, 9))
+    problem = problem_of(a, a, a)
+    with pytest.raises(UnsupportedError, match="two launches"):
+        run_kernel(problem, Choice(SPEC, SPEC.default), {"a": a, "b": a, "d": np.zeros_like(a)})
