@@ -31,8 +31,7 @@ def counters(explained: Explanation) -> dict[str, float]:
     """Return what an explanation says, by the name of the hardware's counter for the same."""
     assert isinstance(explained.problem, GemmProblem)
     totals, kinds = explained.totals, explained.totals.by_class
-    memory, result = explained.levels[0].bytes, explained.problem.d
-    written = result.rows * result.cols * result.dtype.itemsize
+    memory = explained.behind_l2
     l2_written = _SECTOR * totals.total("sectors", "store global")
     # A copy of cp.async counts among the requests to global memory and among the wavefronts.
     wavefronts = totals.total("wavefronts")
@@ -56,17 +55,32 @@ def counters(explained: Explanation) -> dict[str, float]:
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": totals.store_conflicts,
         "lts__t_sectors_op_read.sum": (totals.l2_bytes - l2_written) / _SECTOR,
         "lts__t_sectors_op_write.sum": l2_written / _SECTOR,
-        "dram__bytes_read.sum": memory - written,
-        "dram__bytes_write.sum": written,
+        "dram__bytes_read.sum": memory.bytes - memory.written,
+        "dram__bytes_write.sum": memory.written,
     }
     for name, kind in (("ffma", "fma f32"), ("dfma", "fma f64")):
         found[f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"] = kinds.get(kind, (0, 0))[1]
+    assert explained.l2_hit_rates is not None
+    found["lts__t_sector_hit_rate.pct"] = 100 * explained.l2_hit_rates[0]
     return found
 
 
+def apart(explained: Explanation) -> dict[str, float]:
+    """Return what an explanation says of CTAs of a multiprocessor that are apart."""
+    assert explained.l2_hit_rates is not None
+    memory = explained.behind_l2
+    return {
+        "dram__bytes_read.sum": memory.apart_bytes - memory.written,
+        "lts__t_sector_hit_rate.pct": 100 * explained.l2_hit_rates[1],
+    }
+
+
 def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]]:
-    """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``."""
-    done: dict[str, dict[str, float]] = {}
+    """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``.
+
+    What CTAs of a multiprocessor that are apart have is ``virtual_apart``.
+    """
+    done: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     specs = {spec.name: spec for spec in REGISTRY}
     for record in hardware:
         if record["record"] != "counts":
@@ -77,11 +91,13 @@ def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]
         kernel = f"{record['kernel']}[{configs.index(record['config'])}]"
         if (key := json.dumps([kernel, record["shape"], record["dtype"]])) not in done:
             shape = ",".join(map(str, record["shape"]))
-            done[key] = counters(explanation(kernel, shape, chip, dtype=record["dtype"], layout="nn"))
+            explained = explanation(kernel, shape, chip, dtype=record["dtype"], layout="nn")
+            done[key] = counters(explained), apart(explained)
             print(kernel, shape, file=sys.stderr)
         # Counters that no explanation knows stay: they tell what the others mean.
-        known = done[key].get(record["counter"])
-        yield record if known is None else record | {"virtual": known}
+        found = [values.get(record["counter"]) for values in done[key]]
+        named = zip(("virtual", "virtual_apart"), found, strict=True)
+        yield record | {name: value for name, value in named if value is not None}
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, DType, Kind, accumulator, dtype_named, opaque_dtype
+from gemmule.core.dtype import DTYPES, DType, Kind, Precision, accumulator, dtype_named, opaque_dtype
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 from gemmule.vgpu import Counter, Counts, Options
@@ -37,7 +37,14 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 #: Whole tiles of every kernel, and a shape that divides none.
 SHAPES = ((256, 384, 96), (250, 190, 70))
+#: The same for kernels whose copy engine takes pitches of whole 16 bytes only, and each how many of their configs.
+ALIGNED_SHAPES, SOME = ((256, 384, 96), (200, 136, 712)), 2
 ARCH = Arch.parse("sm_90a")
+
+
+def is_hopper(spec: KernelSpec) -> bool:
+    """Say whether a kernel is for Hopper alone."""
+    return all(arch.specific for arch in spec.archs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +63,8 @@ class Case:
         if self.choice.spec.operation == "gemm":
             m, n, k = self.shape
             problem = gemm_problem(m, n, k, self.dtype, self.out_dtype, self.layout)
+            if self.dtype == "float32" and is_hopper(self.choice.spec):
+                problem = dataclasses.replace(problem, precision=Precision.TF32)
             return dataclasses.replace(problem, alpha=1.25) if self.seed % 2 and self.is_float() else problem
         rows, cols = self.shape
         return transpose_problem((cols, rows), (1, cols), (rows, 1), dtype_named(self.dtype).itemsize)
@@ -108,6 +117,8 @@ def cases() -> list[Case]:
     found = []
     seeds = itertools.count(1)
     for spec in REGISTRY:
+        if is_hopper(spec):
+            continue
         if spec.operation == "gemm":
             types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
             for (dtype, out), layout, shape, config in itertools.product(types, ("nn", "tn"), SHAPES, spec.configs):
@@ -119,6 +130,23 @@ def cases() -> list[Case]:
                 case = Case(Choice(spec, config), dtype, dtype, (m, n), "n", next(seeds))
                 if spec.why_not(case.problem(), ARCH, config) is None:
                     found.append(case)
+    return found
+
+
+def aligned_cases() -> list[Case]:
+    """Return the launches of kernels for Hopper alone: some configs in one type, and every type in one config."""
+    found = []
+    for spec in REGISTRY:
+        if not is_hopper(spec):
+            continue
+        seeds = itertools.count(1)
+        wanted = [("bfloat16", "bfloat16", "nn", config) for config in spec.configs[::SOME]]
+        types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
+        wanted += [(*pair, layout, spec.default) for pair in types for layout in ("nn", "tn", "nt")]
+        for (dtype, out, layout, config), shape in itertools.product(dict.fromkeys(wanted), ALIGNED_SHAPES):
+            case = Case(Choice(spec, config), dtype, out, shape, layout, next(seeds))
+            if spec.why_not(case.problem(), ARCH, config) is None:
+                found.append(case)
     return found
 
 
@@ -255,6 +283,7 @@ def main() -> None:
     """Compare, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--hopper", action="store_true", help="kernels for Hopper alone, without counters")
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -264,7 +293,10 @@ def main() -> None:
     from gemmule.lab.records import write_records
     from gemmule.runtime.device import get_device
 
-    records = [*check_records(cases()), *count_records(counted_cases())]
+    if options.hopper:
+        records = list(check_records(aligned_cases()))
+    else:
+        records = [*check_records(cases()), *count_records(counted_cases())]
     command = " ".join(["python", "benchmarks/faithfulness.py", *sys.argv[1:]])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
 

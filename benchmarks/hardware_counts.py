@@ -62,10 +62,21 @@ COUNTERS = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    # Of the wavefronts: those that belong to no load or store, and those that wait for another to end.
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
+    "l1tex__data_bank_conflicts_type_arbitration.sum",
     # The L2 cache, and the device's memory.
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",
     "lts__t_sector_hit_rate.pct",
+    # Of these: what multiprocessors get and ask for, what the parts of the L2 cache ask each other for, what misses.
+    "l1tex__m_xbar2l1tex_read_sectors.sum",
+    "lts__t_sectors_srcunit_tex_op_read.sum",
+    "lts__t_sectors_srcunit_tex_op_write.sum",
+    "lts__t_sectors_srcunit_ltcfabric_op_read.sum",
+    "lts__t_sectors_srcunit_ltcfabric_op_write.sum",
+    "lts__t_sectors_op_read_lookup_hit.sum",
+    "lts__t_sectors_op_read_lookup_miss.sum",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
     # What warps wait for.
@@ -108,8 +119,10 @@ def counts(m: int, n: int, k: int) -> list[dict[str, object]]:
     ncu = shutil.which("ncu")
     if ncu is None:
         sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
-    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(COUNTERS),
-               "-k", "regex:^[gd]0", sys.executable, __file__, "--run", str(m), str(n), str(k)]  # fmt: skip
+    # Counts do not depend on clocks, and not every machine lets them be set.
+    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+               "--metrics", ",".join(COUNTERS), "-k", "regex:^[gd]0",
+               sys.executable, __file__, "--run", str(m), str(n), str(k)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"ncu failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

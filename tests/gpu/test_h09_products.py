@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, poisoned, random_matrix
 from test_gemm_kernels import multiply
+from test_h01_tf32 import to_tf32
 
+from gemmule.core.dtype import FLOAT32, Precision, dtype_named
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
+from gemmule.runtime.execute import run_kernel
 
 SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
 DTYPES = ["bfloat16", "float16"]
@@ -24,10 +31,9 @@ def _hopper():
         pytest.skip("needs compute capability 9.0")
 
 
-def typed(name):
-    from gemmule.core.dtype import dtype_named
-
-    return dtype_named(name)
+def shared(k, config):
+    """At least as long a sum as the CTAs of a cluster share."""
+    return max(k, 64 * config.cluster_k - 56)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +42,8 @@ def typed(name):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_ragged_tiles(config, dtype, shape, rng):
-    m, n, k = shape
-    kind = typed(dtype)
+    m, n, k = *shape[:2], shared(shape[2], config)
+    kind = dtype_named(dtype)
     a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, kind, (m, n))
     assert_product(multiply(SPEC, a, b, poisoned(kind, (m, n)), config=config), a, b)
     got = multiply(SPEC, a, b, poisoned(kind, (m, n)), c=c, alpha=0.75, beta=-1.5, config=config)
@@ -47,8 +53,8 @@ def test_ragged_tiles(config, dtype, shape, rng):
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_layouts(config, layout, rng):
-    m, n, k = 264, 520, 200
-    kind = typed("bfloat16")
+    m, n, k = 264, 520, shared(200, config)
+    kind = dtype_named("bfloat16")
     a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, kind, (m, n))
     got = multiply(SPEC, a, b, poisoned(kind, (m, n)), kinds=layout, c=c, alpha=-1.0, beta=0.5, config=config)
     assert_product(got, a, b, c, -1.0, 0.5)
@@ -57,8 +63,8 @@ def test_layouts(config, layout, rng):
 @pytest.mark.parametrize("batch", [(3,), (200,), (2, 3)], ids=str)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_batches_of_whole_bytes(config, batch, rng):
-    kind = typed("float16")
-    m, n, k = 71, 133, 102
+    kind = dtype_named("float16")
+    m, n, k = 71, 133, shared(102, config)
     a, b, c = (random_matrix(rng, kind, (*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
     kinds = ("whole", "whole", "whole")
     got = multiply(SPEC, a, b, poisoned(kind, (*batch, m, n)), kinds=kinds, batch=batch, config=config)
@@ -69,9 +75,22 @@ def test_batches_of_whole_bytes(config, batch, rng):
     assert_product(got, a, b, c, 2.0, 1.0)
 
 
+@pytest.mark.parametrize("out_kind", ["row", "col"])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_output_in_float32(config, out_kind, rng):
+    m, n, k = 203, 332, shared(136, config)
+    kind, out = dtype_named("bfloat16"), dtype_named("float32")
+    kinds = ("row", "row", out_kind) if out_kind == "row" else ("col", "col", "col")
+    a, b, c = (random_matrix(rng, *what) for what in ((kind, (k, m)), (kind, (n, k)), (out, (n, m))))
+    a, b, c = (x.T if out_kind == "col" else x.reshape(x.shape[::-1]) for x in (a, b, c))
+    assert_product(multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, config=config), a, b)
+    got = multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, c=c, alpha=0.5, beta=3.0, config=config)
+    assert_product(got, a, b, c, 0.5, 3.0)
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_same_bits_every_time(config, rng):
-    kind = typed("bfloat16")
+    kind = dtype_named("bfloat16")
     a, b = random_matrix(rng, kind, (1032, 2048)), random_matrix(rng, kind, (2048, 776))
     first, *others = (multiply(SPEC, a, b, poisoned(kind, (1032, 776)), config=config) for _ in range(4))
     for other in others:
@@ -80,8 +99,51 @@ def test_the_same_bits_every_time(config, rng):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_small_integers_are_exact(config, rng):
-    kind = typed("bfloat16")
+    kind = dtype_named("bfloat16")
     a, b = (rng.integers(-3, 4, (512, 512)).astype(kind.numpy()) for _ in range(2))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     got = multiply(SPEC, a, b, poisoned(kind, (512, 512)), config=config)
     np.testing.assert_array_equal(got.view(np.uint16), exact.astype(kind.numpy()).view(np.uint16))
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 128), (203, 332, 592), (130, 520, 1040)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_int8_is_exact(config, shape, rng):
+    m, n, k = shape[0], shape[1], max(shape[2], 128 * config.cluster_k)
+    kind, out = dtype_named("int8"), dtype_named("int32")
+    a, b, c = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n)), random_matrix(rng, out, (m, n))
+    kinds = ("row", "col", "row")
+    assert_product(multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, config=config), a, b)
+    got = multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=kinds, c=c, alpha=3, beta=-2, config=config)
+    assert_product(got, a, b, c, 3, -2)
+
+
+def tf32_product(a, b, config):
+    m, n = a.shape[0], b.shape[1]
+    with ExitStack() as stack:
+
+        def device(values, kind):
+            matrix = DeviceMatrix(FLOAT32, values.shape, strides_of(kind, (), *values.shape))
+            return stack.enter_context(matrix).put(values)
+
+        da, db, dd = device(a, "row"), device(b, "col"), device(poisoned(FLOAT32, (m, n)), "row")
+        operands = (da.matrix(), db.matrix(), None, dd.matrix())
+        problem = GemmProblem(m, n, a.shape[1], (), *operands, precision=Precision.TF32)
+        assert SPEC.why_not(problem, get_device().arch, config) is None
+        run_kernel(problem, Choice(SPEC, config), {"a": da.address, "b": db.address, "d": dd.address}, 0, STREAM)
+        return dd.get()
+
+
+@pytest.mark.parametrize("shape", [(256, 384, 512), (67, 44, 260), (260, 132, 300)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_tf32_rounds_to_nearest(config, shape, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    assert_product(tf32_product(a, b, config), to_tf32(a), to_tf32(b))
+
+
+def test_how_the_copy_engine_rounds(rng):
+    a = random_matrix(rng, FLOAT32, (256, 256))
+    # Two values whose rest is a tie.
+    a[0, :2] = np.float32(1 + 2**-11), np.float32(1 + 3 * 2**-11)
+    np.testing.assert_array_equal(tf32_product(a, np.eye(256, dtype=np.float32), SPEC.default), to_tf32(a))

@@ -41,11 +41,13 @@ def test_names_are_unique_and_folders_exist():
 def test_the_ladder_is_registered_and_ordered():
     names = [spec.name for spec in REGISTRY]
     assert set(LADDER) <= set(names)
-    for letter in "gd":
+    for letter in "gdh":
         rungs = [name for name in LADDER if name[0] == letter]
         assert rungs == sorted(rungs)
-        # The later rung is tried first.
-        assert [name for name in names if name in rungs] == rungs[::-1]
+        # The later rung is tried first, but the steps to the last Hopper kernel stand behind what takes every product.
+        first = ["h09_production", "h01_mma_sync"] if letter == "h" else []
+        others = [name for name in rungs[::-1] if name not in first]
+        assert [name for name in names if name in rungs] == first + others
 
 
 @pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 128)), (1024, (64, 64)), (1, (64, 64))])
@@ -82,7 +84,10 @@ def test_a_long_batch_takes_few_launches(dtype, batch, name):
     assert all(ctas <= most for ctas, most in zip(choice.spec.launch(inner, choice.config).grid, MAX_GRID, strict=True))
 
 
-@pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.name in LADDER], ids=lambda spec: spec.name)
+SCALAR_RUNGS = [spec for spec in REGISTRY if spec.name in LADDER and spec.name[0] in "gd"]
+
+
+@pytest.mark.parametrize("spec", SCALAR_RUNGS, ids=lambda spec: spec.name)
 def test_matrices_of_a_batch_that_begin_anywhere_are_not_taken_for_aligned(spec):
     dtype = FLOAT64 if spec.name[0] == "d" else FLOAT32
     inner = contiguous(dtype, 768, 768, (3,))

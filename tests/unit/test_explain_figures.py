@@ -14,12 +14,11 @@ from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError
-from gemmule.dispatch.registry import VIRTUAL
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
 from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MEMORY, busiest_share, waiting
 from gemmule.lab.explain.measured import measured_block
-from gemmule.lab.explain.named import choice_named, problem_of
+from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
 from gemmule.lab.products import gemm_problem
 
@@ -140,7 +139,7 @@ def test_the_tile_is_read_off_the_launch(name, tile):
     assert tile_of(choice.spec, choice.config, problem)[:2] == tile
 
 
-@pytest.mark.parametrize("spec", VIRTUAL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("size", [(8192, 8192, 8192), (4097, 5003, 6001), (70001, 64, 33), (8, 8, 8), (5008, 5008, 64)])
 def test_samples_are_small_and_alike(spec, size):
     """Every sample is compiled as the whole is, and its factors add up to one launch or to whole tiles of it."""

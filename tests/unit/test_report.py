@@ -1,41 +1,19 @@
-"""``gemmule report``: one page of record files, whole, readable without a mouse or colours, and never half written."""
+"""``gemmule report``: one page of record files, whole, and readable without a mouse or colours."""
 
 from __future__ import annotations
 
-import builtins
 import html.parser
 import itertools
-import json
 import re
 
 import pytest
 import report_records as made
-from click.testing import CliRunner
+from report_page import TIMED, made_page, profile_records
 
-from gemmule.cli import gemmule
-from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.lab import whole_files
 from gemmule.lab.drawing.canvas import _apart
 from gemmule.lab.drawing.theme import DARK, LIGHT
-from gemmule.lab.report import page as report_page
 from gemmule.lab.report.sources import machines, read_source
 from gemmule.lab.styles import short, styles
-from gemmule.lab.whole_files import write_whole
-
-
-def run(*arguments):
-    return CliRunner().invoke(gemmule, ["report", *map(str, arguments)])
-
-
-def made_page(tmp_path, *files):
-    """The page of lists of records, each a file."""
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    paths = [made.write(tmp_path / f"{number}.jsonl", records) for number, records in enumerate(files)]
-    result = run(*paths, "-o", tmp_path / "page.html")
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"report: {tmp_path / 'page.html'}\n"
-    return (tmp_path / "page.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -284,69 +262,6 @@ def test_names_are_text_and_no_markup(tmp_path):
     assert "&lt;script&gt;alert(1)" in text
 
 
-def profile_records():
-    """One of each kind of row, of a product in float32."""
-    row = {
-        "record": "profile", "m": 512, "n": 256, "k": 128, "dtype": "float32", "count": 4, "total_us": 280.0,
-        "average_us": 70.0, "median_us": 69.5, "min_us": 68.0, "max_us": 73.0, "share": 0.75,
-    }  # fmt: skip
-    return [
-        row | {"kind": "range", "name": "copy in"},
-        row | {"kind": "kernel", "name": "g01_0", "range": "g01", "grid": [4, 2, 1], "block": [256, 1, 1]},
-        row | {"kind": "call", "name": "cuLaunchKernelEx"},
-        row | {"kind": "copy", "name": "memcpy HtoD", "bytes": 8000000, "min_bytes": 1000000, "max_bytes": 4000000},
-        row | {"kind": "copy", "name": "memset", "bytes": 8, "min_bytes": 8, "max_bytes": 8}
-        | dict.fromkeys(("total_us", "average_us", "median_us", "min_us", "max_us"), 0.0),
-    ]  # fmt: skip
-
-
-TIMED = made.gemm("g01", 64, 64, 64, 1.0)
-BAD = {
-    "empty": ("", ": not a record file: it is empty"),
-    "no json": ("hello\n", ":1: not a record file, whose lines are JSON"),
-    "binary": (b"\x89PNG\r\n\xff", ":1: not a record file, whose lines are JSON"),
-    "no experiment": (json.dumps(TIMED) + "\n", ":1: not a record file, which begins with an experiment block"),
-    "cut": ([made.experiment(), TIMED, '{"record": "gemm", "ker'], ":3: not a record file: the last line is cut off"),
-    "a list": ([made.experiment(), [1]], ":2: not a record file, whose lines are objects"),
-    "unknown": ([made.experiment(), TIMED, {"record": "gem"}], ":3: record 'gem' is not known; near are gemm"),
-    "no field": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "m"}], ":2: a gemm record has no 'm'"),
-    "text": ([made.experiment(), TIMED | {"tflops": "9"}], ":2: tflops='9' of a gemm record is not a number"),
-    "nan": ([made.experiment(), TIMED | {"tflops": float("nan")}], ":2: tflops=nan of a gemm record is not a number"),
-    "zero": ([made.experiment(), TIMED | {"median_us": 0}], ":2: median_us=0 of a gemm record is not positive"),
-    "true": ([made.experiment(), TIMED | {"m": True}], ":2: m=True of a gemm record is not a whole number"),
-    "config": ([made.experiment(), TIMED | {"config": {"tile": [1]}}], ":2: config tile=[1] of a gemm record is not a"),
-    "optional": ([made.experiment(), TIMED | {"error_u": "small"}], ":2: error_u='small' of a gemm record is not"),
-    "ratio": ([made.experiment(), {k: v for k, v in TIMED.items() if k != "paired_ratio_low"}], ":2: a gemm record"),
-    "shape": ([made.experiment(), made.counts("g", 4, "c", hardware=1) | {"shape": [4]}], ":2: shape=[4] of a"),
-    "profile": ([made.experiment(), {"record": "profile", "kind": "x"}], ":2: kind='x' of a profile record is not one"),
-    "kernel": (
-        [made.experiment(), {k: v for k, v in profile_records()[1].items() if k != "grid"}],
-        ":2: a profile record has no 'grid'",
-    ),
-    "twice": ([made.experiment(), made.experiment()], ":2: not a record file, which begins with an experiment block"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_in_one_line(name, tmp_path):
-    content, message = BAD[name]
-    path = tmp_path / "bad.jsonl"
-    if isinstance(content, list):
-        lines = [line if isinstance(line, str) else json.dumps(line) + "\n" for line in content]
-        path.write_text("".join(lines))
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    if name == "unknown":  # that it is a record file is told first
-        assert len(path.read_text().splitlines()) == 3
-    pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    result = run(path, "-o", tmp_path / "page.html")
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"gemmule: {path}{message}"), result.stderr
-    assert result.stderr.count("\n") == 1
-    assert ";" in result.stderr  # the remedy
-    assert [one.name for one in tmp_path.iterdir()] == ["bad.jsonl"]
-
-
 def test_counts_of_other_sizes_layouts_and_transposes_are_folded(tmp_path):
     counter = "smsp__inst_executed.sum"
     more = [
@@ -387,13 +302,38 @@ def test_many_curves_have_room_for_their_labels(tmp_path):
     assert {f"kernel{number}" for number in range(50)} <= set(texts)
 
 
+def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
+    rates = {8: (100.0, 900.0, 300.0), 16: (200.0, 800.0, 400.0)}
+    records = [made.transpose("t12_production", edge, rate, config={"block_x": 32, "block_y": rows})
+               for rows, of in rates.items() for edge, rate in zip((1024, 2048, 4096), of, strict=True)]  # fmt: skip
+    records.append(made.transpose("t11_swizzled_vectorised", 4096, 50.0, config={"block_x": 256, "block_y": 1}))
+    found = Reader(made_page(tmp_path, [made.experiment(), *records]))
+    rows = found.tables["Transposes, elements of 4 bytes: effective GB/s"]
+    assert [row[:2] for row in rows] == [["1024", "200"], ["2048", "900"], ["4096", "400"]]
+    assert {"t11", "t12"} <= set(found.svg_texts)
+    # A kernel with one block shape has no place among those of several.
+    assert [row[0] for row in found.tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]] == [
+        "32 x 8",
+        "32 x 16",
+    ]
+
+
 def test_an_experiment_may_name_its_hardware_in_words(tmp_path):
     made_page(tmp_path, [made.experiment(hardware="other.jsonl"), TIMED])
 
 
 def test_other_kinds_are_shown_as_they_are(tmp_path):
     records = [made.experiment(), {"record": "overhead", "path": "matmul_out", "host_us": 5.25, "samples": [1, 2]}]
-    assert ["matmul_out", "5.25"] in Reader(made_page(tmp_path, records)).tables["Time of a call on the host"]
+    records.append(
+        {"record": "virtual_gpu", "kernel": "g04", "shape": [64, 32, 16], "seconds": 0.5, "config": {"a": 1}}
+    )
+    records.append({"record": "probe", "probe": "copy", "rounds": 8})
+    records.append({"record": "cta_times", "kernel": "g04", "passed": [1, 2], "in_step": 0.25})
+    tables = Reader(made_page(tmp_path, records)).tables
+    assert ["matmul_out", "5.25"] in tables["Time of a call on the host"]
+    assert tables["Time on the virtual GPU"] == [["g04", "64 x 32 x 16", "0.5"]]
+    assert tables["What counters count"] == [["copy", "8"]]
+    assert tables["CTAs when half of a kernel's time has passed"] == [["g04", "0.25"]]
 
 
 def test_profiles_have_the_tables_of_the_command(tmp_path):
@@ -413,91 +353,6 @@ def test_profiles_of_two_files_are_not_added_up(tmp_path):
     tables = Reader(made_page(tmp_path, one, other)).tables
     for file in ("0.jsonl", "1.jsonl"):
         assert len(tables[f"512 x 256 x 128, float32: time by copy, us ({file})"]) == 2
-
-
-def test_outputs_that_cannot_be_written(tmp_path):
-    source = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
-    existing = tmp_path / "there.html"
-    existing.write_text("mine")
-    for arguments, message in (
-        ((source, "-o", existing), "there.html: exists; give --force to replace it"),
-        ((source, "-o", source, "--force"), "a.jsonl: is one of the files that are read; name another"),
-        ((source, "-o", tmp_path), "is a folder; name a file"),
-        ((source, "-o", tmp_path / "no" / "page.html"), "its folder does not exist; make it first"),
-        ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: No such file"),
-    ):
-        result = run(*arguments)
-        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
-        assert message in result.stderr
-    (tmp_path / "empty").mkdir()
-    assert "the folder holds no record files" in run(tmp_path / "empty", "-o", tmp_path / "page.html").stderr
-    assert run("-o", tmp_path / "page.html").exit_code == 2
-    assert existing.read_text() == "mine"
-    assert {one.name for one in tmp_path.iterdir()} == {"a.jsonl", "there.html", "empty"}
-
-
-def test_a_page_has_its_name_when_it_is_complete(tmp_path, monkeypatch):
-    target = tmp_path / "page.html"
-    write_whole(target, "old", force=False)
-
-    def full(number):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(whole_files.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_whole(target, "new", force=True)
-    assert target.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-    with pytest.raises(ArgumentError, match="exists"):
-        write_whole(target, "new", force=False)
-
-
-def test_a_file_named_like_an_unfinished_one_is_left_alone(tmp_path):
-    target, other = tmp_path / "page.html", tmp_path / "page.html.partial"
-    other.write_text("mine")
-    write_whole(target, "new", force=False)
-    assert (target.read_text(), other.read_text()) == ("new", "mine")
-
-
-def test_folders_stand_for_their_files(tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    for name in ("b", "a"):
-        made.write(tmp_path / f"{name}.jsonl", [made.experiment(), TIMED])
-    result = run(tmp_path, tmp_path / "a.jsonl", "-o", tmp_path / "page.html")
-    assert result.exit_code == 0, result.output
-    assert "from 2 record files" in (tmp_path / "page.html").read_text()
-
-
-@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
-def test_without_the_extra_the_remedy_is_named(missing, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **named):
-        if name.partition(".")[0] == missing:
-            raise ImportError(f"No module named {missing!r}")
-        return real(name, *arguments, **named)
-
-    source = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
-    if missing == "matplotlib":
-        pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    monkeypatch.setattr(builtins, "__import__", without)
-    result = run(source, "-o", tmp_path / "page.html")
-    assert result.exit_code == 1
-    assert "pip install 'gemmule[report]'" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_records_that_fit_together_badly_are_told(tmp_path, monkeypatch):
-    pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    path = made.write(tmp_path / "a.jsonl", [made.experiment(), TIMED])
-
-    def broken(machine):
-        raise KeyError("tile_m")
-
-    monkeypatch.setattr(report_page, "machine_view", broken)
-    with pytest.raises(FileFormatError, match=r"a\.jsonl: a record is not whole \(KeyError: 'tile_m'\)"):
-        report_page.report([path])
 
 
 def test_labels_keep_apart_and_in_order():

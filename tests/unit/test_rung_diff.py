@@ -14,9 +14,13 @@ RUNGS = [
     "g01_naive_uncoalesced", "g02_naive_coalesced", "g03_shared_tile", "g04_register_tile", "g05_conflict_free",
     "g06_double_buffer", "g07_cp_async",
 ]  # fmt: skip
+HOPPER = [
+    "h02_wgmma_tma", "h03_stages", "h04_warp_specialised", "h05_persistent", "h06_cluster_multicast", "h07_tma_store",
+    "h08_pingpong",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kernel", [*RUNGS, "d01_shared_ab", "d02_b_in_registers"])
+@pytest.mark.parametrize("kernel", [*RUNGS, *HOPPER, "d01_shared_ab", "d02_b_in_registers"])
 def test_the_class_is_python_with_the_names_that_all_share(kernel):
     source = class_source(kernel)
     (tree,) = ast.parse(source).body
@@ -49,7 +53,7 @@ def test_a_kernel_does_not_differ_from_itself():
     assert diff_block("g04_register_tile", "g04_register_tile") == "```diff\n```"
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.pairwise(RUNGS)))
+@pytest.mark.parametrize(("before", "after"), [*itertools.pairwise(RUNGS), *itertools.pairwise(HOPPER)])
 def test_every_rung_changes_something_and_names_do_not_show(before, after):
     text = "\n".join(changes(before, after))
     assert text

@@ -1,40 +1,24 @@
-"""Kernels explained: the published analyses, the ladder, exactness, and figures of the hardware."""
+"""Kernels explained: the published analyses, the ladder, every kernel and every chip."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
-import math
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from explained import explained
 
 from gemmule.cli import gemmule
-from gemmule.commands.explain import explanation
 from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS, chip_named
-from gemmule.core.errors import UnsupportedError
-from gemmule.dispatch.registry import VIRTUAL
-from gemmule.lab.explain import explain, page
-from gemmule.lab.explain.named import choice_named, problem_of
-from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
-from gemmule.lab.explain.totals import totals
-from gemmule.vgpu.instrument import CountedKernel
+from gemmule.lab.explain import page
+from gemmule.lab.explain.named import EXPLAINED
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 H100 = chip_named("h100")
 HOPPER = Arch(9, 0, True)
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-#: Counters of the ladder at 4096 x 4096 x 4096, read on an H100, and what explanations say beside them.
-COUNTERS = RESULTS / "20261121T100837-host-1645430fb9-dirty.jsonl"
-
-
-@functools.cache
-def explained(kernel, shape="4096,4096,4096", chip="h100", **options):
-    return explanation(kernel, shape, chip, **options)
 
 
 def run(*arguments):
@@ -138,65 +122,7 @@ def test_work_for_few_multiprocessors():
     assert explained("g04_register_tile", "512,512,512").next.startswith("Give every multiprocessor work: 16 CTAs")
 
 
-def whole_counts(choice, problem):
-    """The problem itself, run and counted."""
-    kernel = CountedKernel(choice.spec, choice.config, choice.signature(problem), HOPPER)
-    recipe = choice.spec.launch(problem, choice.config)
-    chip = dataclasses.replace(H100, sms=math.prod(recipe.grid))
-    return totals([Sample(problem, 1, 1)], [kernel.run(recipe, buffers(problem, 9), chip)]), kernel
-
-
-def reduced_shape(choice, ragged):
-    """A shape that is large enough to be counted by smaller ones."""
-    form = "999,999,999" if choice.spec.operation == "gemm" else "999,999"
-    problem = problem_of(choice, HOPPER, form, None, None, None, None)
-    line = 128 // problem.operands()["a"].dtype.itemsize
-    sides = [math.lcm(side, line) for side in tile_of(choice.spec, choice.config, problem)[:2]]
-    # Where the kernel refuses rows that begin anywhere, they begin at multiples of 16 bytes.
-    for unit in (1, 8):
-        rests = (5 * unit, 3 * unit) if ragged else (0, 0)
-        shape = [(3 if rest else 2) * side + rest for side, rest in zip(sides, rests, strict=True)]
-        if choice.spec.in_place:
-            shape = [8 * sides[0] + rests[0]] * 2
-        if choice.spec.operation == "gemm":
-            depth, least = pipeline_depth(choice.config, problem)
-            depth = math.lcm(depth, line, 32)
-            shape.append(depth * (-(-least // depth) + 3) + (7 * unit if ragged else 0))
-        text = ",".join(map(str, shape))
-        found = problem_of(choice, HOPPER, text, None, None, None, None)
-        if choice.spec.why_not(found, HOPPER, choice.config) is None:
-            break
-    return text
-
-
-CASES = [
-    pytest.param(
-        f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
-        marks=[pytest.mark.slow] if number else [],
-    )
-    for spec in VIRTUAL
-    for number in range(len(spec.configs))
-    for ragged in (False, True)
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kernel", "ragged"), CASES)
-def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
-    choice = choice_named(kernel)
-    problem = problem_of(choice, HOPPER, reduced_shape(choice, ragged), None, None, None, None)
-    chosen = samples(choice.spec, choice.config, problem)
-    assert len(chosen) > 1 or chosen[0].weight > 1
-    assert all(math.prod(extents(sample.problem)) < math.prod(extents(problem)) for sample in chosen)
-    found = explained(kernel, ",".join(map(str, extents(problem)))).totals
-    whole, _ = whole_counts(choice, problem)
-    assert found.by_class == whole.by_class
-    assert found.operations_by_class == whole.operations_by_class
-    assert found.by_line == whole.by_line
-    # The model of L1 looks at where lines lie, which is not the same in a smaller matrix.
-    assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
-
-
-@pytest.mark.parametrize("spec", VIRTUAL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 def test_every_kernel_is_explained(spec):
     shape = "100,70,90" if spec.operation == "gemm" else "100,100" if spec.in_place else "100,68"
     found = explained(spec.name, shape)
@@ -341,106 +267,3 @@ def test_the_l2_cache_limits_where_its_bandwidth_is_given():
     assert "larger tiles of the result" in data["next"]
     without = explained("g01_naive_uncoalesced", "512,512,512").as_json()
     assert "L2" not in {limit["unit"] for limit in without["limits"]}
-
-
-def test_a_grid_that_does_not_tell_the_tile():
-    """Such a kernel is run as a whole, and refused where that takes too long."""
-    spec = choice_named("g04_register_tile").spec
-
-    def launch(problem, config):
-        return dataclasses.replace(spec.launch(problem, config), grid=(1, 1, 1))
-
-    choice = dataclasses.replace(choice_named("g04_register_tile"), spec=dataclasses.replace(spec, launch=launch))
-    problem = problem_of(choice, HOPPER, "4096,4096,4096", None, None, None, None)
-    with pytest.raises(UnsupportedError, match="does not tell the tile of a CTA"):
-        explain(problem, choice, H100, CountedKernel)
-
-
-def recorded():
-    """The record's values by kernel and config: of the hardware, and explained."""
-    found = {}
-    for line in COUNTERS.read_text().splitlines():
-        one = json.loads(line)
-        if one["record"] == "counts":
-            number = [config.as_dict() for config in choice_named(one["kernel"]).spec.configs].index(one["config"])
-            hardware, virtual = found.setdefault(f"{one['kernel']}[{number}]", ({}, {}))
-            hardware[one["counter"]] = one["hardware"]
-            if "virtual" in one:
-                virtual[one["counter"]] = one["virtual"]
-    return found
-
-
-RECORD = recorded()
-#: The hardware's figure over the explained one, as measured: instructions, and bytes read from L2 and device memory.
-RATIOS = {
-    "g01_naive_uncoalesced[0]": (1.35, 1.25, 1.98),
-    "g02_naive_coalesced[0]": (1.3, 1.06, 1),
-    "g02_naive_coalesced[1]": (1.3, 0.776, 1),
-    "g03_shared_tile[0]": (1.04, 1.21, 1.98),
-    "g03_shared_tile[1]": (1.07, 1.21, 4.02),
-    "g04_register_tile[0]": (0.99, 0.969, 1.09),
-    "g05_conflict_free[0]": (0.992, 0.998, 1.04),
-    "g05_conflict_free[1]": (0.996, 1.04, 1.64),
-    "g06_double_buffer[0]": (0.972, 1.11, 1.76),
-    "g07_cp_async[0]": (1, 1.74, 1.04),
-    "g07_cp_async[1]": (1, 1.48, 1.13),
-    "g07_cp_async[2]": (1.01, 1.56, 1.36),
-    "d01_shared_ab[0]": (1, 1.2, 2.9),
-    "d01_shared_ab[1]": (1, 1.08, 1.93),
-    "d02_b_in_registers[0]": (1.03, 0.726, 2.3),
-    "d02_b_in_registers[1]": (1.04, 0.74, 1.48),
-}
-#: The hardware counts these as explained, to the last one.
-EXACT = (
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",
-    "smsp__inst_executed_op_global_st.sum", "launch__registers_per_thread", "sm__maximum_warps_per_active_cycle_pct",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-)  # fmt: skip
-RATIO_COUNTERS = ("smsp__inst_executed.sum", "lts__t_sectors_op_read.sum", "dram__bytes_read.sum")
-
-
-def test_every_kernel_of_the_record_has_its_tolerance():
-    assert set(RATIOS) == set(RECORD)
-
-
-@pytest.mark.parametrize("kernel", RECORD)
-def test_figures_of_the_hardware(kernel):
-    """What explanations say beside an H100's own counters, and the differences that are known, by kernel."""
-    hardware, virtual = RECORD[kernel]
-    for counter in EXACT:
-        assert virtual[counter] == pytest.approx(hardware[counter], rel=1e-12), counter
-    for counter, ratio in zip(RATIO_COUNTERS, RATIOS[kernel], strict=True):
-        assert hardware[counter] / virtual[counter] == pytest.approx(ratio, rel=0.02), counter
-    wavefronts = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
-    assert virtual[wavefronts] == pytest.approx(hardware[wavefronts], rel=1e-3)
-    # The counter of stores counts half of the sectors once more, whatever the kernel.
-    writes = "lts__t_sectors_op_write.sum"
-    assert hardware[writes] / virtual[writes] == pytest.approx(1.51, abs=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", RECORD)
-def test_the_record_is_what_is_explained(kernel):
-    """The figures in the record are those of today; cycles and passes hold beside the hardware's."""
-    hardware, virtual = RECORD[kernel]
-    found = explained(kernel)
-    reads = [line for line in found.totals.by_line if line.reads_global]
-    assert found.totals.warps == virtual["smsp__inst_executed.sum"]
-    assert found.levels[0].bytes == virtual["dram__bytes_read.sum"] + virtual["dram__bytes_write.sum"]
-    assert found.totals.l2_bytes == 32 * (
-        virtual["lts__t_sectors_op_read.sum"] + virtual["lts__t_sectors_op_write.sum"]
-    )
-    # The counter finds a quarter more sectors in copies of cp.async that move 16 bytes a thread.
-    wide = sum(line.sectors for line in reads if line.kind == "async copy" and line.bytes == 512 * line.requests)
-    sectors = sum(line.sectors for line in reads)
-    assert sectors == virtual["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
-    assert sectors + wide // 4 == hardware["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
-    # Cycles of the run, from the instructions and the share of the cycles that issued one.
-    issued = hardware["smsp__issue_active.avg.pct_of_peak_sustained_active"] / 100
-    cycles = hardware["smsp__inst_executed.sum"] / (H100.sms * H100.sm.partitions * issued)
-    busy = hardware["l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"] / 100
-    passes = sum(line.passes for line in found.totals.by_line)
-    assert passes / H100.sms == pytest.approx(busy * cycles, rel=0.06)
-    # No unit may take longer than the whole run did.
-    assert found.least_seconds <= 1.03 * cycles / H100.boost_hz

@@ -68,6 +68,21 @@ def test_what_is_read_by_several_counts_once():
     run(body, arrays, 64, 2, observers=(footprint,), options=Options(batch_lanes=64))
     assert footprint.read_bytes() == {"a": 64 * 4}
     assert sorted(map(sorted, footprint.operands.values())) == [["a"], ["a"], ["b"]]
+    assert footprint.shared_bytes() == {2: 64 * 4}
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_how_many_ctas_read_what(together):
+    """CTA c reads 32 words from word 12 c: at most three read the same, however many run at a time."""
+    footprint = Footprint()
+    body = "mad.lo.u32 %r1, %cta, 12, %lane;" + at("a", 4, "%r1") + "ld.global.b32 %r2, [%address];"
+    options = Options(batch_lanes=32 * together)
+    run(body, {"a": np.zeros(100, np.uint32)}, 32, 5, observers=(footprint,), options=options)
+    readers = np.zeros(80, int)
+    for cta in range(5):
+        readers[12 * cta : 12 * cta + 32] += 1
+    assert footprint.shared_bytes() == {number: 4 * int((readers == number).sum()) for number in (1, 2, 3)}
+    assert footprint.read_bytes() == {"a": 80 * 4}
 
 
 def rounds(body, threads=32):

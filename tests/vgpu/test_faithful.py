@@ -17,11 +17,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 WHAT = "virtual = hardware, bit for bit"
 
 
-def records():
-    """Return the records of the newest comparison."""
+def records(hopper=False):
+    """Return the records of the newest comparison: of the kernels for Hopper alone, or of all others."""
     for path in sorted(RESULTS.glob("*.jsonl"), reverse=True):
         found = [json.loads(line) for line in path.read_text().splitlines()]
-        if found[0]["command"].startswith("python benchmarks/faithfulness.py"):
+        command = found[0]["command"]
+        if command.startswith("python benchmarks/faithfulness.py") and ("--hopper" in command) == hopper:
             return found
     raise AssertionError("no record of benchmarks/faithfulness.py is committed")
 
@@ -45,7 +46,7 @@ def label(record):
     return "-".join([record["kernel"], record["dtype"], *map(str, record["shape"]), record["layout"]])
 
 
-CHECKS = [record for record in records() if record["record"] == "check"]
+CHECKS = [record for record in (*records(), *records(hopper=True)) if record["record"] == "check"]
 COUNTS = {}
 for _record in records():
     if _record["record"] == "counts":
@@ -57,6 +58,9 @@ def quick_first(records):
     seen = set()
     for record in records:
         key = (record["kernel"], record["dtype"], record["out_dtype"])
+        if record["kernel"].startswith("h0") and record["kernel"] != "h01_mma_sync":
+            # Kernels for Hopper alone are compiled longest: one launch.
+            key = key[:1]
         quick = record["shape"][1] % 64 != 0 and key not in seen
         seen |= {key} if quick else set()
         yield pytest.param(record, marks=() if quick else pytest.mark.slow, id=label(record))
@@ -73,9 +77,9 @@ def test_the_hardware_gave_the_same_bits(record):
 
 #: Counters that need not be equal: the least and the most that the hardware counts, as a share, and more beyond that.
 EXPLAINED = {
-    # Beside copies that pass through registers, 1/16 to 1/8 more for the asynchronous ones; not understood.
+    # A quarter more for asynchronous copies between places that differed by 16 bytes modulo 32, when this was recorded.
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": (1.0, 1.13, 0),
-    # Shared memory busy with something else; other numbers in every run.
+    # Shared memory busy with what loads bring into L1; other numbers in every run.
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": (1.0, 1.05, 0),
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": (1.0, 1.25, 0),
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": (1.0, 1.0, 400),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Twin:
         if ctas is not None:
             return  # the hardware runs whole grids
         virtual = memory.data.copy()
-        if "mma.sync" in program.ptx and options.mma != "hopper":
+        if re.search(r"\bw?g?mma\.", program.ptx) and options.mma != "hopper":
             # The mode that was asked for is no model of the hardware.
             memory.data[:] = before
             self._run(program, recipe, memory, addresses, dataclasses.replace(options, mma="hopper"))

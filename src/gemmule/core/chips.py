@@ -130,6 +130,9 @@ class Chip:
         Bytes a second over that link in one direction, the vendor's round figure.
     sources : tuple of str
         Where the figures are from.
+    l2_partitions : int
+        Parts of the L2 cache. A multiprocessor asks the part that it is beside, which keeps a copy of what it gets from
+        another.
     """
 
     name: str
@@ -146,6 +149,7 @@ class Chip:
     host_link: str
     host_bandwidth: float
     sources: tuple[str, ...]
+    l2_partitions: int = 1
 
 
 _OCCUPANCY_HEADER = (
@@ -275,7 +279,9 @@ A100_SXM = Chip(
     sources=(
         "NVIDIA A100 80GB Tensor Core GPU datasheet, June 2021: peaks, bandwidth, memory, link",
         "NVIDIA A100 Tensor Core GPU Architecture whitepaper v1.0, comparison of P100, V100 and A100: SMs, clock, L2",
+        "The same, A100 L2 cache: two partitions",
     ),
+    l2_partitions=2,
 )
 
 H100_SXM = Chip(
@@ -305,7 +311,9 @@ H100_SXM = Chip(
         "NVIDIA H100 Tensor Core GPU Architecture whitepaper v1.04, comparison of A100 and H100: SMs, clocks, peaks, "
         "L2",
         "NVIDIA H100 Tensor Core GPU datasheet: bandwidth, memory, link",
+        "Two partitions of L2: counted, as docs/explain.md tells",
     ),
+    l2_partitions=2,
 )
 
 H200_SXM = dataclasses.replace(

@@ -13,6 +13,13 @@ from gemmule.kernels.gemm.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
+from gemmule.kernels.gemm.h02_wgmma_tma.spec import SPEC as H02
+from gemmule.kernels.gemm.h03_stages.spec import SPEC as H03
+from gemmule.kernels.gemm.h04_warp_specialised.spec import SPEC as H04
+from gemmule.kernels.gemm.h05_persistent.spec import SPEC as H05
+from gemmule.kernels.gemm.h06_cluster_multicast.spec import SPEC as H06
+from gemmule.kernels.gemm.h07_tma_store.spec import SPEC as H07
+from gemmule.kernels.gemm.h08_pingpong.spec import SPEC as H08
 from gemmule.kernels.gemm.h09_production.spec import SPEC as H09
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
 from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
@@ -37,6 +44,13 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H10,
     H11,
     H01,
+    H08,
+    H07,
+    H06,
+    H05,
+    H04,
+    H03,
+    H02,
     G07,
     G06,
     G05,
@@ -66,8 +80,11 @@ REGISTRY: tuple[KernelSpec, ...] = (
 #: Those that the virtual GPU can run.
 VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
 
-#: The rungs of the ladder in teaching order: single precision, then double.
-LADDER: tuple[str, ...] = tuple(spec.name for spec in (G01, G02, G03, G04, G05, G06, G07, D01, D02))
+#: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
+LADDER: tuple[str, ...] = tuple(
+    spec.name
+    for spec in (G01, G02, G03, G04, G05, G06, G07, D01, D02, H01, H02, H03, H04, H05, H06, H07, H08, H09)
+)  # fmt: skip
 
 #: The rungs of the study of transposes, in its order.
 TRANSPOSE_LADDER: tuple[str, ...] = tuple(

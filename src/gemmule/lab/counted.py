@@ -1,6 +1,7 @@
 """What counters say of a kernel, in words: rows of figures that are made from `counts` records only.
 
-A counter has ncu's name, whoever counted: the hardware (``hardware``), or the virtual GPU (``virtual``).
+A counter has ncu's name, whoever counted: the hardware (``hardware``), or the virtual GPU (``virtual``, and
+``virtual_apart`` if CTAs of a multiprocessor are not in step).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Counted:
         M, N and K of a product; rows and columns of a transpose.
     layout : str
         How the operands lie in memory, as in records of products.
-    hardware, virtual : mapping
-        Value by counter, of the hardware and of the virtual GPU.
+    hardware, virtual, apart : mapping
+        Value by counter, of the hardware, of the virtual GPU, and of that with CTAs apart.
     """
 
     key: Key
@@ -56,16 +57,17 @@ class Counted:
     layout: str
     hardware: Counts
     virtual: Counts
+    apart: Counts
 
 
 def counted(records: Sequence[Mapping[str, Any]]) -> list[Counted]:
     """Return the counts by kernel, config, type, size and layout; of a counter that comes twice, the later value."""
-    found: dict[tuple[Key, str, Shape, str], tuple[dict[str, float], dict[str, float]]] = {}
+    found: dict[tuple[Key, str, Shape, str], tuple[dict[str, float], ...]] = {}
     for record in records:
         if record["record"] == "counts":
             what = (key_of(record), record["dtype"], tuple(record["shape"]), record.get("layout", "nn"))
-            of = found.setdefault(what, ({}, {}))
-            for values, name in zip(of, ("hardware", "virtual"), strict=True):
+            of = found.setdefault(what, ({}, {}, {}))
+            for values, name in zip(of, ("hardware", "virtual", "virtual_apart"), strict=True):
                 if name in record:
                     values[record["counter"]] = record[name]
     return [Counted(*what, *values) for what, values in found.items()]

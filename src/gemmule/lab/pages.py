@@ -2,14 +2,14 @@
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]``
-for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
-their ratios to the yardstick, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
-benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts KERNEL
-FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of another, and
-``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``,
-``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured transposes.
-``neighbours FILE`` shows what odd sizes reach of aligned ones.
+``profile FILE``, ``speed FILE``, ``stream FILE``, ``bench FILE [KERNEL …]`` for the figures of measured products (of
+those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the yardstick, ``searched
+FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file
+of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
+KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
+another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios FILE``,
+``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
+from .searched import searched
 from .tables import check_table, dtype_table, experiment_line, host_to_gpu_table, kernel_table, markdown, stream_table
 from .transpose_plots import TransposePlot, transpose_plots
 
@@ -89,6 +90,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "neighbours": neighbours_block,
                     "profile": profile_block,
                     "ratios": ratios_block,
+                    "searched": searched_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
                 }
@@ -114,6 +116,12 @@ def bench_block(records: Sequence[Mapping[str, Any]], kernels: Sequence[str]) ->
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the ratios to the yardstick, sizes by kernels."""
     return markdown(*gemm_tables.ratios(records))
+
+
+def searched_block(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the best config at every size."""
+    table, means = searched(records)
+    return f"{markdown(*table)}\n\n{means}."
 
 
 def counts_block(kernel: str, records: Sequence[Record]) -> str:

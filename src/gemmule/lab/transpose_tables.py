@@ -99,14 +99,13 @@ def sweep(records: Sequence[Record]) -> dict[str, tuple[list[str], dict[str, lis
     measured = [r for r in of_transposes(records) if "gbps" in r and {"block_x", "block_y"} <= r["config"].keys()]
     for size in dict.fromkeys(size_text(record) for record in measured):
         here = [record for record in measured if size_text(record) == size]
-        shapes = list(dict.fromkeys(_shape(record) for record in here))
-        rates: dict[str, list[float | None]] = {}
-        for kernel in dict.fromkeys(record["kernel"] for record in here):
-            by_shape = {_shape(record): record["gbps"] for record in here if record["kernel"] == kernel}
-            if len(by_shape) > 1:
-                rates[kernel] = [by_shape.get(shape) for shape in shapes]
-        if rates:
-            found[size] = shapes, rates
+        of_kernels: dict[str, dict[str, float]] = {}
+        for record in here:
+            of_kernels.setdefault(record["kernel"], {})[_shape(record)] = record["gbps"]
+        several = {kernel: by_shape for kernel, by_shape in of_kernels.items() if len(by_shape) > 1}
+        shapes = list(dict.fromkeys(shape for by_shape in several.values() for shape in by_shape))
+        if several:
+            found[size] = shapes, {kernel: [one.get(shape) for shape in shapes] for kernel, one in several.items()}
     return found
 
 

@@ -68,3 +68,18 @@ def row_major_arguments(types: dict[str, str]) -> tuple[Any, ...]:
     vector = 128 // cute_type(name).width if types["tiles"] == "whole" else 1
     tensors = tuple(major_tensor(name, unit, vector=vector) for unit in (1, 0, 1, 1))
     return (*tensors, cute_type(name)(1), cute_type(name)(0))
+
+
+def copied_arguments(types: dict[str, str]) -> tuple[Any, ...]:
+    """Return stand-ins for A (M, K), B (N, K), row-major C and D (M, N), alpha and beta, all for the copy engine.
+
+    Parameters
+    ----------
+    types : dict
+        ``element``, the type of all; ``a`` and ``b``, ``k`` where neighbours along K are neighbours in memory.
+    """
+    name = types["element"]
+    vector = 128 // cute_type(name).width
+    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0, 1, 1)
+    tensors = tuple(major_tensor(name, unit, vector=vector) for unit in units)
+    return (*tensors, cutlass.Float32(1), cutlass.Float32(0))

@@ -106,8 +106,8 @@ class CountedKernel:
         operands = tuple("/".join(sorted(footprint.operands.get(item.index, ()))) for item in code)
         return CountedRun(tuple(counts.instructions), operands, flop, counts.bytes_by_level["l2"], tuple(waits.rounds))
 
-    def read_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> dict[str, int]:
-        """Run some CTAs of a launch; return the bytes that they read of each operand, every word once."""
+    def shared_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> dict[int, int]:
+        """Run some CTAs of a launch; return the bytes that they read by the number of CTAs that read them."""
         footprint = Footprint()
         launch(self._artifact, recipe, buffers, options=Options(), observers=(footprint,), ctas=ctas)
-        return footprint.read_bytes()
+        return footprint.shared_bytes()

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_ptx
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Buildable
 
@@ -23,6 +23,7 @@ from .engine.batch import Batch, Geometry, Setting
 from .engine.program import Program, program_of
 from .memory import GlobalMemory
 from .observe import Observer
+from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
 
 #: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
@@ -30,6 +31,8 @@ BATCH_LANES = 16384
 #: Fewer are not worth a batch of their own.
 _LEAST_LANES = 4096
 _MAX_THREADS = 1024
+#: CTAs of a cluster, where the kernel does not ask for more.
+_MAX_CLUSTER = 8
 #: Largest extents of a grid and of a block, on every GPU.
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.
@@ -125,7 +128,7 @@ def launch(
     observers : tuple of Observer
         Who sees the run.
     ctas : range, optional
-        Numbers of the CTAs that run, with a step of 1; by default all of the grid.
+        Numbers of the CTAs that run, counted cluster by cluster, with a step of 1; by default all of the grid.
 
     Raises
     ------
@@ -182,7 +185,7 @@ def run(
     if not 0 < geometry.threads <= _MAX_THREADS:
         raise ArgumentError(f"a CTA of {recipe.block} has {geometry.threads} threads; it may have 1 to {_MAX_THREADS}")
     _check_geometry(program, geometry)
-    params = _packed(program, recipe, addresses)
+    params, maps = _packed(program, recipe, addresses, memory)
     setting = Setting(
         program=program,
         geometry=geometry,
@@ -194,6 +197,7 @@ def run(
         mma=options.mma,
         observers=observers,
         ptx=program.ptx,
+        maps=maps,
     )
     shared = program.binder.static_shared_end + recipe.shared_bytes
     if shared > _MAX_SHARED + 1024:
@@ -204,6 +208,8 @@ def run(
     chosen = range(geometry.ctas) if ctas is None else ctas
     if chosen.step != 1 or not (chosen.start >= 0 and chosen.stop <= geometry.ctas):
         raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
+    if chosen.start % geometry.cluster_ctas or chosen.stop % geometry.cluster_ctas:
+        raise ArgumentError(f"ctas={chosen} are not whole clusters of {geometry.cluster_ctas} CTAs")
     _run_batches(setting, _batches(geometry, chosen, options.batch_lanes, workers), workers)
     for observer in observers:
         observer.end()
@@ -214,6 +220,10 @@ def _check_geometry(program: Program, geometry: Geometry) -> None:
     for what, extents, limits in (("grid", geometry.grid, _GRID_LIMITS), ("block", geometry.block, _BLOCK_LIMITS)):
         if any(not 0 < extent <= limit for extent, limit in zip(extents, limits, strict=True)):
             raise ArgumentError(f"{what}={extents} is beyond the limits of a launch, 1 to {limits}")
+    if any(extent % side for extent, side in zip(geometry.grid, geometry.cluster, strict=True)):
+        raise ArgumentError(f"grid={geometry.grid} is not made of whole clusters of {geometry.cluster}")
+    if not 0 < geometry.cluster_ctas <= _MAX_CLUSTER:
+        raise ArgumentError(f"cluster={geometry.cluster}: a cluster has 1 to {_MAX_CLUSTER} CTAs")
     for name in ("reqntid", "maxntid"):
         text = program.kernel.directives.get(name)
         if text is None:
@@ -232,7 +242,9 @@ def _batches(geometry: Geometry, ctas: range, lanes: int, workers: int) -> list[
     cta_lanes = geometry.warps * 32
     if workers > 1:
         lanes = min(lanes, max(len(ctas) * cta_lanes // (4 * workers), _LEAST_LANES))
-    at_once = max(1, lanes // cta_lanes)
+    # CTAs of a cluster run at the same time.
+    side = geometry.cluster_ctas
+    at_once = max(1, lanes // (cta_lanes * side)) * side
     return [(start, min(start + at_once, ctas.stop)) for start in range(ctas.start, ctas.stop, at_once)]
 
 
@@ -250,21 +262,25 @@ def _run_batches(setting: Setting, batches: list[tuple[int, int]], workers: int)
                 return
 
 
-def _packed(program: Program, recipe: Launch, addresses: Mapping[str, int]) -> bytes:
-    """Return the parameters' bytes at the offsets that the kernel expects."""
+def _packed(
+    program: Program, recipe: Launch, addresses: Mapping[str, int], memory: GlobalMemory
+) -> tuple[bytes, dict[int, TensorMap]]:
+    """Return the parameters' bytes at the offsets that the kernel expects, and the tensor maps by theirs."""
     kernel = program.kernel
-    values = []
-    for given in recipe.params:
-        if isinstance(given, TensorMapParam):
-            raise UnsupportedError(f"{kernel.name} copies by TMA, which the virtual GPU does not know yet")
-        values.append(given.pack(addresses))
+    # What a tensor map's bytes mean is the driver's affair: here they are only its place.
+    values = [
+        bytes(given.size) if isinstance(given, TensorMapParam) else given.pack(addresses) for given in recipe.params
+    ]
     if [len(value) for value in values] != [param.size for param in kernel.params]:
         raise ArgumentError(
             f"the recipe gives parameters of {[len(value) for value in values]} bytes, {kernel.name} takes "
             f"{[param.size for param in kernel.params]}"
         )
     packed = bytearray(program.binder.param_bytes)
-    for param, value in zip(kernel.params, values, strict=True):
+    maps = {}
+    for given, param, value in zip(recipe.params, kernel.params, values, strict=True):
         start = program.binder.address_of_name(param.name)
         packed[start : start + len(value)] = value
-    return bytes(packed)
+        if isinstance(given, TensorMapParam):
+            maps[start] = TensorMap.of(given, addresses[given.operand], memory)
+    return bytes(packed), maps

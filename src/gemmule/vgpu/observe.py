@@ -69,6 +69,70 @@ class Access:
             yield dataclasses.replace(self, lanes=lanes, address=address, size=size, sizes=None)
 
 
+@dataclasses.dataclass(frozen=True)
+class AgentAccess:
+    """What copies of the copy engine, or products of a warpgroup, do with shared memory from now on.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The instruction that asked for it.
+    batch : Batch
+        The CTAs.
+    agent : str
+        ``load``, a copy into shared memory; ``async store``, one from registers; ``store``, one out of shared memory;
+        ``wgmma``, the factors of a product.
+    lanes : array of int
+        For each of them the lane that issued it, of a warpgroup its first.
+    rows : array of int64, (n, rows)
+        Rows of 16 bytes of the batch's shared memory.
+    barriers : array of int or None
+        For each load the mbarrier that is told.
+    size : int
+        Bytes of each copy.
+    """
+
+    instruction: Instruction
+    batch: Batch
+    agent: str
+    lanes: Array
+    rows: Array
+    barriers: Array | None = None
+    size: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxAccess:
+    """What copies of the copy engine do with global memory from now on.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The instruction that asked for it.
+    batch : Batch
+        The CTAs.
+    lanes : array of int
+        For each copy the lane that issued it.
+    start : array of int64, (copies, rows)
+        First byte of each row within the arena.
+    size : array of int64, (copies, rows)
+        Bytes of it, 0 for rows outside of the tensor.
+    write, atomic : bool
+        What the copies do; a reduction is atomic.
+    barriers : array of int or None
+        For each load the mbarrier that is told first.
+    """
+
+    instruction: Instruction
+    batch: Batch
+    lanes: Array
+    start: Array
+    size: Array
+    write: bool
+    atomic: bool = False
+    barriers: Array | None = None
+
+
 class Observer:
     """Sees a run; every method does nothing unless a subclass says otherwise."""
 
@@ -107,6 +171,56 @@ class Observer:
 
     def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         """See lanes wait until at most `left` of their groups are under way."""
+
+    def agent_access(self, access: AgentAccess) -> None:
+        """See the copy engine or a warpgroup asked to access shared memory."""
+
+    def box_access(self, access: BoxAccess) -> None:
+        """See the copy engine asked to access global memory."""
+
+    def bulk_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the bulk copies out of shared memory that lanes issued become a group."""
+
+    def bulk_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int, read_only: bool) -> None:
+        """See lanes wait until at most `left` of their groups of bulk copies are under way, or have not yet read."""
+
+    def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
+        """See lanes make what was written, or only mbarriers, known to the copy engine and to wgmma."""
+
+    def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes make mbarriers."""
+
+    def mbarrier_arrived(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
+    ) -> None:
+        """See lanes arrive at mbarriers, each at its own; before the phase may complete."""
+
+    def mbarrier_completed(self, batch: Batch, places: Array) -> None:
+        """See phases of mbarriers complete."""
+
+    def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes go on since a phase is complete."""
+
+    def cluster_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, releases: bool) -> None:
+        """See lanes arrive at the barrier of their cluster."""
+
+    def cluster_completed(self, batch: Batch, clusters: Array) -> None:
+        """See the barriers of clusters, counted within the batch, complete."""
+
+    def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
+        """See lanes go on behind the barrier of their cluster."""
+
+    def products_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes order their registers before products of their warpgroup (``wgmma.fence``)."""
+
+    def products_issued(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See warpgroups begin a product."""
+
+    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See the products that warps began become a group."""
+
+    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+        """See lanes wait until at most `left` groups of products are under way."""
 
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         """See lanes end."""

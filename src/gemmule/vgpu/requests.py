@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from .engine.batch import Geometry, Setting
 from .engine.program import program_of
 from .memory import GlobalMemory
+from .tensor_map import TensorMap
 
 
 def request_of(setting: Setting, arena: Path) -> dict[str, Any]:
@@ -24,6 +26,7 @@ def request_of(setting: Setting, arena: Path) -> dict[str, Any]:
         "schedule": setting.schedule,
         "seed": setting.seed,
         "mma": setting.mma,
+        "maps": [[start, dataclasses.asdict(found)] for start, found in setting.maps.items()],
     }
 
 
@@ -45,4 +48,10 @@ def setting_of(request: dict[str, Any]) -> Setting:
         seed=request["seed"],
         mma=request["mma"],
         ptx=request["ptx"],
+        maps={start: _map_of(found) for start, found in request["maps"]},
     )
+
+
+def _map_of(found: dict[str, Any]) -> TensorMap:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    return TensorMap(**fields)

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from .engine.batch import Setting
-from .ptx.module import Kernel
+from .ptx.module import Instruction, Kernel
 from .requests import request_of
 
 #: Seconds that the rest of a launch must take before processes are started for it.
@@ -37,10 +37,15 @@ def default_workers() -> int:
 
 def can_be_spread(kernel: Kernel) -> bool:
     """Say whether the order of CTAs cannot matter: no atomic operation but on shared memory."""
-    return not any(
-        instruction.name in ("atom", "red") and "shared" not in {part.split("::")[0] for part in instruction.modifiers}
-        for instruction in kernel.instructions
-    )
+    return not any(map(_is_atomic, kernel.instructions))
+
+
+def _is_atomic(instruction: Instruction) -> bool:
+    """Say whether an instruction combines something with what global memory may hold."""
+    spaces = {part.split("::")[0] for part in instruction.modifiers}
+    if instruction.name in ("atom", "red"):
+        return "shared" not in spaces
+    return instruction.name == "cp" and "reduce" in spaces
 
 
 class _Worker:

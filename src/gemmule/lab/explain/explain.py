@@ -16,12 +16,13 @@ from gemmule.core.roofline import attainable
 from gemmule.core.spec import Choice
 
 from .advice import Figures, advice
+from .behind_l2 import behind_l2
 from .explanation import Explanation, Published
-from .instrument import Compile
+from .instrument import Compile, Counted
 from .limits import ARITHMETIC, Limit, Waiting, limits, missing, waiting
 from .sample import Sample, buffers, extents, samples, tile_of
 from .totals import MATRIX, LineCounts, Totals, totals
-from .traffic import levels, memory_bytes
+from .traffic import levels
 
 #: Code for chips older than this is not compiled; theirs is taken to be alike.
 OLDEST = Arch(8, 0)
@@ -93,13 +94,13 @@ def explain(
         runs.append(kernel.run(launch, buffers(sample.problem, number), _roomy(chip, launch, shared)))
     counted = totals(chosen, runs)
     tile = tile_of(choice.spec, choice.config, problem)
-    memory = memory_bytes(problem, choice, chip, kernel, recipe, full.blocks)
+    memory = behind_l2(problem, choice, chip, kernel, recipe, full.blocks)
     bandwidth = bandwidth if bandwidth is not None else chip.memory_bandwidth
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
     least: tuple[Limit, ...] = ()
     waits: Waiting | None = None
     if full.blocks:
-        least = limits(problem, counted, chip, ctas, (memory[0], bandwidth), l2_bandwidth)
+        least = limits(problem, counted, chip, ctas, (memory.bytes, bandwidth), l2_bandwidth)
         rounds = [(sample.depth_weight, run.rounds) for sample, run in zip(chosen, runs, strict=True)]
         waits = waiting([item for item in rounds if item[0]], chip, ctas, full.blocks, warps)
     lacking = missing(problem, counted, chip) if full.blocks else ()
@@ -120,14 +121,13 @@ def explain(
         occupancy=full,
         totals=counted,
         levels=levels(problem, counted, tile, memory),
+        behind_l2=memory,
         bandwidth=bandwidth,
         limits=least,
         missing=lacking,
         waiting=waits,
         published=_published(problem, counted, ctas * warps, shared, peak, bandwidth),
-        next=_next(
-            problem, counted, chip, full, least, lacking, waits, ctas, memory[0], kernel.registers, kernel.spill_bytes
-        ),
+        next=_next(problem, counted, chip, full, least, lacking, waits, ctas, memory.bytes, kernel),
     )
 
 
@@ -179,8 +179,7 @@ def _next(
     waits: Waiting | None,
     ctas: int,
     memory: int,
-    registers: int,
-    spill_bytes: int,
+    kernel: Counted,
 ) -> str | None:
     if full.reason is not None:
         return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."
@@ -210,9 +209,9 @@ def _next(
             tensor_cores=MATRIX in kinds,
             registers_between=bool(issued("load global") and issued("store shared")),
             asynchronous=bool(issued("async copy")),
-            registers=registers,
+            registers=kernel.registers,
             most_registers=chip.sm.registers_per_thread,
-            spill_bytes=spill_bytes,
+            spill_bytes=kernel.spill_bytes,
             occupancy=f"{full.active_warps} of {full.max_warps} warps, limited by {' and '.join(full.limited_by)}",
             worst_access=_worst(counted, lambda line: 0 if line.wavefronts else line.passes - line.needed_passes),
             worst_conflict=_worst(counted, lambda line: line.conflicts),

@@ -11,11 +11,13 @@ from gemmule.core.occupancy import Occupancy
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
+from .behind_l2 import Behind
 from .limits import ARITHMETIC, ASSUMED_LATENCY, Limit, Waiting
 from .sample import extents
 from .totals import Totals, as_dict
 from .traffic import LevelTraffic
 
+SECTOR = 32
 _READS, _WRITES = ("load global", "load generic", "async copy"), ("store global",)
 
 
@@ -71,6 +73,8 @@ class Explanation:
         The counts.
     levels : tuple of LevelTraffic
         Bytes by level.
+    behind_l2 : Behind
+        What passes between the L2 cache and device memory.
     bandwidth : float
         Of device memory, bytes a second.
     limits : tuple of Limit
@@ -100,6 +104,7 @@ class Explanation:
     occupancy: Occupancy
     totals: Totals
     levels: tuple[LevelTraffic, ...]
+    behind_l2: Behind
     bandwidth: float
     limits: tuple[Limit, ...]
     missing: tuple[str, ...]
@@ -149,6 +154,14 @@ class Explanation:
         if self.least_seconds is None or self.waiting is None or self.waiting.exposed_seconds is None:
             return None
         return self.least_seconds + self.waiting.exposed_seconds
+
+    @property
+    def l2_hit_rates(self) -> tuple[float, float] | None:
+        """Share of the lookups in L2 that find what they ask for, by CTAs in step and apart; None for a transpose."""
+        if not isinstance(self.problem, GemmProblem):
+            return None
+        stored = SECTOR * self.totals.total("sectors", *_WRITES)
+        return self.behind_l2.hit_rates(self.totals.l2_bytes - stored, stored, self.chip.l2_partitions)
 
     @property
     def multiply_add_share(self) -> float:
@@ -234,6 +247,8 @@ class Explanation:
                 }
                 for level in self.levels
             },
+            "l2_hit_rate": self.l2_hit_rates and dict(zip(("in_step", "apart"), self.l2_hit_rates, strict=True)),
+            "memory_bytes_apart": self.behind_l2.apart_bytes,
             "instructions": totals.warps,
             "instruction_mix": {
                 kind: {"warps": warps, "threads": threads, "share": warps / totals.warps}

@@ -75,8 +75,8 @@ class Counted(Protocol):
         """Run a whole launch, and count it."""
         ...
 
-    def read_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> dict[str, int]:
-        """Run some CTAs; return the bytes that they read of each operand, every word once."""
+    def shared_bytes(self, recipe: Launch, buffers: Buffers, ctas: range) -> Mapping[int, int]:
+        """Run some CTAs; return the bytes that they read by the number of CTAs that read them."""
         ...
 
 

@@ -6,19 +6,29 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..counted import SECTOR, Counts, counted, percent, scaled
+from ..counted import SECTOR, WARP, Counted, Counts, counted, percent, scaled
 from ..gemm_tables import labels
 from ..tables import markdown
+
+Reader = Callable[[Counts], float | None]
+
+_INSTRUCTIONS = "smsp__inst_executed.sum"
+_FMA = tuple(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("ffma", "dfma"))
+_MEMORY_READ, _HIT_RATE = "dram__bytes_read.sum", "lts__t_sector_hit_rate.pct"
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure that both give: its name, the counters of either, and how it is written."""
+    """A figure that both give: its name, how it is read from the counters of either, and how it is written."""
 
     name: str
-    virtual: str
-    hardware: str
+    virtual: Reader
+    hardware: Reader
     written: Callable[[float], str] = scaled
+
+
+def _counter(name: str) -> Reader:
+    return lambda counts: counts.get(name)
 
 
 def _bytes(count: float) -> str:
@@ -30,19 +40,27 @@ def _share(count: float) -> str:
 
 
 def _same(name: str, counter: str, written: Callable[[float], str] = scaled) -> Figure:
-    return Figure(name, counter, counter, written)
+    return Figure(name, _counter(counter), _counter(counter), written)
+
+
+def _fma_share(counts: Counts) -> float | None:
+    """Return the multiply-adds of whole warps for each instruction."""
+    found = [counts.get(name) for name in _FMA]
+    issued = counts.get(_INSTRUCTIONS)
+    return sum(value for value in found if value is not None) / WARP / issued if issued and any(found) else None
 
 
 #: The figures in three tables: instructions and warps, requests, and what passes between caches and memory.
 FIGURES = (
     (
-        _same("instructions, of warps", "smsp__inst_executed.sum"),
-        _same("FFMA, of threads", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
-        _same("DFMA, of threads", "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum"),
+        _same("instructions, of warps", _INSTRUCTIONS),
+        _same("FFMA, of threads", _FMA[0]),
+        _same("DFMA, of threads", _FMA[1]),
+        Figure("multiply-adds among the instructions", _fma_share, _fma_share, percent),
         Figure(
             "occupancy",
-            "sm__maximum_warps_per_active_cycle_pct",
-            "sm__warps_active.avg.pct_of_peak_sustained_active",
+            _counter("sm__maximum_warps_per_active_cycle_pct"),
+            _counter("sm__warps_active.avg.pct_of_peak_sustained_active"),
             _share,
         ),
     ),
@@ -55,14 +73,16 @@ FIGURES = (
     (
         _same("bytes read from L2", "lts__t_sectors_op_read.sum", _bytes),
         _same("bytes written to L2", "lts__t_sectors_op_write.sum", _bytes),
-        _same("bytes read from device memory", "dram__bytes_read.sum"),
         _same("bytes written to device memory", "dram__bytes_write.sum"),
     ),
 )
 
 
 def measured_block(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return tables of what was explained, what the hardware counted, and the ratio of the first to the second."""
+    """Return tables of what was explained, what the hardware counted, and the ratio of the first to the second.
+
+    The last has what lies between two figures: those of CTAs in step, and of CTAs apart.
+    """
     names = labels(record for record in records if record["record"] == "counts")
     tables = []
     for figures in FIGURES:
@@ -71,14 +91,27 @@ def measured_block(records: Sequence[Mapping[str, Any]]) -> str:
             for one in counted(records)
         ]
         tables.append(markdown(["explained / measured = ratio", *(figure.name for figure in figures)], rows))
-    return "\n\n".join(tables)
+    header = ["in step to apart, measured", "bytes read from device memory", "", "L2 hit rate", ""]
+    rows = [
+        [names[one.key], *_between(one, _MEMORY_READ, scaled), *_between(one, _HIT_RATE, _share)]
+        for one in counted(records)
+    ]
+    return "\n\n".join([*tables, markdown(header, rows)])
 
 
 def _cell(figure: Figure, virtual: Counts, hardware: Counts) -> str:
-    explained, measured = virtual.get(figure.virtual), hardware.get(figure.hardware)
+    explained, measured = figure.virtual(virtual), figure.hardware(hardware)
     if explained is None or measured is None:
         return ""
     if not explained and not measured:
         return "none"
     text = f"{figure.written(explained)} / {figure.written(measured)}"
     return f"{text} = {explained / measured:.2f}" if measured else text
+
+
+def _between(one: Counted, counter: str, written: Callable[[float], str]) -> tuple[str, str]:
+    """Return the two figures of a counter, and the measured one."""
+    figures = [values.get(counter) for values in (one.virtual, one.apart)]
+    text = " to ".join(written(value) for value in figures if value is not None)
+    measured = one.hardware.get(counter)
+    return text, written(measured) if measured is not None else ""

@@ -115,6 +115,15 @@ def _bytes(explained: Explanation) -> str:
                 "",
             )
         )
+    if (rates := explained.l2_hit_rates) is not None:
+        memory = explained.behind_l2
+        text = f"L2 hit rate: {rates[0]:.1%} if the CTAs that run at a time walk along K in step"
+        if memory.apart_bytes != memory.bytes:
+            text += (
+                f"; {rates[1]:.1%} if those of a multiprocessor are apart, and {_scaled(memory.apart_bytes)}B pass "
+                "through device memory then"
+            )
+        lines.append(_wrapped(f"{text}.", ""))
     return "\n".join(lines)
 
 

@@ -29,6 +29,8 @@ _TITLES = {
     "stream": "Products of streamed matrices", "host_to_gpu": "Host arrays through the GPU",
     "overhead": "Time of a call on the host",
     "virtual_gpu": "Time on the virtual GPU",
+    "probe": "What counters count",
+    "cta_times": "CTAs when half of a kernel's time has passed",
 }  # fmt: skip
 
 
@@ -291,9 +293,9 @@ def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
             columns = [
                 field
                 for field in dict.fromkeys(field for record in records for field in record)
-                if field != "record" and any(isinstance(record.get(field), (str, int, float)) for record in records)
+                if field != "record" and any(_plain(field, record.get(field)) for record in records)
             ]
-            rows = tuple(tuple(_plain(record.get(field)) for field in columns) for record in records)
+            rows = tuple(tuple(_plain(field, record.get(field)) for field in columns) for record in records)
             title = _TITLES[kind]
             return Section(
                 f"{name}-{_slug(kind)}", title,
@@ -305,9 +307,11 @@ def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
     return [builder(kind) for kind in PLAIN]
 
 
-def _plain(value: object) -> str:
+def _plain(field: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if field == "shape" and isinstance(value, list):
+        return " x ".join(map(str, value))
     return str(value) if isinstance(value, (str, int)) else ""
 
 

@@ -41,11 +41,13 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "host_to_gpu": {},
     "overhead": {},
     "virtual_gpu": {},
+    "probe": {},
+    "cta_times": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
-#: The last three kinds.
-PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu")
+#: The last kinds.
+PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu", "probe", "cta_times")
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},

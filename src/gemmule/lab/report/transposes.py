@@ -8,7 +8,7 @@ from typing import Any
 from .. import transpose_tables
 from ..panels import Bar, Panel
 from ..plots import Plot
-from ..styles import COLOURS, Style, styles
+from ..styles import COLOURS, Style, short, styles
 from ..transpose_plots import TransposePlot, transpose_plots
 from . import figures
 from .sources import Machine
@@ -36,7 +36,9 @@ def transposes(machine: Machine, name: str) -> Section | str:
 
 
 def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
-    ratios, every = transpose_tables.ratios(measured), transpose_tables.figures(measured)
+    (header, rows), every = transpose_tables.ratios(measured), transpose_tables.figures(measured)
+    # Many configs of many fields: their values, which the next table has with their names.
+    ratios = [short(head) for head in header], rows
     beside = [
         table_view(f"{name}-transpose-ratios", "Bandwidth of transposes / that of the copy", ratios),
         table_view(f"{name}-transpose-figures", f"Every transpose: {len(every[1])} rows", every, texts=2, folded=True),
@@ -48,15 +50,21 @@ def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
 
 
 def _sizes(plot: TransposePlot, measured: Sequence[Record], name: str) -> FigureView:
-    """Return bandwidth over sizes."""
-    looks = styles(measured)
-    by_label = {label: looks[key] for key, label in transpose_tables.labels(measured).items()}
-    curves = tuple((label, _by_size(plot.places, rates)) for label, rates in plot.curves)
+    """Return bandwidth over sizes, of each kernel that of its fastest config."""
+    looks: dict[str, Style] = {}
+    for key, style in styles(measured).items():
+        looks.setdefault(key[0], style)
+    fastest: dict[str, dict[int, float]] = {}
+    for label, rates in plot.curves:
+        best = fastest.setdefault(label.partition("[")[0], {})
+        for size, rate in _by_size(plot.places, rates).items():
+            best[size] = max(rate, best.get(size, 0.0))
+    curves = tuple(fastest.items())
     copies = _by_size(plot.places, plot.copy) if plot.copy else {}
-    drawn = tuple(by_label.get(label, Style()) for label, _ in curves)
+    drawn = tuple(looks.get(kernel, Style()) for kernel, _ in curves)
     title = _title(plot)
     shown = Plot(plot.name, title, plot.axis, curves, copies, (), drawn, "effective GB/s", "copy")
-    caption = "Bytes read and written over the time. Dashed: the device's own copy."
+    caption = "Bytes read and written over the time, by a kernel's fastest config. Dashed: the device's own copy."
     return figures.curves_view(shown, f"{name}-{plot.name}", title, caption, 0)
 
 
@@ -68,9 +76,13 @@ def _blocks(plot: TransposePlot, name: str) -> FigureView:
     """Return bandwidth over block shapes: a panel for each kernel."""
     panels = []
     for number, (label, rates) in enumerate(plot.curves):
-        known = [(place, rate) for place, rate in zip(plot.places, rates, strict=True) if rate is not None]
         look = Style(number % COLOURS)
-        panels.append(Panel(label, tuple(Bar(place, look, rate, f"{rate:.0f}") for place, rate in known)))
+        # Panels side by side share the names of the places, so that one without a rate keeps its row.
+        bars = (
+            Bar(place, look, rate or 0.0, "" if rate is None else f"{rate:.0f}")
+            for place, rate in zip(plot.places, rates, strict=True)
+        )
+        panels.append(Panel(label, tuple(bars)))
     rows = tuple(
         (place, *("" if rates[number] is None else f"{rates[number]:.0f}" for _, rates in plot.curves))
         for number, place in enumerate(plot.places)

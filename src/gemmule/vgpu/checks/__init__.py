@@ -10,6 +10,9 @@ from .clocks import Clocks
 from .collected import Collected
 from .gaps import Gaps
 from .global_races import GlobalRaces
+from .lifetimes import Lifetimes
+from .mbarrier_use import MBarrierUse
+from .product_registers import ProductRegisters
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
 from .unfinished import UnfinishedCopies
@@ -24,7 +27,9 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
     """Return every check of a launch on those operands; what they find goes into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
     return (
-        # Before the checks that ask for it.
+        # Before the waits that it looks at tell what was done before.
+        MBarrierUse(collected, clocks),
+        # Before the other checks, which ask for it.
         clocks,
         BarrierUse(collected),
         SharedRaces(collected, clocks, registers),
@@ -32,4 +37,6 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         Gaps(collected, device),
         registers,
         UnfinishedCopies(collected, clocks),
+        ProductRegisters(collected),
+        Lifetimes(collected, clocks),
     )

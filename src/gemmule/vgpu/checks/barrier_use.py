@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..observe import Observer
-from ..ptx.module import Instruction
+from ..ptx.module import Immediate, Instruction, Kernel
 from .collected import Collected
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _WARP = 32
 
 
 class BarrierUse(Observer):
-    """Looks for warps that come to a barrier in parts, and arrivals that nobody awaits.
+    """Looks for warps that come to a barrier in parts, and arrivals at a barrier at which nobody can wait.
 
     Threads that have ended are not waited for, wherever they ended: that is no misuse.
 
@@ -31,6 +31,18 @@ class BarrierUse(Observer):
 
     def __init__(self, collected: Collected) -> None:
         self._collected = collected
+
+    def begin(self, kernel: Kernel) -> None:
+        # Barriers at which some instruction waits for a number of threads; None where it may be any.
+        waits = [
+            instruction.operands[0]
+            for instruction in kernel.instructions
+            if instruction.name in ("bar", "barrier")
+            and "sync" in instruction.modifiers
+            and "warp" not in instruction.modifiers
+            and len(instruction.operands) == 2
+        ]
+        self._waited = {operand.value if isinstance(operand, Immediate) else None for operand in waits}
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
         modifiers = instruction.modifiers
@@ -56,6 +68,8 @@ class BarrierUse(Observer):
 
     def batch_ends(self, batch: Batch) -> None:
         left = np.argwhere(batch.barriers.arrived > 0)
+        # Of warps that take turns the last leaves an arrival to nobody: that is no fault.
+        left = left[[self._waited.isdisjoint({int(barrier), None}) for barrier in left[:, 1]]]
         if len(left):
             cta, barrier = (int(value) for value in left[0])
             count = int(batch.barriers.arrived[cta, barrier])

@@ -1,9 +1,14 @@
 """Vector clocks: what each warp knows of what the others have done.
 
-The agents of a CTA are its warps and, for each warp, the asynchronous copies that it issued. A warp's own clock ticks
-when it arrives at a barrier; the copies' clock is the number of groups that the warp has committed. An access is known
-to have happened before another if the second's warp knows a clock of the first's agent at least as large as the one at
-which the access was made. Barriers pass on what all that arrived knew; waiting for copies tells the waiting warp.
+The agents of a cluster are its warps and what they ask for: copies of cp.async, counted by the groups of a warp; bulk
+copies into shared memory, by the phases of the mbarrier that they tell; bulk copies out of it, by the groups of a warp,
+once for having read and once for being complete; products of a warpgroup, by its groups. A warp's own clock ticks when
+it arrives at a barrier. An access is known to have happened before another if the second's warp knows a clock of the
+first's agent at least as large as the one at which the access was made. Barriers pass on what all that arrived knew;
+waiting for an operation tells the waiting warp.
+
+Copy engine and tensor cores see shared memory in their own way: what was written by ordinary instructions they see from
+a proxy fence on. Of that each warp has a second record.
 
 The lanes of a warp count as one: what they do to each other without meeting is not looked for.
 """
@@ -14,15 +19,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmule.core.errors import UnsupportedError
+
 from ..engine.barriers import COUNT
 from ..observe import Observer
-from ..ptx.module import Instruction
+from ..ptx.module import Instruction, Kernel
 
 if TYPE_CHECKING:
     from ..engine.batch import Batch
     from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Mbarriers of a CTA that are followed.
+_MBARRIERS = 64
+
+
+def is_asynchronous(kernel: Kernel) -> bool:
+    """Say whether a kernel asks the copy engine or a warpgroup for something."""
+    marks = {"cp": "bulk", "st": "async"}
+    return any(
+        instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
+        for instruction in kernel.instructions
+    )
 
 
 class Clocks(Observer):
@@ -31,28 +50,114 @@ class Clocks(Observer):
     Attributes
     ----------
     known : array of int, (warps of the batch, agents)
-        What each warp knows: of warp w of its CTA in column w, of that warp's copies in column `warps` + w.
-    groups : array of int
-        For each warp of the batch, how many groups of copies it has committed.
+        What each warp knows.
+    visible : array of int, (warps of the batch, agents)
+        What of that the copy engine and the tensor cores see if the warp asks for something.
+    groups, product_groups : array of int
+        For each warp of the batch, how many groups of copies and of products it has committed.
+    own : array of int
+        For each warp of the batch, its column.
     warps : int
         Warps of a CTA.
+    generic : int
+        Warps of a cluster: so many columns are theirs, as many those of their copies, and so on.
     column_bits : int
         Bits that hold a column's number.
     """
 
     known: Array
+    visible: Array
     groups: Array
+    product_groups: Array
+
+    def begin(self, kernel: Kernel) -> None:
+        self._asynchronous = is_asynchronous(kernel)
+        self._has_barriers = any(instruction.name == "mbarrier" for instruction in kernel.instructions)
 
     def batch_begins(self, batch: Batch) -> None:
         self.warps = batch.geometry.warps
+        self.generic = self.warps * batch.cluster_ctas
+        self._clusters = len(batch.ctas) // batch.cluster_ctas
         total = len(batch.ctas) * self.warps
-        self.column_bits = max((2 * self.warps - 1).bit_length(), 1)
-        self.known = np.zeros((total, 1 << self.column_bits), np.int32)
+        self._followed = _MBARRIERS * batch.cluster_ctas if self._has_barriers else 0
+        # Warps, copies; then bulk copies that have read, and are complete; warpgroups; mbarriers.
+        ends = np.cumsum([2 * self.generic, self.generic, self.generic, self.generic]).tolist()
+        columns = ends[3] + self._followed if self._has_barriers or self._asynchronous else 2 * self.generic
+        self._read_columns, self._done_columns, self._product_columns, self._barrier_columns = ends
+        self.column_bits = max((columns - 1).bit_length(), 1)
+        width = 1 << self.column_bits
+        self._levels = np.zeros((2 if self._asynchronous else 1, total, width), np.int32)
+        self.known, self.visible = self._levels[0], self._levels[-1]
         self.groups = np.zeros(total, np.int64)
-        self._own = np.arange(total) % self.warps
+        self.product_groups = np.zeros(total, np.int64)
+        self.own = np.arange(total) % self.generic
         self._all = np.arange(total)
-        self.known[self._all, self._own] = 1
-        self._brought = np.zeros((len(batch.ctas), COUNT, 1 << self.column_bits), np.int32)
+        self.known[self._all, self.own] = 1
+        levels = len(self._levels)
+        self._brought = np.zeros((levels, len(batch.ctas), COUNT, width), np.int32)
+        self._to_cluster = np.zeros((levels, self._clusters, width), np.int32)
+        self._from_cluster = np.zeros_like(self._to_cluster)
+        if self._has_barriers:
+            self._begin_mbarriers(batch, levels, width)
+
+    def _begin_mbarriers(self, batch: Batch, levels: int, width: int) -> None:
+        total = self._clusters * self._followed
+        self._number = np.full(len(batch.shared) // 8, -1, np.int32)
+        self._count = np.zeros(self._clusters, np.int64)
+        self._to_barrier = np.zeros((levels, total, width), np.int32)
+        self._from_barrier = np.zeros_like(self._to_barrier)
+        # Clock of a barrier's phase 0, who initialised it and when, and whether the copy engine knows of it.
+        self._base = np.zeros(total, np.int64)
+        self.init_warp = np.zeros(total, np.int64)
+        self.init_clock = np.zeros(total, np.int64)
+        self.fenced = np.zeros(total, np.bool_)
+
+    def copies_column(self, warps: Array) -> Array:
+        """Return the column of the copies of warps of the batch."""
+        found: Array = self.generic + self.own[warps]
+        return found
+
+    def read_column(self, warps: Array) -> Array:
+        """Return the column of what the bulk copies of warps have read."""
+        found: Array = self._read_columns + self.own[warps]
+        return found
+
+    def done_column(self, warps: Array) -> Array:
+        """Return the column of the bulk copies of warps that are complete."""
+        found: Array = self._done_columns + self.own[warps]
+        return found
+
+    def product_column(self, warps: Array) -> Array:
+        """Return the column of the products of the warpgroups that warps belong to."""
+        own = self.own[warps]
+        found: Array = self._product_columns + own - own % self.warps % 4
+        return found
+
+    def number_of(self, places: Array) -> Array:
+        """Return the numbers of mbarriers; -1 where there is none."""
+        found: Array = self._number[places]
+        return found
+
+    def barrier_column(self, numbers: Array) -> Array:
+        """Return the column of the copies that tell mbarriers of those numbers."""
+        found: Array = self._barrier_columns + numbers % self._followed
+        return found
+
+    def barrier_clock(self, batch: Batch, places: Array) -> Array:
+        """Return the clock of the copies that tell mbarriers in the phase under way."""
+        found: Array = self._base[self._number[places]] + batch.mbarriers.phase[places] + 1
+        return found
+
+    def who(self, column: int) -> str:
+        """Name an agent by its column."""
+        bulk = "a bulk copy of warp {}"
+        kinds = ("warp {}", "a copy of warp {}", bulk, bulk, "a product of warp {}")
+        kind, place = divmod(column, self.generic)
+        if kind >= len(kinds) or column >= self._barrier_columns:
+            return "a bulk copy or asynchronous store"
+        cta, warp = divmod(place, self.warps)
+        name = kinds[kind].format(warp)
+        return f"{name} of CTA {cta} of the cluster" if self.generic > self.warps else name
 
     def warps_in(self, batch: Batch, lanes: Lanes) -> Array:
         """Return the warps that lanes belong to, each once."""
@@ -65,7 +170,10 @@ class Clocks(Observer):
 
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""
-        return self.known[warps, self._own[warps]]
+        return self.known[warps, self.own[warps]]
+
+    def _learn(self, warps: Array, level: int, what: Array) -> None:
+        self._levels[level, warps] = np.maximum(self._levels[level, warps], what)
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
         del instruction
@@ -75,15 +183,37 @@ class Clocks(Observer):
             numbers = np.broadcast_to(barrier[0], warps.shape)
         else:
             warps, numbers = pairs
-        np.maximum.at(self._brought, (warps // self.warps, numbers), self.known[warps])
-        self.known[warps, self._own[warps]] += 1
+        for brought, levels in zip(self._brought, self._levels, strict=True):
+            np.maximum.at(brought, (warps // self.warps, numbers), levels[warps])
+        self.known[warps, self.own[warps]] += 1
 
     def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
         warps = self.warps_in(batch, lanes)
         first = np.searchsorted(lanes.pick(batch.warp_of_lane), warps)
         ctas, numbers = warps // self.warps, barrier[first]
-        self.known[warps] = np.maximum(self.known[warps], self._brought[ctas, numbers])
-        self._brought[ctas, numbers] = 0
+        for level, brought in enumerate(self._brought):
+            self._learn(warps, level, brought[ctas, numbers])
+        self._brought[:, ctas, numbers] = 0
+
+    def cluster_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, releases: bool) -> None:
+        del instruction
+        warps = self.warps_in(batch, lanes)
+        if releases:
+            for gathered, levels in zip(self._to_cluster, self._levels, strict=True):
+                np.maximum.at(gathered, warps // self.generic, levels[warps])
+        self.known[warps, self.own[warps]] += 1
+
+    def cluster_completed(self, batch: Batch, clusters: Array) -> None:
+        del batch
+        self._from_cluster[:, clusters] = self._to_cluster[:, clusters]
+        self._to_cluster[:, clusters] = 0
+
+    def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
+        del instruction
+        if acquires:
+            warps = self.warps_in(batch, lanes)
+            for level, gathered in enumerate(self._from_cluster):
+                self._learn(warps, level, gathered[warps // self.generic])
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
@@ -92,8 +222,94 @@ class Clocks(Observer):
     def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         warps = self.warps_in(batch, lanes)
-        column = self.warps + self._own[warps]
-        self.known[warps, column] = np.maximum(self.known[warps, column], self.groups[warps] - left)
+        self._reach(warps, self.copies_column(warps), self.groups[warps] - left)
+
+    def _reach(self, warps: Array, column: Array, clock: Array) -> None:
+        """Let warps know of an agent's operations up to a clock."""
+        for levels in self._levels:
+            levels[warps, column] = np.maximum(levels[warps, column], clock)
+
+    def bulk_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int, read_only: bool) -> None:
+        del instruction
+        warps = self.warps_in(batch, lanes)
+        made = np.zeros(len(self.own), np.int64)
+        np.maximum.at(made, lanes.pick(batch.warp_of_lane), batch.bulk.committed[lanes.index])
+        self._reach(warps, self.read_column(warps), made[warps] - left)
+        if not read_only:
+            self._reach(warps, self.done_column(warps), made[warps] - left)
+
+    def products_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        del instruction
+        self.product_groups[self.warps_in(batch, lanes)] += 1
+
+    def products_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
+        del instruction
+        warps = self.warps_in(batch, lanes)
+        self._reach(warps, self.product_column(warps), self.product_groups[warps] - left)
+
+    def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
+        del instruction
+        warps = self.warps_in(batch, lanes)
+        if self._has_barriers:
+            self.fenced |= np.isin(self.init_warp, warps) & (self.init_clock > 0)
+        if shared and self._asynchronous:
+            part = slice(0, 2 * self.generic)
+            self.visible[warps, part] = self.known[warps, part]
+            # What the warp writes from now on is not fenced.
+            self.known[warps, self.own[warps]] += 1
+
+    def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del instruction
+        for place in places[self._number[places] < 0].tolist():
+            cluster = batch.mbarriers.cta(place) // batch.cluster_ctas
+            if self._count[cluster] == self._followed:
+                raise UnsupportedError(f"the checks follow {_MBARRIERS} mbarriers of a CTA, and there are more")
+            self._number[place] = cluster * self._followed + self._count[cluster]
+            self._count[cluster] += 1
+        numbers, warps = self._number[places], lanes.pick(batch.warp_of_lane)
+        # The phases of one that is made anew come behind those that it had.
+        last = self._from_barrier[0, numbers, self.barrier_column(numbers)]
+        self._base[numbers] = np.maximum(last, self._base[numbers]) + (self.init_clock[numbers] > 0)
+        self.init_warp[numbers], self.init_clock[numbers] = warps, self.epoch(warps)
+        self.fenced[numbers] = False
+        self._to_barrier[:, numbers] = 0
+
+    def mbarrier_arrived(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
+    ) -> None:
+        del instruction
+        warps, numbers = np.unique(np.stack([lanes.pick(batch.warp_of_lane), self._number[places]]), axis=1)
+        if releases:
+            for gathered, levels in zip(self._to_barrier, self._levels, strict=True):
+                np.maximum.at(gathered, numbers, levels[warps])
+        warps = np.unique(warps)
+        self.known[warps, self.own[warps]] += 1
+
+    def mbarrier_completed(self, batch: Batch, places: Array) -> None:
+        numbers = self._number[places]
+        found = self._to_barrier[:, numbers]
+        found[:, np.arange(len(numbers)), self.barrier_column(numbers)] = (
+            self._base[numbers] + batch.mbarriers.phase[places]
+        )
+        self._from_barrier[:, numbers] = np.maximum(self._from_barrier[:, numbers], found)
+        self._to_barrier[:, numbers] = 0
+
+    def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del instruction
+        pairs = np.stack([lanes.pick(batch.warp_of_lane), self._number[places]])
+        for warps, numbers in _once_each(np.unique(pairs, axis=1)):
+            for level, gathered in enumerate(self._from_barrier):
+                self._learn(warps, level, gathered[numbers])
+
+
+def _once_each(pairs: Array) -> list[Array]:
+    """Return pairs of warps and others in parts in which no warp comes twice."""
+    parts = []
+    while pairs.shape[1]:
+        _, first = np.unique(pairs[0], return_index=True)
+        parts.append(pairs[:, first])
+        pairs = np.delete(pairs, first, axis=1)
+    return parts
 
 
 def _same(values: Array) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.lanes import Lanes
 from ..memory import GLOBAL_BASE, Allocation
-from ..observe import Access, Observer
+from ..observe import Access, BoxAccess, Observer
 from ..ptx.module import Kernel
 from .clocks import Clocks
 from .collected import Collected
@@ -61,11 +62,21 @@ class GlobalRaces(Observer):
         self._kernel = kernel
         self._granule = global_granule(kernel)
         self._written = written_params(kernel)
+        self._copies_out = any(
+            instruction.name == "cp" and "bulk" in instruction.modifiers and "bulk_group" in instruction.modifiers
+            for instruction in kernel.instructions
+        )
         self._shadows = {}
 
     def batch_begins(self, batch: Batch) -> None:
         self._watched = {allocation.start for allocation in self._written_arrays(batch)}
-        self._cta = np.array(batch.ctas, np.int32)[batch.cta_of_lane] + 1
+        if self._copies_out:
+            # Any of the tensors may be where bulk copies go.
+            found = (batch.memory.allocation_at(tensor.base) for tensor in batch.setting.maps.values())
+            self._watched |= {allocation.start for allocation in found if allocation is not None}
+        # CTAs of a cluster know of each other: to others they are one.
+        first = np.array(batch.ctas[:: batch.cluster_ctas], np.int32)
+        self._cta = first[batch.cta_of_lane // batch.cluster_ctas] + 1
 
     def _written_arrays(self, batch: Batch) -> list[Allocation]:
         allocations = batch.memory.allocations
@@ -87,6 +98,33 @@ class GlobalRaces(Observer):
             for part in access.uniform():
                 self._access(part)
 
+    def box_access(self, access: BoxAccess) -> None:
+        """See copies of boxes: of each row the pieces that lie wholly within it."""
+        granule, batch = self._granule, access.batch
+        memory = batch.memory
+        first = -(-access.start // granule) * granule
+        size = np.maximum((access.start + access.size) // granule * granule - first, 0)
+        warps = access.lanes // 32
+        if access.write:
+            column, clock = self._clocks.done_column(warps), batch.bulk.committed[access.lanes] + 1
+        else:
+            assert access.barriers is not None
+            column = self._clocks.barrier_column(self._clocks.number_of(access.barriers))
+            clock = self._clocks.barrier_clock(batch, access.barriers)
+        row_of = np.broadcast_to(np.arange(len(first))[:, None], first.shape)
+        for width in np.unique(size[size > 0]).tolist():
+            chosen = size == width
+            rows = row_of[chosen]
+            allocation = memory.allocation_at(int(first[chosen][0]))
+            if allocation is None or allocation.start not in self._watched:
+                continue
+            some = Lanes(access.lanes[rows])
+            part = Access(
+                access.instruction, batch, some, "global", first[chosen], width, not access.write, access.write,
+                access.atomic,
+            )  # fmt: skip
+            self._look(part, allocation, np.ones(len(rows), np.bool_), (column[rows], clock[rows]))
+
     def _access(self, access: Access) -> None:
         memory = access.batch.memory
         allocation = memory.allocation_at(int(access.address[0]))
@@ -103,7 +141,9 @@ class GlobalRaces(Observer):
             if allocation.start in self._watched and mask.any():
                 self._look(access, allocation, mask)
 
-    def _look(self, access: Access, allocation: Allocation, mask: Array) -> None:
+    def _look(
+        self, access: Access, allocation: Allocation, mask: Array, agent: tuple[Array, Array] | None = None
+    ) -> None:
         granule = self._granule
         shadow = self._shadows.get(allocation.start)
         if shadow is None:
@@ -113,13 +153,15 @@ class GlobalRaces(Observer):
         many = max(access.size // granule, 1)
         first = access.address[mask] // granule - allocation.start // granule
         piece = first[:, None] + np.arange(many)
-        warp = access.lanes.pick(access.batch.warp_of_lane)[mask]
-        cta = access.lanes.pick(self._cta)[mask]
+        index = access.lanes.index[mask]
+        warp, cta = access.batch.warp_of_lane[index], self._cta[index]
         self._hold_against_writes(access, shadow, piece, warp, cta, mask)
-        column, clock = warp % self._clocks.warps, self._clocks.epoch(warp)
+        column, clock = self._clocks.own[warp], self._clocks.epoch(warp)
         if access.asynchronous:
             # The copy reads between now and the wait for its group.
-            column, clock = self._clocks.warps + column, self._clocks.groups[warp] + 1
+            column, clock = self._clocks.copies_column(warp), self._clocks.groups[warp] + 1
+        if agent is not None:
+            column, clock = agent
         mark = (clock << self._clocks.column_bits) | column
         if access.write:
             self._hold_against_reads(access, shadow, piece, warp, cta, mask)

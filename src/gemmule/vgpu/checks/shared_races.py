@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..observe import Access, Observer
+from ..observe import Access, AgentAccess, Observer
 from ..ptx.effects import registers_in
 from ..ptx.module import Instruction, Kernel, Operand, Vector
-from .clocks import Clocks
+from .agents import AgentRaces, Shadow
+from .clocks import Clocks, is_asynchronous
 from .collected import Collected
 from .granule import shared_granule
 from .registers import UninitialisedRegisters
@@ -48,13 +49,21 @@ class SharedRaces(Observer):
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._granule = shared_granule(kernel)
+        self._asynchronous = is_asynchronous(kernel)
+
+    def agent_access(self, access: AgentAccess) -> None:
+        assert self._agents is not None
+        self._agents.access(access)
 
     def batch_begins(self, batch: Batch) -> None:
         pieces = len(batch.shared) // self._granule
         # Clock and column of the last write, 0 for none, and its instruction.
         self._written = np.zeros(pieces, np.int32)
         self._writer = np.zeros(pieces, np.int32)
-        self._read = np.zeros((pieces, self._clocks.warps), np.int32)
+        self._read = np.zeros((pieces, self._clocks.generic), np.int32)
+
+        shadow = Shadow(self._granule, self._written, self._writer, self._read)
+        self._agents = AgentRaces(batch, self._collected, self._clocks, shadow) if self._asynchronous else None
 
     def access(self, access: Access) -> None:
         if access.space != "shared":
@@ -75,9 +84,8 @@ class SharedRaces(Observer):
             self._check_reads(access, rows, many, warp)
             self._note_write(access, rows, many, warp)
         else:
-            local = warp % self._clocks.warps
             epoch = self._clocks.epoch(warp)
-            self._read.reshape(-1, many, self._clocks.warps)[rows, :, local] = epoch[:, None]
+            self._read.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
         """Return which pieces were written by somebody of whose write the warps do not know."""
@@ -94,21 +102,24 @@ class SharedRaces(Observer):
     def _check_reads(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         """Look for reads of other warps that may not be over."""
         clocks = self._clocks
-        reads = self._read.reshape(-1, many, clocks.warps).take(rows, 0)
-        late = reads > clocks.known[warp, : clocks.warps][:, None, :]
+        reads = self._read.reshape(-1, many, clocks.generic).take(rows, 0)
+        late = reads > clocks.known[warp, : clocks.generic][:, None, :]
         if late.any():
             bad = np.asarray(late.any(axis=(1, 2)))
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
-            self._report(access, bad, f"warp {reader} read it, and is not known to have done so yet")
+            self._report(access, bad, f"{clocks.who(reader)} read it, and is not known to have done so yet")
+        if self._agents is not None:
+            late_agents = self._agents.read_by(rows * many, many, clocks.known, warp)
+            if late_agents.any():
+                self._report(access, late_agents, "a bulk copy or product may still read it")
 
     def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         clocks = self._clocks
-        local = warp % clocks.warps
         if access.asynchronous:
-            column, clock = clocks.warps + local, clocks.groups[warp] + 1
+            column, clock = clocks.copies_column(warp), clocks.groups[warp] + 1
         else:
-            column, clock = local, clocks.epoch(warp)
+            column, clock = clocks.own[warp], clocks.epoch(warp)
         mark = ((clock << clocks.column_bits) | column).astype(np.int32)
         if access.atomic:
             mark |= _ATOMIC
@@ -125,12 +136,12 @@ class SharedRaces(Observer):
         mark = int(self._written[pieces[first]]) & ~int(_ATOMIC)
         column = mark & ((1 << self._clocks.column_bits) - 1)
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
-        who = f"warp {column}" if column < self._clocks.warps else f"a copy of warp {column - self._clocks.warps}"
+        who = self._clocks.who(column)
         self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
 
     def _report(self, access: Access, bad: Array, why: str) -> None:
         first = int(np.flatnonzero(bad)[0])
-        address = int(access.address[first])
+        address = int(access.address[first]) % access.batch.shared_stride
         does = "a copy writes" if access.asynchronous else "writes" if access.write else "reads"
         self._collected.add(
             access.batch,

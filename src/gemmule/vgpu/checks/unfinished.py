@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..observe import Access, Observer
+from ..observe import Access, AgentAccess, Observer
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
@@ -36,6 +36,8 @@ class UnfinishedCopies(Observer):
     def batch_begins(self, batch: Batch) -> None:
         self._last_group = np.zeros(len(batch.ctas) * batch.geometry.warps, np.int64)
         self._issued: dict[int, Instruction] = {}
+        self._last_store = np.zeros_like(self._last_group)
+        self._stored: dict[int, Instruction] = {}
 
     def access(self, access: Access) -> None:
         if access.asynchronous and access.write:
@@ -43,10 +45,16 @@ class UnfinishedCopies(Observer):
             self._last_group[warps] = self._clocks.groups[warps] + 1
             self._issued.update(dict.fromkeys(warps.tolist(), access.instruction))
 
+    def agent_access(self, access: AgentAccess) -> None:
+        if access.agent == "store":
+            warps = access.lanes // 32
+            self._last_store[warps] = access.batch.bulk.committed[access.lanes] + 1
+            self._stored.update(dict.fromkeys(warps.tolist(), access.instruction))
+
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         del instruction
         warps = self._clocks.warps_in(batch, lanes)
-        column = self._clocks.warps + warps % self._clocks.warps
+        column = self._clocks.copies_column(warps)
         open_warps = warps[self._clocks.known[warps, column] < self._last_group[warps]]
         if len(open_warps):
             warp = int(open_warps[0])
@@ -57,4 +65,22 @@ class UnfinishedCopies(Observer):
                 "the warp ends without waiting for copies that it issued",
                 self._issued[warp],
                 mine,
+            )
+        if self._stored:
+            self._look_at_stores(batch, warps, lanes)
+
+    def _look_at_stores(self, batch: Batch, warps: Array, lanes: Lanes) -> None:
+        """Look for bulk copies that may still read the shared memory of a CTA that is gone."""
+        asked = warps[self._last_store[warps] > 0]
+        open_warps = asked[self._clocks.known[asked, self._clocks.read_column(asked)] < self._last_store[asked]]
+        # The lane that asked may have ended before.
+        open_warps = open_warps[~batch.alive.reshape(-1, 32)[open_warps].any(axis=1)]
+        if len(open_warps):
+            warp = int(open_warps[0])
+            self._collected.add(
+                batch,
+                "unfinished",
+                "the warp ends without waiting until a bulk copy that it asked for has read shared memory",
+                self._stored[warp],
+                lanes.index[lanes.pick(batch.warp_of_lane) == warp],
             )

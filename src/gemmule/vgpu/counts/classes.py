@@ -49,10 +49,10 @@ def class_of(instruction: Instruction) -> str:
 def flop_of_lane(instruction: Instruction) -> float:
     """Return the floating-point operations of one lane; a fused multiply-add is two, of a matrix each lane's share."""
     name, modifiers = instruction.name, instruction.modifiers
-    if name == "mma":
+    if name == "mma" or (name == "wgmma" and "mma_async" in modifiers):
         shape = next(filter(None, map(_SHAPE.match, modifiers)))
         m, n, k = map(int, shape.groups())
-        return 2 * m * n * k / 32
+        return 2 * m * n * k / (32 if name == "mma" else 128)
     number = next((part for part in modifiers if part in _FLOATS), None)
     if number is None:
         return 0

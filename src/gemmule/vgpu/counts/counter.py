@@ -11,7 +11,7 @@ from gemmule.core.chips import CHIPS, Chip
 
 from ..engine.warp import Warps, rows_of
 from ..models import banks, caches, sectors
-from ..observe import Access, Observer
+from ..observe import Access, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: Bytes of a sector and of a line of the caches.
+_SECTOR, _LINE = 32, 128
 #: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
@@ -85,6 +87,16 @@ class Counter(Observer):
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
         del instruction, barrier
         self.counts.barriers += len(np.unique(lanes.pick(batch.warp_of_lane)))
+
+    def box_access(self, access: BoxAccess) -> None:
+        row = self.counts.instructions[access.instruction.index]
+        some = access.size > 0
+        start, size = access.start[some], access.size[some]
+        row.requests += len(access.lanes)
+        row.bytes += int(size.sum())
+        row.sectors += int(((start + size - 1) // _SECTOR - start // _SECTOR + 1).sum())
+        row.lines += int(((start + size - 1) // _LINE - start // _LINE + 1).sum())
+        row.ideal_sectors += -(-int(size.sum()) // _SECTOR)
 
     def access(self, access: Access) -> None:
         warps = rows_of(access.lanes)

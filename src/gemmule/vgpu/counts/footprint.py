@@ -1,4 +1,4 @@
-"""What CTAs read of each operand, every word once: what must come from beyond the caches if they share it all."""
+"""What CTAs read, every word once: what must come from beyond the caches if they share it all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Footprint(Observer):
 
     def __init__(self) -> None:
         self.operands: dict[int, set[str]] = {}
-        self._read: list[NDArray[np.int64]] = []
+        # Words with the number of CTAs that read them, of each batch; and words with their CTA, of the one that runs.
+        self._read: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._of_batch: list[NDArray[np.int64]] = []
         self._bounds: list[tuple[str, int, int]] = []
 
@@ -39,19 +40,31 @@ class Footprint(Observer):
         if allocation is not None:
             self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
         for part in access.uniform() if access.read else ():
-            first = np.unique(part.address // WORD)
-            words = max(1, part.size // WORD)
-            self._of_batch.append((first[:, None] + np.arange(words)).reshape(-1) if words > 1 else first)
+            # A word and its reader in one number, so that each pair counts once.
+            cta = part.batch.cta_of_lane[part.lanes.index]
+            first = np.unique(part.address // WORD * len(part.batch.ctas) + cta)
+            words = np.arange(max(1, part.size // WORD)) * len(part.batch.ctas)
+            self._of_batch.append((first[:, None] + words).reshape(-1))
 
     def batch_ends(self, batch: Batch) -> None:
         self._bounds = [(item.name, item.start, item.end) for item in batch.memory.allocations]
         if self._of_batch:
-            self._read.append(np.unique(np.concatenate(self._of_batch)))
+            readers = np.unique(np.concatenate(self._of_batch)) // len(batch.ctas)
+            self._read.append(np.unique(readers, return_counts=True))
             self._of_batch = []
+
+    def shared_bytes(self) -> dict[int, int]:
+        """Return how many bytes were read by how many CTAs: the bytes by the number of readers."""
+        if not self._read:
+            return {}
+        words, counts = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
+        _, word = np.unique(words, return_inverse=True)
+        readers, found = np.unique(np.bincount(word, counts), return_counts=True)
+        return {int(number): WORD * int(count) for number, count in zip(readers, found, strict=True)}
 
     def read_bytes(self) -> dict[str, int]:
         """Return, for each operand, the bytes of the words that were read."""
-        words = np.unique(np.concatenate(self._read)) if self._read else np.empty(0, np.int64)
+        words = np.unique(np.concatenate([part for part, _ in self._read])) if self._read else np.empty(0, np.int64)
         counts = {
             name: WORD * int(np.searchsorted(words, -(-end // WORD)) - np.searchsorted(words, start // WORD))
             for name, start, end in self._bounds

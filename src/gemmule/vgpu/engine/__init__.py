@@ -15,8 +15,10 @@ def load_definitions() -> None:
         integer,
         loads,
         matrix,
+        mbarrier,
         move,
         signs,
         votes,
         warp,
+        wgmma,
     )

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gemmule.vgpu.asynchronous import Copies
+from gemmule.vgpu.bulk import BulkCopies
 from gemmule.vgpu.memory import GlobalMemory
 from gemmule.vgpu.observe import Access, Observer
 from gemmule.vgpu.ptx.module import Instruction
 from gemmule.vgpu.report import FaultError, Finding
+from gemmule.vgpu.tensor_map import TensorMap
 
 from .barriers import Barriers
+from .clusters import ClusterBarriers
 from .lanes import Lanes
+from .mbarriers import MBarriers
 from .registers import RegisterFile
 from .scheduler import Scheduler
 from .special import fill_specials
 from .types import Array
 from .warp_barriers import WarpBarriers
+from .warpgroups import Warpgroups
 
 if TYPE_CHECKING:
     from .program import Program
@@ -52,6 +57,22 @@ class Geometry:
     def warps(self) -> int:
         """Warps of a CTA."""
         return -(-self.threads // WARP)
+
+    @property
+    def cluster_ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    def cta_at(self, position: int) -> int:
+        """Return the number of the CTA at a position, where those of a cluster follow each other by their ranks."""
+        cluster, rank = divmod(position, self.cluster_ctas)
+        number, step = 0, 1
+        for extent, side in zip(self.grid, self.cluster, strict=True):
+            cluster, place = divmod(cluster, -(-extent // side))
+            rank, within = divmod(rank, side)
+            number += (place * side + within) * step
+            step *= extent
+        return number
 
     def coordinates(self, cta: int) -> tuple[int, int, int]:
         """Return the coordinates of a CTA in the grid."""
@@ -85,6 +106,8 @@ class Setting:
         Who sees the run.
     ptx : str
         The kernel's text, for other processes.
+    maps : mapping of int to TensorMap
+        Tensor maps by the place of their parameter.
     """
 
     program: Program
@@ -97,6 +120,7 @@ class Setting:
     mma: Literal["exact", "hopper"] = "exact"
     observers: tuple[Observer, ...] = ()
     ptx: str = ""
+    maps: Mapping[int, TensorMap] = dataclasses.field(default_factory=dict)
 
 
 class Batch:
@@ -110,7 +134,7 @@ class Batch:
     setting : Setting
         What all batches share.
     ctas : sequence of int
-        Numbers of the CTAs in the grid.
+        Positions of the CTAs in the grid, cluster by cluster: whole clusters.
 
     Attributes
     ----------
@@ -124,9 +148,10 @@ class Batch:
         self.setting = setting
         self.program = setting.program
         self.geometry = setting.geometry
+        self.cluster_ctas = self.geometry.cluster_ctas
         self.memory = setting.memory
         self.params = setting.params
-        self.ctas = list(ctas)
+        self.ctas = [self.geometry.cta_at(position) for position in ctas]
         self.clock = 0
         geometry = self.geometry
         self.cta_lanes = geometry.warps * WARP
@@ -141,6 +166,8 @@ class Batch:
         self.shared_stride = -(-self.shared_end // 128) * 128
         self.shared = np.full(len(self.ctas) * self.shared_stride, _POISON, np.uint8)
         self.shared_words = {size: self.shared.view(f"u{size}") for size in (1, 2, 4, 8)}
+        # As rows of 16 bytes, which the copy engine and wgmma move.
+        self.shared_rows = self.shared_words[8].reshape(-1, 2)
         self.shared_base = self.cta_of_lane * self.shared_stride
         self.local_stride = binder.local_bytes
         self.local = np.full(self.lane_count * self.local_stride, _POISON, np.uint8)
@@ -152,7 +179,11 @@ class Batch:
         self.scheduler = Scheduler(self)
         self.barriers = Barriers(self)
         self.warp_barriers = WarpBarriers(self)
+        self.cluster_barriers = ClusterBarriers(self)
+        self.mbarriers = MBarriers(self)
         self.copies = Copies(self)
+        self.bulk = BulkCopies(self)
+        self.warpgroups = Warpgroups(self)
         fill_specials(self)
 
     def run(self) -> None:
@@ -161,6 +192,8 @@ class Batch:
             observer.batch_begins(self)
         self.scheduler.run(Lanes(np.flatnonzero(self.alive)))
         self.copies.finish()
+        self.bulk.finish()
+        self.warpgroups.finish()
         for observer in self.observers:
             observer.batch_ends(self)
 
@@ -179,6 +212,7 @@ class Batch:
             observer.exited(self, instruction, lanes)
         self.barriers.threads_ended()
         self.warp_barriers.lanes_ended()
+        self.cluster_barriers.threads_ended()
         self.scheduler.wake()
 
     def fault(
@@ -191,7 +225,7 @@ class Batch:
         """Return a finding about lanes of the batch: that of the first of them, and its warp's others."""
         first = int(index[0])
         warp = first // WARP
-        same_warp = index[index // WARP == warp]
+        same_warp = np.unique(index[index // WARP == warp])
         return Finding(
             kind,
             message,

@@ -127,17 +127,18 @@ class Binder:
         written = set(writes)
         touched = sorted({*reads, *written}, key=self.row)
         rows: dict[int, list[int]] = {}
-        stored: dict[int, list[int]] = {}
+        stored: dict[int, list[tuple[int, int]]] = {}
+        views, positions = [], []
         for register in touched:
             width, row = self.row(register)
-            rows.setdefault(width, []).append(row)
+            place = rows.setdefault(width, [])
             if register in written:
-                stored.setdefault(width, []).append(row)
-        return Uses(
-            tuple(view for register in touched for view in self._by_register.get(register, ())),
-            {width: np.array(found) for width, found in rows.items()},
-            {width: np.array(found) for width, found in stored.items()},
-        )
+                stored.setdefault(width, []).append((row, len(place)))
+            for view in self._by_register.get(register, ()):
+                views.append(view)
+                positions.append(len(place))
+            place.append(row)
+        return Uses(tuple(views), tuple(positions), rows, stored)
 
     def _slot(self, value: Any) -> int:
         self.template.append(value)

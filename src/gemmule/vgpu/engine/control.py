@@ -6,6 +6,7 @@ import numpy as np
 
 from gemmule.vgpu.ptx.module import Negated, Target
 
+from .clusters import cluster_barrier
 from .define import Build, Step, defines
 from .registers import Frame
 
@@ -102,6 +103,8 @@ def _trap(build: Build) -> Step:
 @defines("bar", "barrier")
 def _bar(build: Build) -> Step:
     """Arrive at a named barrier of the CTA, and wait unless it is ``.arrive``; or meet the warp's other lanes."""
+    if build.flag("cluster"):
+        return cluster_barrier(build)
     build.flag("cta")
     if build.flag("warp"):
         return _warp_barrier(build)
@@ -152,13 +155,35 @@ def _warp_barrier(build: Build) -> Step:
 
 @defines("membar", "fence")
 def _fence(build: Build) -> Step:
-    """Order memory: lanes run in lock-step and memory is one, so that nothing has to be done."""
+    """Order memory: memory is one here and in order, so that only the checks take notice."""
+    if build.flag("proxy"):
+        build.take("async")
+        space = build.take("global", "shared::cta", "shared::cluster", default="")
+        build.done(0)
+        return _proxy_fence(build, space != "global")
+    if build.flag("mbarrier_init"):
+        build.take("release")
+        build.take("cluster")
+        build.done(0)
+        return _proxy_fence(build, False, barriers=True)
     build.take("sc", "acq_rel", "acquire", "release", "gl", "cta", "sys", default="")
     build.take("cta", "cluster", "gpu", "sys", default="")
     build.done(0)
 
     def fence(frame: Frame) -> None:
         del frame
+
+    return fence
+
+
+def _proxy_fence(build: Build, shared: bool, *, barriers: bool = False) -> Step:
+    """Let asynchronous operations see what was written: shared memory, or mbarriers."""
+    instruction = build.instruction
+
+    def fence(frame: Frame) -> None:
+        for observer in frame.batch.observers:
+            if shared or barriers:
+                observer.proxy_fenced(frame.batch, instruction, frame.lanes, shared)
 
     return fence
 

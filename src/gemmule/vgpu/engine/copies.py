@@ -6,6 +6,7 @@ import numpy as np
 
 from gemmule.vgpu.ptx.module import Immediate
 
+from .bulk_copies import bulk_copy
 from .define import Build, Step, defines
 from .loads import address_of
 from .registers import Frame
@@ -17,8 +18,10 @@ def _cp(build: Build) -> Step:
     """Copy 4, 8 or 16 bytes without waiting; bytes beyond the source's size become zeros."""
     if "async" not in build.instruction.modifiers:
         raise build.error("the virtual GPU does not know this instruction")
-    if any(modifier in ("bulk", "mbarrier") for modifier in build.instruction.modifiers):
-        raise build.error("bulk copies and mbarriers are not yet known to the virtual GPU")
+    if "bulk" in build.instruction.modifiers:
+        return bulk_copy(build)
+    if "mbarrier" in build.instruction.modifiers:
+        raise build.error("arrivals of cp.async at mbarriers are not yet known to the virtual GPU")
     build.take("async")
     if build.flag("commit_group"):
         build.done(0)

@@ -25,6 +25,7 @@ from gemmule.vgpu.ptx.module import (
     Vector,
 )
 
+from .lanes import Lanes
 from .registers import Frame
 from .special import CLOCKS
 from .types import NUMPY, Array
@@ -32,12 +33,16 @@ from .types import NUMPY, Array
 if TYPE_CHECKING:
     from gemmule.vgpu.ptx.flow import Flow
 
+    from .batch import Batch
     from .binder import Binder
 
 Step = Callable[[Frame], None]
 Definition = Callable[["Build"], Step]
 #: Says which lanes of a frame can begin, among those that a mask names: None means all.
 Gate = Callable[[Frame, Array | None], Array | None]
+
+#: Says what lanes of a batch wait for that a gate keeps back.
+Teller = Callable[["Batch", Lanes], str]
 
 #: What each opcode does, by its first part.
 DEFINITIONS: dict[str, Definition] = {}
@@ -75,6 +80,8 @@ class Build:
         Set by a definition whose step sends the lanes on itself.
     gate : callable or None
         Set by a definition whose instruction may have to wait before it begins.
+    waits_for : callable or None
+        Set by a definition that can say what lanes wait for that its gate keeps back.
     """
 
     def __init__(self, instruction: Instruction, binder: Binder, flow: Flow, next_block: int) -> None:
@@ -85,6 +92,7 @@ class Build:
         self.operands = instruction.operands
         self.sends = False
         self.gate: Gate | None = None
+        self.waits_for: Teller | None = None
         self.reads: set[Register] = set()
         self.writes: set[Register] = set()
         self.read_slots: list[int] = []

@@ -13,7 +13,7 @@ from .registers import Frame
 from .spaces import locator, words
 from .types import NUMPY, Array, is_signed, size_of
 
-_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "param::entry")
+_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry")
 _CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
 _EVICTION = tuple(
     f"{level}::{what}"
@@ -125,6 +125,11 @@ def _load_param(build: Build, address: Address, kind: str, items: tuple[Operand,
 @defines("st")
 def _st(build: Build) -> Step:
     """Store one value or a vector of them; of a register wider than the type, the low bits."""
+    if "async" in build.instruction.modifiers:
+        # It needs this file.
+        from .async_stores import async_store
+
+        return async_store(build)
     space = space_of(build)
     count = int(build.take("v2", "v4", "v8", default="v1")[1:])
     kind = build.type()

@@ -21,7 +21,7 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 _TYPES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "f64", "f32", "s32")
 
 
-def _check_whole(build: Build, frame: Frame) -> None:
+def check_whole(build: Build, frame: Frame) -> None:
     """Refuse a warp of which some lanes are missing: the instruction is ``.aligned``."""
     warps = warps_of(frame)
     if not warps.active.all():
@@ -76,7 +76,7 @@ def _ldmatrix(build: Build) -> Step:
         return addresses(places, count) // size
 
     def load_step(frame: Frame) -> None:
-        _check_whole(build, frame)
+        check_whole(build, frame)
         values = frame.batch.shared_words[size].take(rows(frame))
         if transposed:
             values = values.view(np.uint32)[..., 0]
@@ -85,7 +85,7 @@ def _ldmatrix(build: Build) -> Step:
             frame[slot][...] = values[:, number]
 
     def store_step(frame: Frame) -> None:
-        _check_whole(build, frame)
+        check_whole(build, frame)
         where = rows(frame)
         values = np.stack([np.broadcast_to(frame[slot], (frame.lanes.count,)) for slot in slots], axis=1)
         values = values.reshape(-1, WARP, count)
@@ -133,7 +133,7 @@ def _mma(build: Build) -> Step:
         return values.reshape(-1, WARP, len(slots))
 
     def multiply(frame: Frame) -> None:
-        _check_whole(build, frame)
+        check_whole(build, frame)
         a, b, c = (gather(frame, slots) for slots in groups)
         mode = frame.batch.setting.mma
         d = mma_sync(shape, a_type, b_type, c_type, d_type, a, b, c, mode=mode, satfinite=satfinite)

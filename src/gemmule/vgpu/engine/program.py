@@ -12,7 +12,7 @@ from gemmule.vgpu.ptx.parser import parse
 
 from . import load_definitions
 from .binder import Binder
-from .define import DEFINITIONS, Build, Definition, Gate, Step
+from .define import DEFINITIONS, Build, Definition, Gate, Step, Teller
 from .lanes import Lanes
 from .registers import Frame, Uses
 from .types import Array
@@ -35,6 +35,8 @@ class BoundBlock:
         Registers that they need.
     gate : callable or None
         Says which lanes can begin, where the instruction may have to wait for others.
+    waits_for : callable or None
+        Says what lanes wait for that the gate keeps back.
     next : int or None
         Where lanes go on; None where the last step sends them.
     """
@@ -43,6 +45,7 @@ class BoundBlock:
     steps: tuple[Step, ...]
     uses: Uses
     gate: Gate | None
+    waits_for: Teller | None
     next: int | None
 
     def admit(self, batch: Batch, lanes: Lanes) -> Lanes | None:
@@ -91,17 +94,18 @@ class Program:
         drafts = [self._draft(block) for block in self.flow.blocks]
         # Slots are known once all blocks are bound: then each says what it uses.
         self.blocks = [
-            BoundBlock(block, steps, self.binder.uses(reads, writes), gate, following)
-            for block, steps, reads, writes, gate, following in drafts
+            BoundBlock(block, steps, self.binder.uses(reads, writes), gate, waits_for, following)
+            for block, steps, reads, writes, gate, waits_for, following in drafts
         ]
 
     def _draft(
         self, block: Block
-    ) -> tuple[Block, tuple[Step, ...], set[Register], set[Register], Gate | None, int | None]:
+    ) -> tuple[Block, tuple[Step, ...], set[Register], set[Register], Gate | None, Teller | None, int | None]:
         steps: list[Step] = []
         reads: set[Register] = set()
         writes: set[Register] = set()
         gate: Gate | None = None
+        waits_for: Teller | None = None
         following: int | None = block.index + 1
         for instruction in block.instructions:
             build = Build(instruction, self.binder, self.flow, block.index + 1)
@@ -110,7 +114,7 @@ class Program:
                 following = None
             if instruction.guard is not None and instruction.name not in JUMPS:
                 step = self._guarded(build, step)
-            gate = build.gate
+            gate, waits_for = build.gate, build.waits_for
             steps.append(step)
             reads |= build.reads
             writes |= build.writes
@@ -118,7 +122,7 @@ class Program:
             # Behind the last instruction: the thread ends.
             steps.append(lambda frame: frame.batch.end(None, frame.lanes))
             following = None
-        return block, tuple(steps), reads, writes, gate, following
+        return block, tuple(steps), reads, writes, gate, waits_for, following
 
     @staticmethod
     def _guarded(build: Build, step: Step) -> Step:

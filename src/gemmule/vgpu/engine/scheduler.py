@@ -15,12 +15,15 @@ import numpy as np
 from gemmule.vgpu.report import DeadlockError, Finding
 
 from .lanes import Lanes, merged
+from .types import Array
 
 if TYPE_CHECKING:
     from .batch import Batch
 
 #: Blocks that others may run while lanes wait for their turn.
 _PATIENCE = 4096
+#: In the random schedule, the chance that a copy under way takes place after a block.
+_CHANCE = 0.05
 
 
 class Scheduler:
@@ -38,6 +41,9 @@ class Scheduler:
         self._since: dict[int, int] = {}
         self._parked: dict[int, Lanes] = {}
         self._turn = 0
+        # Which lanes, at which block, were told that what they wait for is not there, and after how many phases.
+        self._told: dict[int, Array] = {}
+        self._told_at = 0
         self._random = batch.setting.schedule == "random"
 
     def go(self, block: int, lanes: Lanes) -> None:
@@ -87,10 +93,31 @@ class Scheduler:
                 for observer in observers:
                     observer.executed(batch, bound.block, admitted)
                 bound.run(batch, admitted)
-            if not batch.copies.fire():
+                if self._random and batch.random.random() < _CHANCE:
+                    batch.bulk.fire()
+            if not batch.bulk.fire() and not self._give_up():
                 break
         if batch.alive.any():
             raise self._deadlock()
+
+    def _give_up(self) -> bool:
+        """Answer waits for mbarriers with no, where nothing else can go on; False if all have been told so before."""
+        batch = self._batch
+        barriers = batch.mbarriers
+        if self._told_at != barriers.completed:
+            self._told, self._told_at = {}, barriers.completed
+        fresh = False
+        for block, lanes in self._parked.items():
+            if batch.program.blocks[block].block.instructions[0].name != "mbarrier":
+                continue
+            told = self._told.setdefault(block, np.zeros(batch.lane_count, np.bool_))
+            index = lanes.index[~told[lanes.index]]
+            told[index] = True
+            barriers.given_up[index] = True
+            fresh |= bool(len(index))
+        if fresh:
+            self.wake()
+        return fresh
 
     def _lowest(self) -> tuple[int, Lanes]:
         """Take the lanes at the lowest block; or those that have waited for very long."""
@@ -136,9 +163,12 @@ class Scheduler:
                 index = lanes.index[batch.warp_of_lane[lanes.index] == warp]
                 missing = np.flatnonzero(batch.alive & (batch.warp_of_lane == warp))
                 missing = np.setdiff1d(missing, index) % 32
-                message = "waits for "
-                message += (
-                    f"lanes {missing.tolist()} of its warp" if len(missing) else "lanes of its warp that have ended"
-                )
+                waits_for = batch.program.blocks[block].waits_for
+                if waits_for is not None:
+                    message = waits_for(batch, Lanes(index))
+                elif len(missing):
+                    message = f"waits for lanes {missing.tolist()} of its warp"
+                else:
+                    message = "waits for lanes of its warp that have ended"
                 findings.append(batch.finding("deadlock", message, instruction, index))
         return DeadlockError(findings)

@@ -22,6 +22,8 @@ from .types import Array
 #: Where each space begins among generic addresses; global addresses are generic ones unchanged.
 WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}
 _WINDOW_SIZE = 1 << 32
+#: An address of shared memory names a CTA of the cluster above this bit: its rank + 1, or 0 for the own CTA.
+RANK_SHIFT = 24
 
 
 class Locator(Protocol):
@@ -129,6 +131,11 @@ def _in_global(build: Build, frame: Frame, address: Array, size: int, alignment:
 
 def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
     batch = frame.batch
+    base = frame.lanes.pick(batch.shared_base)
+    if batch.cluster_ctas > 1 and int(address.max()) >> RANK_SHIFT:
+        address, moved = _of_cluster(build, frame, address)
+        position, seen = _in_shared(build, frame, address, size, alignment)
+        return position + moved, seen + moved
     if int(address.max()) + size > batch.shared_end or int(address.min()) < SHARED_START:
         bad = (address < SHARED_START) | (address + size > batch.shared_end)
         where = int(address[np.flatnonzero(bad)[0]])
@@ -143,7 +150,27 @@ def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment:
             address=where,
         )
     _check_alignment(build, frame, "shared", address, alignment)
-    return address + frame.lanes.pick(batch.shared_base), address
+    return address + base, address
+
+
+def _of_cluster(build: Build, frame: Frame, address: Array) -> tuple[Array, Array]:
+    """Return addresses within the CTAs that they name, and how far these CTAs' memory is from the lanes' own."""
+    batch = frame.batch
+    code = address >> RANK_SHIFT
+    bad = (code < 0) | (code > batch.cluster_ctas)
+    if bad.any():
+        raise batch.fault(
+            "out of bounds",
+            f"address {int(address[bad][0]):#x} names no CTA of a cluster of {batch.cluster_ctas}",
+            build.instruction,
+            frame.lanes,
+            bad,
+            space="shared",
+            address=int(address[bad][0]),
+        )
+    rank = frame.lanes.pick(batch.cta_of_lane) % batch.cluster_ctas
+    moved = np.where(code > 0, code - 1 - rank, 0) * batch.shared_stride
+    return address & ((1 << RANK_SHIFT) - 1), moved
 
 
 def _in_local(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:

@@ -23,6 +23,8 @@ WAITS = frozenset(
         "elect",
         "activemask",
         "mma",
+        "wgmma",
+        "mbarrier",
         "ldmatrix",
         "stmatrix",
         "movmatrix",

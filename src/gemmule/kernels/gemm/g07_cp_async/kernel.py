@@ -29,7 +29,7 @@ from gemmule.parts.raster import grouped_tile
 from gemmule.parts.runs import read_run, write_run
 from gemmule.parts.tensors import cute_type, major_tensor
 
-from .spec import LANES_M, LANES_N, RUN, SECTOR, CpAsyncConfig
+from .spec import LANES_M, LANES_N, LINE, RUN, SECTOR, CpAsyncConfig
 
 
 class CpAsync:
@@ -109,7 +109,8 @@ class CpAsync:
     def allocate(self, smem, extent: cutlass.Constexpr[int], lead: cutlass.Constexpr[int]):
         """Return the buffers of an operand: `extent` neighbours of each k, the next k `lead` elements further."""
         layout = cute.make_layout((extent, self.tile_k, self.stages), stride=(1, lead, lead * self.tile_k))
-        return smem.allocate_tensor(self.element, layout, 16)
+        # A copy reads twice the sectors from L2 where its two places differ modulo 32 bytes.
+        return smem.allocate_tensor(self.element, layout, LINE)
 
     @cute.jit
     def corner(self):

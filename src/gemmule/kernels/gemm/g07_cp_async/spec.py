@@ -17,6 +17,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 LANES_M, LANES_N, RUN = 4, 8, 4
 #: Elements of a sector of device memory; divides tile_k.
 SECTOR = 8
+#: Bytes that the buffers of an operand are aligned to.
+LINE = 128
 
 
 @dataclasses.dataclass(frozen=True)

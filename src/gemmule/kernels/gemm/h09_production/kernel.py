@@ -24,42 +24,53 @@ from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.parts.matrix_words import load_matrices, store_matrices
-from gemmule.parts.raster import grouped_tile
+from gemmule.parts.boxes import write_columns, write_rows
+from gemmule.parts.cluster_sums import add_sums, send_sums
+from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.tensors import cute_type, major_tensor
+from gemmule.parts.wgmma import tiled_mma
 
-from .spec import BOX_M, BOX_N, BUFFERS, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
+from .spec import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
-# Named barriers: 1 and 2 for the warpgroups' own, 3 and 4 for their turns.
-_OWN, _TURN = 1, 3
+# Named barriers: 1 and 2 for the warpgroups' own, 3 and 4 for their turns, and one for the beginning.
+_OWN, _TURN, _BEGUN = 1, 3, 5
 
 
 class Production:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L), through TMA."""
 
     def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.read, self.out, self.acc = (cute_type(types[name]) for name in ("a", "d", "acc"))
+        # The copy engine rounds float32 to TF32.
+        self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
+        self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
-        self.stages, self.group = config.stages, config.group
+        self.stages = config.stages
         self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
-        self.pingpong = bool(config.pingpong)
+        self.pingpong, self.swapped = bool(config.pingpong), bool(config.swapped)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
-        self.sharing = 1 if self.pingpong else CONSUMERS
-        self.blocks = self.tile_m // (MMA_M * self.sharing)
-        self.boxes = self.tile_n // BOX_N
-        # Boxes of D alternate between buffers from tile to tile too, or all use one.
-        self.buffers = BUFFERS if self.blocks * self.boxes % BUFFERS == 0 else 1
+        self.sharing, self.blocks = config.sharing, config.blocks
+        # CTAs that share the sum of a tile along K, and the columns of it that each of them writes, box by box.
+        self.cluster_k, self.columns = config.cluster_k, config.tile_n // config.cluster_k
+        self.box_n, self.buffers = config.box_n(self.out.width // 8), config.buffers(self.out.width // 8)
+        self.boxes = self.columns // self.box_n
+        self.box_bytes = BOX_M * self.box_n * self.out.width // 8
+        self.size = config.cluster
+        self.order = ClusterTiles(
+            self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group
+        )
+        # Bytes of a warpgroup's sums.
+        self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
 
@@ -69,24 +80,33 @@ class Production:
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
         sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
-        sD = hopper_helpers.make_smem_layout_epi(
-            self.element, LayoutEnum.ROW_MAJOR, (BOX_M, BOX_N), CONSUMERS * BUFFERS
-        )
+        layout_d = LayoutEnum.COL_MAJOR if self.swapped else LayoutEnum.ROW_MAJOR
+        sD = hopper_helpers.make_smem_layout_epi(self.out, layout_d, (BOX_M, self.box_n), CONSUMERS * self.buffers)
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(
-            load if self.cluster_n == 1 else share, mA, slice_a, (self.tile_m, self.tile_k), self.cluster_n
+            load if self.cluster_n == 1 else share,
+            mA,
+            slice_a,
+            (self.tile_m, self.tile_k),
+            self.cluster_n,
+            internal_type=self.element,
         )
         tma_b, tB = cpasync.make_tiled_tma_atom(
-            load if self.cluster_m == 1 else share, mB, slice_b, (self.tile_n, self.tile_k), self.cluster_m
+            load if self.cluster_m == 1 else share,
+            mB,
+            slice_b,
+            (self.tile_n, self.tile_k),
+            self.cluster_m,
+            internal_type=self.element,
         )
-        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, BOX_N))
-        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, BOX_N))
+        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
+        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
         self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
-            cluster=(self.cluster_m * self.cluster_n, 1, 1),
+            cluster=(self.size, 1, 1),
             min_blocks_per_mp=1,
         )
 
@@ -112,11 +132,17 @@ class Production:
         # A stage is full when its bytes have arrived, and empty when all who read it are done.
         full = smem.allocate_array(cutlass.Int64, self.stages)
         empty = smem.allocate_array(cutlass.Int64, self.stages)
-        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * BUFFERS)
+        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
+        # Sums of the cluster have come, and have been taken.
+        came = smem.allocate_array(cutlass.Int64, CONSUMERS)
+        taken = smem.allocate_array(cutlass.Int64, CONSUMERS)
         sA, sB, sD = (
-            smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
-            for layout in (layout_a, layout_b, layout_d)
+            smem.allocate_tensor(kind, layout.outer, 1024, swizzle=layout.inner)
+            for kind, layout in ((self.element, layout_a), (self.element, layout_b), (self.out, layout_d))
         )
+        slots = came
+        if cutlass.const_expr(self.cluster_k > 1):
+            slots = smem.allocate(self.slots * CONSUMERS, 1024)
         if warp == 0:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
@@ -125,62 +151,40 @@ class Production:
                 for s in cutlass.range_constexpr(self.stages):
                     cute.arch.mbarrier_init(full + s, 1)
                     cute.arch.mbarrier_init(empty + s, self.sharing * self.peers)
-                for b in cutlass.range_constexpr(CONSUMERS * BUFFERS):
+                for b in cutlass.range_constexpr(CONSUMERS * self.buffers):
                     cute.arch.mbarrier_init(arrived + b, 1)
+                for w in cutlass.range_constexpr(CONSUMERS):
+                    cute.arch.mbarrier_init(came + w, 1)
+                    cute.arch.mbarrier_init(taken + w, self.cluster_k)
             cute.arch.mbarrier_init_fence()
-        self.meet()
+        self.begin(warp)
+        # What the launch before this one wrote is there; the next one may prepare itself.
+        cute.arch.griddepcontrol_wait()
+        cute.arch.griddepcontrol_launch_dependents()
 
-        slices = cute.ceil_div(mA.shape[1], self.tile_k)
+        first_k, slices = self.order.part_of_k(cute.ceil_div(mA.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
+                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, first_k, slices)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, warp // 4 - 1, alpha, beta)
-        if cutlass.const_expr(self.peers > 1):
-            # The barriers of a CTA that has ended cannot be told anything.
-            self.meet()
+            mine = warp // 4 - 1
+            exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta)
 
     @cute.jit
-    def meet(self):
-        """Wait for the CTA, or for the whole cluster."""
-        if cutlass.const_expr(self.peers > 1):
+    def begin(self, warp):
+        """Tell the cluster that it can send; wait until this CTA's barriers can be used."""
+        if cutlass.const_expr(self.size > 1):
             cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
+        if warp == 0:
+            # The warp that has made them need not wait, but for those that it shares slices with.
+            cute.arch.barrier_arrive(barrier_id=_BEGUN, number_of_threads=THREADS)
+            if cutlass.const_expr(self.peers > 1):
+                cute.arch.cluster_wait()
         else:
-            cute.arch.sync_threads()
-
-    @cute.jit
-    def rank(self):
-        """Return this CTA's row and column in its cluster."""
-        cta, _, _ = cute.arch.block_idx()
-        rank = cta % (self.cluster_m * self.cluster_n)
-        return rank % self.cluster_m, rank // self.cluster_m
-
-    @cute.jit
-    def share(self, mD: cute.Tensor):
-        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
-        size = self.cluster_m * self.cluster_n
-        tiles_m, tiles_n = self.tiles(mD)
-        return cta // size, ctas // size, tiles_m * tiles_n * mD.shape[2]
-
-    @cute.jit
-    def tiles(self, mD: cute.Tensor):
-        """Return along M and N how many tiles of whole clusters there are."""
-        tiles_m = cute.ceil_div(mD.shape[0], self.tile_m * self.cluster_m)
-        return tiles_m, cute.ceil_div(mD.shape[1], self.tile_n * self.cluster_n)
-
-    @cute.jit
-    def tile(self, mD: cute.Tensor, number):
-        """Return this CTA's tile along M, along N, and the matrix of the batch."""
-        tiles_m, tiles_n = self.tiles(mD)
-        batch = number // (tiles_m * tiles_n)
-        i, j = grouped_tile(number - batch * tiles_m * tiles_n, tiles_m, tiles_n, self.group)
-        row, col = self.rank()
-        return i * self.cluster_m + row, j * self.cluster_n + col, batch
+            cute.arch.barrier(barrier_id=_BEGUN, number_of_threads=THREADS)
 
     @cute.jit
     def following(self, stage, phase, steps: cutlass.Constexpr[int] = 1):
@@ -192,9 +196,9 @@ class Production:
         return stage, phase
 
     @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, first_k, slices):
         """Bring every slice of every tile, as stages become empty."""
-        row, col = self.rank()
+        row, col = self.order.rank()
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None))
         sA_part, gA_part = cpasync.tma_partition(
@@ -204,18 +208,23 @@ class Production:
             tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
         )
         stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.share(mD)
+        first, step, tiles = self.order.share(mD)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.tile(mD, number)
+            tile_m, tile_n, batch = self.order.tile(mD, number)
             for k in cutlass.range(slices):
                 cute.arch.mbarrier_wait(empty + stage, phase)
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
                 # A goes to the CTAs of this row of the cluster, B to those of this column.
-                source, target = gA_part[None, tile_m, k, batch], sA_part[None, stage]
+                source, target = gA_part[None, tile_m, first_k + k, batch], sA_part[None, stage]
                 self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
-                source, target = gB_part[None, tile_n, k, batch], sB_part[None, stage]
+                source, target = gB_part[None, tile_n, first_k + k, batch], sB_part[None, stage]
                 self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
+                stage, phase = self.following(stage, phase)
+        if cutlass.const_expr(self.peers > 1):
+            # A CTA that has ended cannot be told that its stages are empty.
+            for _ in cutlass.range(self.stages):
+                cute.arch.mbarrier_wait(empty + stage, phase)
                 stage, phase = self.following(stage, phase)
 
     @cute.jit
@@ -233,7 +242,7 @@ class Production:
         """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % WARPGROUP
-        row, col = self.rank()
+        row, col = self.order.rank()
         if cutlass.const_expr(self.peers == 1):
             if lane == 0:
                 cute.arch.mbarrier_arrive(empty + stage)
@@ -246,17 +255,14 @@ class Production:
                 cute.arch.mbarrier_arrive(empty + stage, peer)
 
     @cute.jit
-    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, mine, alpha, beta):
+    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta):
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
-        mma = hopper_helpers.make_trivial_tiled_mma(
-            self.element, self.element, *majors, cutlass.Float32, (self.sharing, 1, 1), (MMA_M, self.tile_n)
-        )
+        mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
-        stage, phase, brought = Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.share(mD)
+        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
+        stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
+        first, step, tiles = self.order.share(mD)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
             if mine == 1:
@@ -264,7 +270,7 @@ class Production:
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.tile(mD, number)
+            tile_m, tile_n, batch = self.order.tile(mD, number)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             # The first product overwrites the sums.
@@ -290,7 +296,14 @@ class Production:
             if cutlass.const_expr(self.pingpong):
                 passed = stage + slices
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
-            brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, tile_n, batch, mine,
+            flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
+            first_box = tile_n * (self.tile_n // self.box_n)
+            if cutlass.const_expr(self.cluster_k > 1):
+                if number == first:
+                    cute.arch.cluster_wait()
+                flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
+                turn = turn ^ 1
+            brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
                                   alpha, beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
@@ -301,9 +314,31 @@ class Production:
         return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
 
     @cute.jit
-    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, tile_n, batch, mine, alpha, beta):
+    def add_up(self, sums, exchange, turn, mine, first_box, more):
+        """Exchange sums with the cluster; return all parts of K of this CTA's columns, and their first box."""
+        slots, came, taken = exchange
+        cta, _, _ = cute.arch.block_idx()
+        tid, _, _ = cute.arch.thread_idx()
+        rank = cta % self.cluster_k
+        # The others are done with the sums of the tile before.
+        cute.arch.mbarrier_wait(taken, turn ^ 1)
+        if tid % WARPGROUP == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(came, self.slots)
+        send_sums(sums, slots, came.toint(), rank, self.cluster_k, self.blocks)
+        cute.arch.mbarrier_wait(came, turn)
+        out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums) // self.cluster_k), self.acc)
+        add_sums(out, slots, self.cluster_k)
+        # A CTA that has ended cannot be told anything: the last time nobody waits for it.
+        if more:
+            cute.arch.barrier(barrier_id=_OWN + mine, number_of_threads=WARPGROUP)
+            if tid % WARPGROUP < self.cluster_k:
+                cute.arch.mbarrier_arrive(taken, tid % WARPGROUP)
+        return out, first_box + rank * self.boxes
+
+    @cute.jit
+    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta):
         """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
-        gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, BOX_N), (None, None)) for mX in (mC, mD))
+        gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, self.box_n), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = self.parts(tma_c, sD, gC)
         sD_part, gD_part = self.parts(tma_d, sD, gD)
         barrier = _OWN + mine
@@ -311,20 +346,24 @@ class Production:
             block, box = n // self.boxes, n % self.boxes
             # A block of 64 rows, then that of the other warpgroup.
             row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
-            col = tile_n * self.boxes + box
-            buffer = mine * BUFFERS + n % self.buffers
+            col = first_box + box
+            buffer = mine * self.buffers + n % self.buffers
             if self.warp() == 0:
                 cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 if cutlass.const_expr(self.reads_c):
                     with cute.arch.elect_one():
-                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, BOX_M * K_BYTES)
+                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, self.box_bytes)
                     cute.copy(tma_c, gC_part[None, row, col], sC_part[None, buffer], tma_bar_ptr=arrived + buffer)
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             if cutlass.const_expr(self.reads_c):
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
-            self.write_box(sD, buffer, sums, (block * self.tile_n + box * BOX_N) // 2, alpha, beta)
+            write = write_columns if cutlass.const_expr(self.swapped) else write_rows
+            write(
+                sD.iterator.toint() + buffer * self.box_bytes, self.warp() * 16, self.box_n, sums,
+                (block * self.columns + box * self.box_n) // 2, self.out, self.reads_c, alpha, beta,
+            )  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             if self.warp() == 0:
@@ -339,34 +378,14 @@ class Production:
             tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
         )
 
-    @cute.jit
-    def write_box(self, sD, buffer, sums, first: cutlass.Constexpr[int], alpha, beta):
-        """Write this warp's 16 rows of a box into shared memory, in the copy engine's swizzle of 128 bytes."""
-        tid, _, _ = cute.arch.thread_idx()
-        row = self.warp() * 16 + tid % 16
-        start = sD.iterator.toint() + (buffer * BOX_M + row) * K_BYTES
-        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
-        for q in cutlass.range_constexpr(BOX_N // 16):
-            # Two neighbours of a row, those of the row 8 below, and the same 8 columns further: 16 x 16 of the warp.
-            values = cute.make_rmem_tensor(cute.make_layout(8), cutlass.Float32)
-            for v in cutlass.range_constexpr(8):
-                values[v] = flat[first + 8 * q + v] * alpha
-            address = start + ((2 * q + tid % 32 // 16) ^ (row % 8)) * 16
-            if cutlass.const_expr(self.reads_c):
-                added = cute.make_rmem_tensor(cute.make_layout(4), Int32)
-                for w, word in enumerate(load_matrices(address)):
-                    added[w] = word
-                c = cute.recast_tensor(added, self.element)
-                for v in cutlass.range_constexpr(8):
-                    values[v] = values[v] + beta * c[v].to(cutlass.Float32)
-            out = cute.make_rmem_tensor(cute.make_layout(8), self.element)
-            out.store(values.load().to(self.element))
-            store_matrices(address, cute.recast_tensor(out, Int32))
-
 
 def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
-    name = types["element"]
-    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0, 1, 1)
-    tensors = tuple(major_tensor(name, unit, batch=1, vector=8) for unit in units)
-    return Buildable(Production(config, types), (*tensors, Int32(1), cutlass.Float32(1), cutlass.Float32(0)))
+    result = 0 if config.swapped else 1
+    units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0, result, result)
+    tensors = tuple(
+        major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
+        for operand, unit in zip("abcd", units, strict=True)
+    )
+    acc = cute_type(types["acc"])
+    return Buildable(Production(config, types), (*tensors, Int32(1), acc(1), acc(0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix
@@ -13,17 +13,28 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
-DTYPES = (BFLOAT16, FLOAT16)
 #: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
-#: Bytes of K of a slice, which are the rows of the copy engine's swizzle; boxes in which D is written, and how many of
-#: them a warpgroup has in shared memory.
-K_BYTES, BOX_M, BOX_N, BUFFERS = 128, 64, 64, 2
+#: Types that C and D may have for each type of A and B.
+OUTPUTS: dict[DType, tuple[DType, ...]] = {
+    BFLOAT16: (BFLOAT16, FLOAT32),
+    FLOAT16: (FLOAT16, FLOAT32),
+    FLOAT32: (FLOAT32,),
+    INT8: (INT32,),
+}
+#: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
+K_BYTES, BOX_M = 128, 64
 #: What the copy engine asks of addresses and pitches, in bytes.
 ALIGNMENT = 16
 _MAX_PITCH = 1 << 40
+#: Size of the elements that wgmma takes in matrices that are not contiguous along K.
+_ACROSS_BYTES = 2
+#: Products of int8 whose sum int32 always holds.
+_MOST_EXACT = (2**31 - 1) // 2**14
 _BARRIERS = 1024
+#: Clusters of so many CTAs that an H100 or H200 runs at the same time, one CTA a multiprocessor.
+_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 #: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
 _MAX_SUMS = 384
 
@@ -35,13 +46,17 @@ class ProductionConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements: multiples of 64, tile_n at most 256.
+        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 where swapped, and at most 256.
     stages : int
         Slices in shared memory.
     pingpong : int
         1 where each warpgroup has tiles of its own and they take turns, 0 where they share a tile.
     cluster_m, cluster_n : int
-        CTAs of a cluster along M and N.
+        CTAs of a cluster along M and N, which read a slice once for all of them.
+    cluster_k : int
+        CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the columns.
+    swapped : int
+        1 where the transposed product is computed, B.T @ A.T: then tile_m counts columns of the result, tile_n rows.
     group : int
         Clusters' tiles that are taken downwards before they go to the right.
     ctas : int
@@ -54,17 +69,28 @@ class ProductionConfig(Config):
     pingpong: int = 0
     cluster_m: int = 2
     cluster_n: int = 1
+    cluster_k: int = 1
+    swapped: int = 0
     group: int = 8
     ctas: int = 132
 
     def __post_init__(self) -> None:
-        rows = MMA_M if self.pingpong else CONSUMERS * MMA_M
-        if self.tile_m % rows or self.tile_n % BOX_N or not 0 < self.tile_n <= 256:
-            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n 64, 128, 192 or 256")
-        if self.tile_m // rows * self.tile_n > _MAX_SUMS:
+        rows = self.sharing * MMA_M
+        unit = 8 if self.swapped else 16
+        if self.tile_m % rows or self.tile_n % unit or not 0 < self.tile_n <= 256:
+            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {unit} up to 256")
+        if self.blocks * self.tile_n > _MAX_SUMS:
             raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
-        if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2) or self.stages < 2 or self.ctas < self.cluster:
-            raise ArgumentError(f"config {self}: clusters have 1 or 2 CTAs along M and N, and stages are 2 or more")
+        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
+            raise ArgumentError(f"config {self}: clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all")
+        if self.tile_n % (8 * self.cluster_m) or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: each CTA of a cluster brings 8 lines or more, and stages are 2 or more"
+            )
+        if not 1 <= self.cluster_k <= 8 or self.tile_n % (8 * self.cluster_k):
+            raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
+        if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
+            raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
         if self.shared_bytes > 227 << 10:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
 
@@ -75,26 +101,51 @@ class ProductionConfig(Config):
     @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
-        return self.cluster_m * self.cluster_n
+        return self.cluster_m * self.cluster_n * self.cluster_k
+
+    @property
+    def clusters(self) -> int:
+        """Clusters that run at the same time."""
+        return min(self.ctas // self.cluster, _CLUSTERS[self.cluster])
+
+    @property
+    def sharing(self) -> int:
+        """Warpgroups that share a tile."""
+        return 1 if self.pingpong else CONSUMERS
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows that a warpgroup computes of a tile."""
+        return self.tile_m // (self.sharing * MMA_M)
+
+    def box_n(self, itemsize: int) -> int:
+        """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
+        columns = self.tile_n // self.cluster_k
+        widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
+        return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
+
+    def buffers(self, itemsize: int) -> int:
+        """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
+        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
+        return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: barriers, stages of A and B, and boxes of D."""
-        boxes = CONSUMERS * BUFFERS * BOX_M * K_BYTES
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + boxes
+        """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
+        boxes = max(self.buffers(item) * BOX_M * self.box_n(item) * item for item in (2, 4))
+        sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
+        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    del config
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
+    if reason := _why_not_types(problem):
+        return reason
     for name, matrix in oriented.operands().items():
-        if matrix.dtype not in DTYPES or matrix.dtype != problem.a.dtype:
-            types = ", ".join(f"{key.upper()} {one.dtype}" for key, one in problem.operands().items())
-            return f"the operands are {types}; this kernel takes all of one type, {' or '.join(map(str, DTYPES))}"
         if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
@@ -102,9 +153,38 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
             )
         if reason := _why_not_copied(name, matrix, inner.batch):
             return reason
+    for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
+        if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
+            return (
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
+                "give A in rows and B in columns"
+            )
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
+    if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
+        return (
+            f"K={problem.k}: wgmma's sums of int8 stop at the limits of int32, which more than {_MOST_EXACT} may reach"
+        )
+    if (slices := _slices(problem)) < config.cluster_k:
+        return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     return why_not_extents(problem)
+
+
+def _why_not_types(problem: GemmProblem) -> str | None:
+    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+    if a != b or a not in OUTPUTS:
+        return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
+    if a == FLOAT32 and problem.precision is not Precision.TF32:
+        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    if d not in OUTPUTS[a]:
+        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
+    if problem.c is not None and problem.c.dtype != d:
+        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
+    return None
+
+
+def _slices(problem: GemmProblem) -> int:
+    return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
 def _why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
@@ -130,82 +210,118 @@ def _in_rows(matrix: StridedMatrix) -> bool:
     return matrix.is_row_major
 
 
+def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:
+    """Return the names of the operands that are the kernel's A (M, K) and B (N, K), and the matrices.
+
+    The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+    """
+    problem, first, second = row_result(problem)
+    a, b = problem.a, problem.b.transposed()
+    return (second, b, first, a) if config.swapped else (first, a, second, b)
+
+
 def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
-    """Specialise for the type, the direction in which A and B are contiguous, and whether there is a C."""
-    del config
-    oriented, _, _ = row_result(problem)
-    return _signature(
-        problem.a.dtype,
-        "k" if _in_rows(oriented.a) else "m",
-        "n" if _in_rows(oriented.b) else "k",
-        problem.c is not None,
+    """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
+    _, a, _, b = _operands(problem, config)
+    along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
+    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+
+
+def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
+    return (
+        ("a", element.name),
+        ("b", element.name),
+        ("c", out.name),
+        ("d", out.name),
+        ("acc", accumulator(element, element).name),
+        ("a_along", a),
+        ("b_along", b),
+        ("adds", "yes" if adds else "no"),
     )
-
-
-def _signature(element: DType, a: str, b: str, c: bool) -> Signature:
-    return (("element", element.name), ("a", a), ("b", b), ("c", "yes" if c else "no"))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(dtype, a, b, c) for dtype in DTYPES for a in "km" for b in "nk" for c in (False, True))
+    return tuple(
+        _signature(element, out, a, b, adds)
+        for element, outs in OUTPUTS.items()
+        for out in outs
+        for a in ("km" if element.itemsize == _ACROSS_BYTES else "k")
+        for b in ("nk" if element.itemsize == _ACROSS_BYTES else "k")
+        for adds in (False, True)
+    )
 
 
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
-    problem, first, second = row_result(problem)
-    m, n = problem.m, problem.n
+    first, a, second, b = _operands(problem, config)
+    problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
-    tiles = -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
-    clusters = min(tiles, config.ctas // config.cluster)
-    c = problem.c if problem.c is not None else problem.d
-    # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+    clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
+    item = problem.d.dtype.itemsize
+    # Boxes of D are as long as its rows allow.
+    box = (K_BYTES // item, config.box_n(item)) if config.swapped else (config.box_n(item), BOX_M)
+    c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
-        *_tiles_of(first, problem.a, batch, config.tile_m, config.cluster_n),
-        *_tiles_of(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
-        *_boxes_of("d" if problem.c is None else "c", c, batch),
-        *_boxes_of("d", problem.d, batch),
-        ScalarParam("alpha", FLOAT32, problem.alpha),
-        ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
+        *_tiles_of(first, a, batch, config.tile_m, config.cluster_n),
+        *_tiles_of(second, b, batch, config.tile_n, config.cluster_m),
+        *_boxes_of(*c, batch, box, config),
+        *_boxes_of("d", problem.d, batch, box, config),
+        ScalarParam("alpha", problem.accumulator, problem.alpha),
+        ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
     )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
+        overlaps=True,
         params=params,
     )
 
 
+def _tiles(m: int, n: int, batch: int, config: ProductionConfig) -> int:
+    """Return how many tiles of whole clusters there are."""
+    return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
+
+
 def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharers: int) -> tuple[Param, Param]:
     """Describe A or B as (M or N, K): a slice of a tile, of which each of `sharers` CTAs brings its part."""
-    depth = K_BYTES // matrix.dtype.itemsize
-    # Lines along K are brought as rows of a tile; lines across K as 128 bytes of each k.
-    box = (depth, tile // sharers) if _in_rows(matrix) else (depth, depth // sharers)
-    return _map_of(operand, matrix, batch, box)
-
-
-def _boxes_of(operand: str, matrix: StridedMatrix, batch: int) -> tuple[Param, Param]:
-    """Describe C or D."""
-    return _map_of(operand, matrix, batch, (BOX_N, BOX_M))
-
-
-def _map_of(operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int]) -> tuple[Param, Param]:
     item = matrix.dtype.itemsize
-    along = matrix if _in_rows(matrix) else matrix.transposed()
-    # Where there is only one line, or one matrix, it does not matter where the next would be.
-    line = max(along.row_stride * item, 0) if along.rows > 1 else _padded(along.cols * item)
-    next_matrix = (matrix.batch_strides or (0,))[0] * item if batch > 1 else _padded(line * along.rows)
-    described = TensorMapParam(
-        operand=operand,
-        dtype=matrix.dtype,
-        extents=(along.cols, along.rows, batch),
-        pitches=(line, next_matrix),
-        box=(*box, 1),
-        swizzle=K_BYTES,
-    )
+    depth = K_BYTES // item
+    if _in_rows(matrix):
+        described = _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+    else:
+        # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
+        row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
+        described = _map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
+
+
+def _boxes_of(
+    operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int], config: ProductionConfig
+) -> tuple[Param, Param]:
+    """Describe C or D, whose lines are rows."""
+    extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
+    return _map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
+
+
+def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
+    """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
+    item = lines.dtype.itemsize
+    # Where there is only one line, or one matrix, it does not matter where the next would be.
+    pitch = max(lines.row_stride * item, 0) if lines.rows > 1 else _padded(lines.cols * item)
+    next_matrix = (lines.batch_strides or (0,))[0] * item if batch > 1 else _padded(pitch * lines.rows)
+    return TensorMapParam(
+        operand=operand,
+        dtype=lines.dtype,
+        extents=(lines.cols, lines.rows, batch),
+        pitches=(pitch, next_matrix),
+        box=(*box, 1),
+        swizzle=row_bytes if row_bytes > ALIGNMENT else 0,
+        tf32=lines.dtype == FLOAT32 and operand in "ab",
+    )
 
 
 def _padded(size: int) -> int:
@@ -221,11 +337,10 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
 
     At the ends of a tile the tensor cores wait for some slices, fewer where two warpgroups take turns.
     """
-    oriented, _, _ = row_result(problem)
-    sides = (config.tile_m * config.cluster_m, config.tile_n * config.cluster_n)
-    tiles = -(-oriented.m // sides[0]) * -(-oriented.n // sides[1]) * (problem.batch or (1,))[0]
-    waves = -(-tiles // (min(multiprocessors, config.ctas) // config.cluster))
-    slices = -(-oriented.k * problem.a.dtype.itemsize // K_BYTES)
+    _, a, _, b = _operands(problem, config)
+    tiles = _tiles(a.rows, b.rows, (problem.batch or (1,))[0], config)
+    waves = -(-tiles // min(multiprocessors // config.cluster, config.clusters))
+    slices = -(-_slices(problem) // config.cluster_k)
     ends = 4 if config.pingpong else 10
     rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
     return waves * config.outputs / rate * (slices + ends)
@@ -241,7 +356,8 @@ def build(config: ProductionConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h09_production",
     operation="gemm",
-    summary="float16 and bfloat16, any of the four layouts, pitches of whole 16 bytes: wgmma, TMA, persistent CTAs",
+    summary="float16 and bfloat16 in any layout, TF32 and int8 along K, pitches of whole 16 bytes: wgmma, TMA, "
+    "persistent CTAs, sums shared by clusters",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
     configs=(
@@ -250,15 +366,31 @@ SPEC = KernelSpec(
         ProductionConfig(cluster_m=1),
         ProductionConfig(),
         ProductionConfig(tile_n=128, stages=5, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_n=128, stages=5, pingpong=1),
+        ProductionConfig(tile_m=256, tile_n=128, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=256, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_n=2),
+        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_n=128, cluster_m=1, cluster_k=2),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=8),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
+        ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+        ProductionConfig(tile_m=64, tile_n=80, stages=8, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
+        ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, swapped=1),
+        ProductionConfig(tile_m=192, tile_n=96, pingpong=1, cluster_m=1, cluster_n=2, swapped=1),
+        ProductionConfig(tile_m=256, tile_n=96, pingpong=1, cluster_m=1, swapped=1),
     ),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     cost=cost,
 )

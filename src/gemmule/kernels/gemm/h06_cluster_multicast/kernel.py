@@ -1,0 +1,242 @@
+"""Hopper rung 6: clusters of two CTAs read the columns they share once.
+
+Idea
+    Two CTAs of a cluster compute tiles one below the other, which need the same slices of B. Each reads half of a slice
+    and the copy engine writes it into the shared memory of both (multicast).
+Change from the rung before
+    Clusters and their place in the order of tiles; half slices of B with a mask of receivers; a stage is empty when the
+    consumers of both CTAs are done with it.
+Data movement
+    The pair of tiles, 256 x 256: 128 FLOP a byte from L2 instead of 85.
+Limits
+    Neither CTA can run ahead of the other by more than its stages. The tensor cores still stand idle while a tile is
+    written.
+Sources
+    The same; NVIDIA, PTX ISA: clusters, cp.async.bulk.tensor with multicast.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, cute
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+from cutlass.utils import hopper_helpers
+
+from gemmule.core.copied_tiles import SLICE_BYTES
+from gemmule.core.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
+from gemmule.core.spec import Buildable
+from gemmule.parts.raster import grouped_tile
+from gemmule.parts.tensors import copied_arguments, cute_type
+from gemmule.parts.warpgroup_sums import write_sums
+
+from .spec import CLUSTER, ClusterConfig
+
+# Registers of a thread: the copying warpgroup gives up what those that multiply need.
+_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+
+
+class ClusterMulticast:
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
+
+    def __init__(self, config: ClusterConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.along_k = (types["a"] == "k", types["b"] == "k")
+        self.reads_c = types["c"] == "yes"
+        self.tile_m, self.tile_n = config.tile_m, config.tile_n
+        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+        tile = (self.tile_m, self.tile_n, self.tile_k)
+        layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
+        sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
+        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
+        slice_a, slice_b = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB))
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, self.tile_k))
+        share = cpasync.CopyBulkTensorTileG2SMulticastOp()
+        tma_b, tB = cpasync.make_tiled_tma_atom(share, mB, slice_b, (self.tile_n, self.tile_k), CLUSTER)
+        tiles_m, tiles_n = self.tiles(mD)
+        self.kernel(tma_a, tA, tma_b, tB, mC, mD, sA, sB, alpha, beta).launch(
+            grid=(cutlass.min(tiles_m * tiles_n * CLUSTER, self.ctas), 1, 1),
+            block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
+            cluster=(CLUSTER, 1, 1),
+            min_blocks_per_mp=1,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        tma_a: cute.CopyAtom,
+        mA: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        mB: cute.Tensor,
+        mC: cute.Tensor,
+        mD: cute.Tensor,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+        alpha,
+        beta,
+    ):
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        smem = SmemAllocator()
+        # A stage is full when its bytes have arrived, and empty when all who read it are done.
+        full = smem.allocate_array(cutlass.Int64, self.stages)
+        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        sA, sB = (
+            smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
+            for layout in (layout_a, layout_b)
+        )
+        if warp == 0:
+            cpasync.prefetch_descriptor(tma_a)
+            cpasync.prefetch_descriptor(tma_b)
+            with cute.arch.elect_one():
+                for s in cutlass.range_constexpr(self.stages):
+                    cute.arch.mbarrier_init(full + s, 1)
+                    cute.arch.mbarrier_init(empty + s, CONSUMERS * CLUSTER)
+            cute.arch.mbarrier_init_fence()
+        self.meet()
+
+        slices = cute.ceil_div(mA.shape[1], self.tile_k)
+        if warp // 4 == 0:
+            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
+            if warp == 0:
+                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
+        else:
+            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
+            self.consume(mC, mD, sA, sB, full, empty, slices, warp // 4 - 1, alpha, beta)
+        # The barriers of a CTA that has ended cannot be told anything.
+        self.meet()
+
+    @cute.jit
+    def meet(self):
+        """Wait for the whole cluster."""
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+
+    @cute.jit
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
+        """Bring every slice of every tile, as stages become empty."""
+        gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None))
+        gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
+        sA_part, gA_part = self.parts(tma_a, sA, gA)
+        sB_part, gB_part = self.parts(tma_b, sB, gB, self.rank(), CLUSTER)
+        stage, phase = Int32(0), Int32(1)
+        first, step, tiles = self.share(mD)
+        for number in cutlass.range(first, tiles, step):
+            tile_m, tile_n = self.tile(mD, number)
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(empty + stage, phase)
+                source_a, source_b = gA_part[None, tile_m, k], gB_part[None, tile_n, k]
+                self.bring(tma_a, source_a, sA_part[None, stage], tma_b, source_b, sB_part[None, stage], full + stage)
+                stage, phase = self.following(stage, phase)
+
+    @cute.jit
+    def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
+        """Multiply the slices as they arrive, this warpgroup its rows of them, and write those of the tiles."""
+        mma = self.mma()
+        part = mma.get_slice(mine * WARPGROUP)
+        rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
+        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
+        stage, phase = Int32(0), Int32(0)
+        first, step, tiles = self.share(mD)
+        for number in cutlass.range(first, tiles, step):
+            tile_m, tile_n = self.tile(mD, number)
+            # The first product overwrites the sums.
+            mma.set(warpgroup.Field.ACCUMULATE, False)
+            before = stage
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(full + stage, phase)
+                warpgroup.fence()
+                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
+                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                    mma.set(warpgroup.Field.ACCUMULATE, True)
+                warpgroup.commit_group()
+                # With one slice under way the products of the one before are done.
+                warpgroup.wait_group(1)
+                if k > 0:
+                    self.release(empty, before)
+                before = stage
+                stage, phase = self.following(stage, phase)
+            warpgroup.wait_group(0)
+            self.release(empty, before)
+            row, col = tile_m * self.tile_m + mine * MMA_ROWS, tile_n * self.tile_n
+            write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_ROWS, alpha, beta, self.reads_c)
+
+    @cute.jit
+    def release(self, empty, stage):
+        """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
+        tid, _, _ = cute.arch.thread_idx()
+        peer = tid % WARPGROUP
+        if peer < CLUSTER:
+            cute.arch.mbarrier_arrive(empty + stage, peer)
+
+    @cute.jit
+    def tiles(self, mD: cute.Tensor):
+        """Return along M and N how many tiles of whole clusters there are."""
+        return cute.ceil_div(mD.shape[0], self.tile_m * CLUSTER), cute.ceil_div(mD.shape[1], self.tile_n)
+
+    @cute.jit
+    def rank(self):
+        """Return this CTA's row in its cluster."""
+        cta, _, _ = cute.arch.block_idx()
+        return cta % CLUSTER
+
+    @cute.jit
+    def share(self, mD: cute.Tensor):
+        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        tiles_m, tiles_n = self.tiles(mD)
+        return cta // CLUSTER, ctas // CLUSTER, tiles_m * tiles_n
+
+    @cute.jit
+    def tile(self, mD: cute.Tensor, number):
+        """Return the place of this CTA's tile along M and along N."""
+        tiles_m, tiles_n = self.tiles(mD)
+        tile_m, tile_n = grouped_tile(number, tiles_m, tiles_n, self.group)
+        return tile_m * CLUSTER + self.rank(), tile_n
+
+    @cute.jit
+    def following(self, stage, phase):
+        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
+        stage = stage + 1
+        if stage == self.stages:
+            stage = Int32(0)
+            phase = phase ^ 1
+        return stage, phase
+
+    @cute.jit
+    def bring(self, tma_a, source_a, target_a, tma_b, source_b, target_b, barrier):
+        """Let one thread of the warp start the copies of a slice of A and one of B, for which the barrier waits.
+
+        B's goes to all CTAs of the cluster, each of which brings a part.
+        """
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * SLICE_BYTES)
+        cute.copy(tma_a, source_a, target_a, tma_bar_ptr=barrier)
+        all_of_them = cutlass.Int16((1 << CLUSTER) - 1)
+        cute.copy(tma_b, source_b, target_b, tma_bar_ptr=barrier, mcast_mask=all_of_them)
+
+    @cute.jit
+    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor, rank=0, sharers: cutlass.Constexpr[int] = 1):
+        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
+        return cpasync.tma_partition(
+            tma, rank, cute.make_layout(sharers), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
+        )
+
+    @cute.jit
+    def mma(self):
+        """Return the product of a slice, by all that multiply."""
+        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
+        return hopper_helpers.make_trivial_tiled_mma(
+            self.element, self.element, *majors, cutlass.Float32, (CONSUMERS, 1, 1), (MMA_ROWS, self.tile_n)
+        )
+
+
+def buildable(config: ClusterConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
+    return Buildable(ClusterMulticast(config, types), copied_arguments(types))

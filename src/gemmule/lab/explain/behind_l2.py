@@ -1,0 +1,140 @@
+"""What passes between the L2 cache and device memory, and the hit rate that follows from it.
+
+The model: CTAs start in the order of their numbers and walk along K at the same speed. What several of them read at the
+same time is fetched once; nothing of it is left when others come to the same place later. Which CTAs are at the same
+place no count tells. There are two figures, for the two ways that were seen:
+
+- in step: all CTAs that run at a time, a wave;
+- apart: one CTA of each multiprocessor. Those that share a multiprocessor are evenly spread along K.
+
+Where L2 has several parts, a multiprocessor asks the part that it is beside. What that does not hold it gets from the
+part beside the memory, which is one lookup more, and keeps a copy. CTAs are beside each part with the same chance. A
+store is looked up again in the part beside the memory. What all multiprocessors read has room in L2 only if it has room
+in one part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from gemmule.core.chips import Chip
+from gemmule.core.launch import Launch
+from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.spec import Choice
+
+from .instrument import Counted
+from .sample import buffers, resized, slice_depth, spanned
+
+# Most bytes of an operand that are laid out to see what a wave reads.
+_LARGEST = 1 << 28
+_LINE = 128
+# Loops over K are unrolled so often, at least.
+_UNROLLED = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Behind:
+    """Bytes between the L2 cache and device memory.
+
+    Attributes
+    ----------
+    bytes : int
+        Read and written, by CTAs in step.
+    apart_bytes : int
+        The same by CTAs apart.
+    written : int
+        Of both, what is written.
+    copied, apart_copied : int
+        Bytes that parts of L2 get from each other, in step and apart.
+    how : str
+        How it was counted.
+    """
+
+    bytes: int
+    apart_bytes: int
+    written: int
+    copied: int
+    apart_copied: int
+    how: str
+
+    def hit_rates(self, asked: int, stored: int, partitions: int) -> tuple[float, float]:
+        """Return the share of the lookups in L2 that find what they ask for, by CTAs in step and apart.
+
+        Parameters
+        ----------
+        asked, stored : int
+            Bytes that multiprocessors read from L2, and that they write to it.
+        partitions : int
+            Parts of the L2 cache.
+        """
+
+        def rate(fetched: int, copied: int) -> float:
+            lookups = asked + copied + stored + stored * (partitions - 1) / partitions
+            return max(0.0, 1 - (fetched + copied) / lookups) if lookups else 1.0
+
+        return rate(self.bytes - self.written, self.copied), rate(self.apart_bytes - self.written, self.apart_copied)
+
+
+def copied_bytes(shared: Mapping[int, int], partitions: int) -> int:
+    """Return what parts of L2 get from each other, of bytes that are given by the number of CTAs that read them."""
+    asks = 1 / partitions
+    return round(sum((partitions - 1) * (1 - (1 - asks) ** readers) * count for readers, count in shared.items()))
+
+
+def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, recipe: Launch, blocks: int) -> Behind:
+    """Estimate what passes between the L2 cache and device memory, and say how.
+
+    Parameters
+    ----------
+    problem, choice, chip, kernel, recipe
+        The launch.
+    blocks : int
+        CTAs that a multiprocessor holds.
+    """
+    least, parts = problem.bytes_min, chip.l2_partitions
+    ctas, wave = math.prod(recipe.grid), chip.sms * max(blocks, 1)
+    if not isinstance(problem, GemmProblem):
+        return Behind(least, least, least // 2, 0, 0, "each element in and out")
+    written = problem.m * problem.n * problem.d.dtype.itemsize
+
+    def once(how: str) -> Behind:
+        copied = (least - written) * (parts - 1)
+        return Behind(least, least, written, copied, copied, how)
+
+    if ctas <= wave:
+        return once("each operand once: one wave")
+    room = chip.l2_bytes // parts if chip.l2_bytes is not None else None
+    if room is not None and least <= room:
+        return once("each operand once: fits in L2")
+    depth = math.lcm(slice_depth(choice.config, problem), _UNROLLED)
+    # What is left of K at the end stays, so that the same code runs.
+    small = resized(problem, (problem.m, problem.n, min(depth + problem.k % depth, problem.k)))
+    assert isinstance(small, GemmProblem)
+    if max(spanned(small.a) * small.a.dtype.itemsize, spanned(small.b) * small.b.dtype.itemsize) > _LARGEST:
+        return once("least: too long to follow")
+    # What is written is not looked at: rows of the result may lie on each other, and need little memory.
+    line = _LINE // small.d.dtype.itemsize
+    small = dataclasses.replace(small, d=dataclasses.replace(small.d, row_stride=small.d.row_stride % line))
+    if choice.signature(small) != choice.signature(problem):
+        return once("least: waves not followed")
+
+    def read(together: int) -> tuple[int, int]:
+        """Return what so many CTAs fetch, and what parts of L2 get from each other for them."""
+        launch = choice.spec.launch(small, choice.config)
+        shared = kernel.shared_bytes(launch, buffers(small, seed=1), range(together))
+        return sum(shared.values()) * problem.k // small.k, copied_bytes(shared, parts) * problem.k // small.k
+
+    fetched, copied = read(wave)
+    if room is not None and fetched + written * wave // ctas <= room:
+        return once("each operand once: L2 keeps them")
+    apart_fetched, apart_copied = (fetched, copied) if blocks <= 1 else read(chip.sms)
+    return Behind(
+        bytes=written + max(least - written, fetched * ctas // wave),
+        apart_bytes=written + max(least - written, apart_fetched * ctas // chip.sms),
+        written=written,
+        copied=copied * ctas // wave,
+        apart_copied=apart_copied * ctas // chip.sms,
+        how=f"waves of {wave} CTAs share reads",
+    )

@@ -1,0 +1,198 @@
+"""Races of the copy engine and of the tensor cores in shared memory, and what they read that nobody wrote or fenced."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.warpgroups import WARPS
+from ..observe import AgentAccess
+from ..ptx.module import Instruction
+from .clocks import Clocks
+from .collected import Collected
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_ATOMIC = np.int32(1 << 30)
+_ROW = 16
+_DOES = {
+    "load": "a bulk copy writes",
+    "async store": "an asynchronous store writes",
+    "store": "a bulk copy reads",
+    "wgmma": "a product reads",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shadow:
+    """Who wrote each piece of shared memory last, and which warps read it when.
+
+    Attributes
+    ----------
+    granule : int
+        Bytes of a piece.
+    written, writer, read : array of int32
+        As `SharedRaces` keeps them.
+    """
+
+    granule: int
+    written: Array
+    writer: Array
+    read: Array
+
+
+class AgentRaces:
+    """Holds what is asked of the copy engine and the tensor cores against what warps know.
+
+    Parameters
+    ----------
+    batch : Batch
+        The CTAs.
+    collected : Collected
+        Takes the findings.
+    clocks : Clocks
+        What warps know of each other.
+    shadow : Shadow
+        What ordinary instructions did.
+    """
+
+    def __init__(self, batch: Batch, collected: Collected, clocks: Clocks, shadow: Shadow) -> None:
+        self._collected = collected
+        self._clocks = clocks
+        self._shadow = shadow
+        self._per_row = max(_ROW // shadow.granule, 1)
+        pieces = len(shadow.written)
+        groups = -(-clocks.warps // WARPS)
+        # The last product of each warpgroup of the CTA that read a piece, and the last bulk copy.
+        self._products = np.zeros((pieces, groups), np.int32)
+        self._stores = np.zeros(pieces, np.int32)
+        self._first_warps = np.arange(groups) * WARPS
+        self._kernel = batch.program.kernel
+
+    def read_by(self, first: Array, many: int, knowledge: Array, warps: Array) -> Array:
+        """Return which of some pieces bulk copies or products may still read, of whose end warps do not know.
+
+        Parameters
+        ----------
+        first : array of int, (n,)
+            First piece of each access.
+        many : int
+            Pieces of each.
+        knowledge : array
+            What warps know, (warps of the batch, agents).
+        warps : array of int, (n,)
+            Who asks.
+        """
+        pieces = first[:, None] + np.arange(many)
+        return np.asarray(self._late_reads(pieces, knowledge, warps).any(axis=1))
+
+    def _late_reads(self, pieces: Array, knowledge: Array, warps: Array) -> Array:
+        clocks = self._clocks
+        marks = self._stores[pieces]
+        late: Array = np.zeros(pieces.shape, np.bool_)
+        if marks.any():
+            column = marks & ((1 << clocks.column_bits) - 1)
+            late |= knowledge[warps[:, None], column] < (marks >> clocks.column_bits)
+        products = self._products[pieces]
+        if products.any():
+            # The warpgroups are those of the CTA whose memory it is.
+            cta = pieces * self._shadow.granule // self._stride
+            first = cta[:, :, None] * clocks.warps + self._first_warps
+            known = knowledge[warps[:, None, None], clocks.product_column(first)]
+            late |= (products > known).any(axis=2)
+        return late
+
+    def access(self, access: AgentAccess) -> None:
+        """See the copy engine or a warpgroup asked for an access."""
+        self._stride = access.batch.shared_stride
+        pieces = (access.rows[:, :, None] * self._per_row + np.arange(self._per_row)).reshape(len(access.rows), -1)
+        warps = access.lanes // 32
+        if access.agent == "wgmma":
+            # All four warps must know: each of them reads.
+            four = warps[:, None] + np.arange(WARPS)
+            visible, known = (level[four].min(axis=1) for level in (self._clocks.visible, self._clocks.known))
+        else:
+            visible, known = self._clocks.visible[warps], self._clocks.known[warps]
+        if access.agent == "async store":
+            # It needs no proxy fence.
+            visible = known
+        before = self._shadow.written[pieces]
+        if access.agent == "wgmma" and not before.all():
+            self._report(access, np.asarray(before == 0), "uninitialised", "which nobody wrote")
+        self._hold_against_writes(access, pieces, before, visible, known)
+        if access.barriers is not None:
+            self._write(access, pieces, warps)
+        else:
+            self._read(access, pieces, warps)
+
+    def _hold_against_writes(
+        self, access: AgentAccess, pieces: Array, before: Array, visible: Array, known: Array
+    ) -> None:
+        bits = self._clocks.column_bits
+        clean = before & ~_ATOMIC
+        column, clock = clean & ((1 << bits) - 1), clean >> bits
+        unseen = np.take_along_axis(visible, column, 1) < clock
+        if not unseen.any():
+            return
+        unknown = np.take_along_axis(known, column, 1) < clock
+        bad = unknown if unknown.any() else unseen
+        first = np.argwhere(bad)[0]
+        place = pieces[tuple(first)]
+        earlier = self._kernel.instructions[int(self._shadow.writer[place])]
+        who = self._clocks.who(int(column[tuple(first)]))
+        why = "is not known to have done so yet"
+        if not unknown.any():
+            why = "no fence.proxy.async lets the copy engine and the tensor cores see it"
+        self._report(access, bad, "race", f"{who} wrote it{_at(earlier)}, and {why}")
+
+    def _read(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
+        clocks = self._clocks
+        if access.agent == "wgmma":
+            clock = clocks.product_groups[warps] + 1
+            self._products[pieces, (warps % clocks.warps // WARPS)[:, None]] = clock[:, None]
+            return
+        clock = access.batch.bulk.committed[access.lanes] + 1
+        mark = (clock << clocks.column_bits) | clocks.read_column(warps)
+        self._stores[pieces] = mark.astype(np.int32)[:, None]
+
+    def _write(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
+        clocks = self._clocks
+        assert access.barriers is not None
+        reads = self._shadow.read[pieces]
+        late = reads > clocks.known[warps, : clocks.generic][:, None, :]
+        if late.any():
+            reader = int(np.argwhere(late)[0][2])
+            why = f"{clocks.who(reader)} read it, and is not known to have done so yet"
+            self._report(access, np.asarray(late.any(axis=2)), "race", why)
+        late = self._late_reads(pieces, clocks.known, warps)
+        if late.any():
+            self._report(access, late, "race", "a bulk copy or product may still read it")
+        numbers = clocks.number_of(access.barriers)
+        clock = clocks.barrier_clock(access.batch, access.barriers)
+        mark = (clock << clocks.column_bits) | clocks.barrier_column(numbers)
+        self._shadow.written[pieces] = mark.astype(np.int32)[:, None]
+        self._shadow.writer[pieces] = access.instruction.index
+
+    def _report(self, access: AgentAccess, bad: Array, kind: str, why: str) -> None:
+        copies = np.asarray(bad.any(axis=1))
+        first = int(np.flatnonzero(copies)[0])
+        row = access.rows[first, int(bad[first].argmax()) // self._per_row]
+        address = int(row) * _ROW % access.batch.shared_stride
+        self._collected.add(
+            access.batch,
+            kind,
+            f"{_DOES[access.agent]} 16 bytes at {address:#x} of shared memory{',' if kind[0] == 'u' else ';'} {why}",
+            access.instruction,
+            access.lanes[first : first + 1],
+            space="shared",
+            address=address,
+        )
+
+
+def _at(instruction: Instruction) -> str:
+    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"

@@ -1,0 +1,108 @@
+"""Mbarriers used before all know that they are there, and bytes that do not agree with what was announced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.warp import WARP
+from ..observe import AgentAccess, Observer
+from ..ptx.module import Instruction
+from .clocks import Clocks
+from .collected import Collected
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class MBarrierUse(Observer):
+    """Looks at who uses mbarriers and what they have counted at the end.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    clocks : Clocks
+        What warps know.
+    """
+
+    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+        self._collected = collected
+        self._clocks = clocks
+
+    def batch_begins(self, batch: Batch) -> None:
+        del batch
+        self._last: dict[int, tuple[Instruction, int]] = {}
+
+    def mbarrier_arrived(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
+    ) -> None:
+        del releases
+        self._check(batch, instruction, lanes.index, places)
+        remote = places * 8 // batch.shared_stride != lanes.pick(batch.cta_of_lane)
+        self._check_fence(batch, instruction, lanes.index[remote], places[remote])
+
+    def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        self._check(batch, instruction, lanes.index, places)
+
+    def agent_access(self, access: AgentAccess) -> None:
+        if access.barriers is not None:
+            self._check(access.batch, access.instruction, access.lanes, access.barriers)
+            self._check_fence(access.batch, access.instruction, access.lanes, access.barriers)
+
+    def _check(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
+        """Look for lanes that do not know of the initialisation."""
+        clocks = self._clocks
+        numbers = clocks.number_of(places)
+        self._last.update(dict.fromkeys(places.tolist(), (instruction, int(index[0]))))
+        column = clocks.own[clocks.init_warp[numbers]]
+        unknown = clocks.known[index // WARP, column] < clocks.init_clock[numbers]
+        if unknown.any():
+            place = int(places[unknown][0])
+            self._collected.add(
+                batch,
+                "race",
+                f"uses the mbarrier at {batch.mbarriers.name(place)}, which {clocks.who(int(column[unknown][0]))} "
+                "initialised and is not known to have done so yet",
+                instruction,
+                index[unknown],
+                space="shared",
+                address=batch.mbarriers.address(place),
+            )
+
+    def _check_fence(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
+        """Look for mbarriers of which the copy engine, or another CTA, does not know."""
+        if not len(index):
+            return
+        unfenced = ~self._clocks.fenced[self._clocks.number_of(places)]
+        if unfenced.any():
+            place = int(places[unfenced][0])
+            self._collected.add(
+                batch,
+                "race",
+                f"uses the mbarrier at {batch.mbarriers.name(place)}, whose initialisation no fence.mbarrier_init or "
+                "fence.proxy.async makes known to the copy engine and to other CTAs",
+                instruction,
+                index[unfenced],
+                space="shared",
+                address=batch.mbarriers.address(place),
+            )
+
+    def batch_ends(self, batch: Batch) -> None:
+        barriers = batch.mbarriers
+        wrong = np.flatnonzero((barriers.expected > 0) & (barriers.bytes != 0))
+        for place in wrong.tolist()[:1]:
+            instruction, lane = self._last.get(place, (None, barriers.cta(place) * batch.cta_lanes))
+            self._collected.add(
+                batch,
+                "barrier",
+                f"at the end {barriers.state(place)}: bytes that were announced and bytes that came do not agree",
+                instruction,
+                np.array([lane]),
+                space="shared",
+                address=barriers.address(place),
+            )

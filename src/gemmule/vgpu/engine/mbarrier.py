@@ -1,0 +1,227 @@
+"""Instructions of barriers in shared memory: mbarrier, and mapa, which finds those of other CTAs of the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmule.vgpu.ptx.module import Immediate, Sink
+
+from .define import Build, Step, defines
+from .lanes import Lanes
+from .loads import address_of
+from .mbarriers import LIMIT, SIZE
+from .registers import Frame
+from .spaces import RANK_SHIFT, WINDOWS, Locator, locator
+from .types import Array
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+#: Larger than any rank in a cluster.
+_NO_RANK = 200
+_SPACES = ("shared", "shared::cta", "shared::cluster")
+
+
+def _finder(build: Build, operand: int, space: str) -> Locator:
+    return locator(build, space, address_of(build, build.operands[operand]), SIZE)
+
+
+def _places(frame: Frame, find: Locator, build: Build) -> Array:
+    space, position, _ = find(frame)
+    if space != "shared":
+        raise frame.batch.fault(
+            "out of bounds", f"an mbarrier is in shared memory, this address is in {space} memory", build.instruction,
+            frame.lanes, np.ones(frame.lanes.count, np.bool_),
+        )  # fmt: skip
+    return position // SIZE
+
+
+def _order(build: Build) -> str:
+    """Take the modifiers that say how the instruction orders memory, and return what is said."""
+    order = build.take("release", "acquire", "relaxed", default="")
+    build.take("cta", "cluster", default="")
+    return order
+
+
+@defines("mbarrier")
+def _mbarrier(build: Build) -> Step:
+    """Initialise, arrive, announce bytes, ask or wait."""
+    action = build.take(
+        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait"
+    )  # fmt: skip
+    if action in ("test_wait", "try_wait"):
+        return _wait(build, action)
+    expect = action in ("arrive", "arrive_drop") and build.flag("expect_tx")
+    order = _order(build) if action not in ("init", "inval") else ""
+    space = build.take(*_SPACES, default="generic").split("::")[0]
+    build.take("b64", default="")
+    if action == "init":
+        return _init(build, space)
+    if action == "inval":
+        return _inval(build, space)
+    if action in ("expect_tx", "complete_tx"):
+        return _bytes(build, action, space)
+    return _arrive(build, space, expect=expect, drop=action == "arrive_drop", releases=order != "relaxed")
+
+
+def _init(build: Build, space: str) -> Step:
+    build.done(2)
+    find, count = _finder(build, 0, space), build.source(build.operands[1], "u32")
+    instruction = build.instruction
+
+    def step(frame: Frame) -> None:
+        batch, lanes = frame.batch, frame.lanes
+        places = _places(frame, find, build)
+        counts = np.broadcast_to(np.asarray(frame[count]), (lanes.count,)).astype(np.int64)
+        wrong = (counts < 1) | (counts > LIMIT)
+        if wrong.any():
+            raise batch.fault(
+                "barrier", f"an mbarrier for {int(counts[wrong][0])} arrivals; it counts 1 to {LIMIT}", instruction,
+                lanes, wrong,
+            )  # fmt: skip
+        batch.mbarriers.initialise(places, counts)
+        for observer in batch.observers:
+            observer.mbarrier_initialised(batch, instruction, lanes, places)
+
+    return step
+
+
+def _inval(build: Build, space: str) -> Step:
+    build.done(1)
+    find = _finder(build, 0, space)
+
+    def step(frame: Frame) -> None:
+        places = _places(frame, find, build)
+        frame.batch.mbarriers.check(build.instruction, frame.lanes, places)
+        frame.batch.mbarriers.invalidate(places)
+
+    return step
+
+
+def _bytes(build: Build, action: str, space: str) -> Step:
+    build.done(2)
+    find, size = _finder(build, 0, space), build.source(build.operands[1], "u32")
+
+    def step(frame: Frame) -> None:
+        batch, places = frame.batch, _places(frame, find, build)
+        batch.mbarriers.check(build.instruction, frame.lanes, places)
+        sizes = np.broadcast_to(np.asarray(frame[size]), (frame.lanes.count,)).astype(np.int64)
+        if action == "expect_tx":
+            batch.mbarriers.announce(places, sizes)
+        else:
+            batch.mbarriers.bring(places, sizes)
+
+    return step
+
+
+def _arrive(build: Build, space: str, *, expect: bool, drop: bool, releases: bool) -> Step:
+    build.done(2, 3) if expect else build.done(1, 2, 3)
+    operands = list(build.operands)
+    out = None
+    # The state of the phase, which a wait may ask for, stands first where somebody wants it.
+    if not hasattr(operands[0], "base"):
+        target = operands.pop(0)
+        build.operands = tuple(operands)
+        if not isinstance(target, Sink):
+            out = build.dest(target, "b64")
+    find = _finder(build, 0, space)
+    amount = build.source(operands[1], "u32") if len(operands) > 1 else None
+    instruction = build.instruction
+
+    def step(frame: Frame) -> None:
+        batch, lanes = frame.batch, frame.lanes
+        barriers, places = batch.mbarriers, _places(frame, find, build)
+        barriers.check(instruction, lanes, places)
+        counts = np.ones(lanes.count, np.int64)
+        if amount is not None and not expect:
+            counts[...] = frame[amount]
+        if out is not None:
+            frame[out][...] = barriers.phase[places].astype(np.uint64)
+        if amount is not None and expect:
+            barriers.announce(places, np.broadcast_to(np.asarray(frame[amount]), (lanes.count,)).astype(np.int64))
+        for observer in batch.observers:
+            observer.mbarrier_arrived(batch, instruction, lanes, places, releases)
+        if drop:
+            np.subtract.at(barriers.expected, places, counts.astype(np.int32))
+        barriers.arrive(instruction, lanes, places, counts)
+
+    return step
+
+
+def _wait(build: Build, action: str) -> Step:
+    """Ask whether a phase is complete; a wait stops the thread until it is, or as long as the hardware likes.
+
+    Here both stop while anything else can go on.
+    """
+    parity = build.flag("parity")
+    order = _order(build)
+    space = build.take(*_SPACES, default="generic").split("::")[0]
+    build.take("b64", default="")
+    build.done(*((3, 4) if action == "try_wait" else (3,)))
+    target = build.operands[0]
+    find = _finder(build, 1, space)
+    asked = build.source(build.operands[2], "u32" if parity else "b64")
+    if len(build.operands) == 4 and not isinstance(build.operands[3], Immediate):
+        build.source(build.operands[3], "u32")
+    out = build.dest(target, "pred")
+    instruction, acquires = build.instruction, order != "relaxed"
+
+    def complete(frame: Frame) -> tuple[Array, Array]:
+        places = _places(frame, find, build)
+        frame.batch.mbarriers.check(instruction, frame.lanes, places)
+        wanted = np.broadcast_to(np.asarray(frame[asked]), (frame.lanes.count,)).astype(np.int64)
+        return places, frame.batch.mbarriers.is_complete(places, wanted)
+
+    def gate(frame: Frame, taking_part: Array | None) -> Array | None:
+        batch = frame.batch
+        if taking_part is not None:
+            found = np.ones(frame.lanes.count, np.bool_)
+            if taking_part.any():
+                part = frame.part(taking_part, build.read_slots)
+                ready = gate(part, None)
+                found[taking_part] = True if ready is None else ready
+            return found
+        _, done = complete(frame)
+        if done.all() or (batch.setting.schedule == "random" and batch.random.random() < 0.1):
+            return None
+        return np.asarray(done | batch.mbarriers.given_up[frame.lanes.index])
+
+    def step(frame: Frame) -> None:
+        batch, lanes = frame.batch, frame.lanes
+        places, done = complete(frame)
+        batch.mbarriers.given_up[lanes.index] = False
+        frame[out][...] = done
+        if acquires and batch.observers and done.any():
+            some = lanes if done.all() else lanes.where(done)
+            for observer in batch.observers:
+                observer.mbarrier_awaited(batch, instruction, some, places[done])
+
+    def waits_for(batch: Batch, lanes: Lanes) -> str:
+        frame = batch.file.frame(lanes, build.binder.uses(build.reads, ()))
+        places = _places(frame, find, build)
+        return f"waits for {batch.mbarriers.state(int(places[0]))}"
+
+    build.gate, build.waits_for = gate, waits_for
+    return step
+
+
+@defines("mapa")
+def _mapa(build: Build) -> Step:
+    """Give the address of the same place in another CTA's shared memory."""
+    space = build.take("shared::cluster", default="generic")
+    kind = build.type("u32", "u64")
+    build.done(3)
+    source, rank = build.source(build.operands[1], kind), build.source(build.operands[2], "u32")
+    out = build.dest(build.operands[0], kind)
+    start = WINDOWS["shared"] if space == "generic" else 0
+
+    def step(frame: Frame) -> None:
+        # Ranks that are not in the cluster are found when the address is used.
+        ranks = np.minimum(np.broadcast_to(np.asarray(frame[rank]), (frame.lanes.count,)).astype(np.int64), _NO_RANK)
+        address = np.asarray(frame[source]).astype(np.int64) - start
+        within = address & ((1 << RANK_SHIFT) - 1)
+        frame[out][...] = (start + within + ((ranks + 1) << RANK_SHIFT)).astype(frame[out].dtype)
+
+    return step

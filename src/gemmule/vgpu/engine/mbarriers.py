@@ -1,0 +1,160 @@
+"""Barriers in shared memory (mbarrier): they count arrivals and bytes, and complete phase by phase."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmule.vgpu.ptx.module import Instruction
+
+from .lanes import Lanes
+from .types import Array
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+#: Bytes of an mbarrier.
+SIZE = 8
+#: Largest number of arrivals, and of bytes, that one counts.
+LIMIT = (1 << 20) - 1
+
+
+class MBarriers:
+    """The mbarriers of a batch; the place of one is its byte position in the batch's shared memory, divided by 8.
+
+    Parameters
+    ----------
+    batch : Batch
+        The CTAs.
+
+    Attributes
+    ----------
+    expected : array of int
+        Arrivals of a phase; 0 where there is no mbarrier.
+    pending : array of int
+        Arrivals that the phase under way still waits for.
+    bytes : array of int
+        Bytes that it still waits for; negative where more have come than were announced.
+    phase : array of int
+        Phases completed.
+    completed : int
+        Phases that have completed, of all of them.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        places = len(batch.shared) // SIZE
+        self.expected = np.zeros(places, np.int32)
+        self.pending = np.zeros(places, np.int32)
+        self.bytes = np.zeros(places, np.int32)
+        self.phase = np.zeros(places, np.int32)
+        self.completed = 0
+        #: Lanes whose wait is answered although the phase is not complete.
+        self.given_up = np.zeros(batch.lane_count, np.bool_)
+
+    def initialise(self, places: Array, counts: Array) -> None:
+        """Make mbarriers."""
+        self.expected[places] = counts
+        self.pending[places] = counts
+        self.bytes[places] = 0
+        self.phase[places] = 0
+
+    def invalidate(self, places: Array) -> None:
+        """Make them ordinary memory again."""
+        self.expected[places] = 0
+
+    def check(self, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """Refuse what was not initialised."""
+        missing = self.expected[places] == 0
+        if missing.any():
+            raise self._batch.fault(
+                "barrier", f"there is no mbarrier at {self.name(int(places[missing][0]))}: it was not initialised",
+                instruction, lanes, missing, space="shared", address=self.address(int(places[missing][0])),
+            )  # fmt: skip
+
+    def announce(self, places: Array, sizes: Array) -> None:
+        """Expect more bytes in the phase under way."""
+        np.add.at(self.bytes, places, sizes)
+
+    def arrive(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
+        """Count arrivals: those of a warp together, one warp after another.
+
+        A warp that brings more than a phase waits for is a fault, as it is on an H200.
+        """
+        unique, inverse = np.unique(places, return_inverse=True)
+        arrivals = np.bincount(inverse, counts).astype(np.int32)
+        over = arrivals > self.pending[unique]
+        if over.any():
+            late = over[inverse]
+            warps = lanes.index // 32
+            for warp in np.unique(warps[late]).tolist():
+                mine = late & (warps == warp)
+                self._arrive_of_warp(instruction, lanes, places, np.where(mine, counts, 0))
+            arrivals[over] = 0
+        self.pending[unique] -= arrivals
+        self._complete(unique)
+
+    def _arrive_of_warp(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
+        unique, inverse = np.unique(places[counts > 0], return_inverse=True)
+        arrivals = np.bincount(inverse, counts[counts > 0]).astype(np.int32)
+        over = arrivals > self.pending[unique]
+        if over.any():
+            place = int(unique[over][0])
+            raise self._batch.fault(
+                "barrier",
+                f"{int(arrivals[over][0])} arrivals, more than {self.state(place)} waits for",
+                instruction, lanes, (places == place) & (counts > 0), space="shared", address=self.address(place),
+            )  # fmt: skip
+        self.pending[unique] -= arrivals
+        self._complete(unique)
+
+    def bring(self, places: Array, sizes: Array) -> None:
+        """Count bytes that have come."""
+        np.subtract.at(self.bytes, places, sizes)
+        self._complete(np.unique(places))
+
+    def is_complete(self, places: Array, parity: Array) -> Array:
+        """Say whether the phase of that parity has completed: the last one, or the one under way has not."""
+        found: Array = (self.phase[places] & 1) != (parity & 1)
+        return found
+
+    def _complete(self, places: Array) -> None:
+        done = places[(self.pending[places] == 0) & (self.bytes[places] == 0) & (self.expected[places] > 0)]
+        if not len(done):
+            return
+        self.phase[done] += 1
+        self.pending[done] = self.expected[done]
+        self.completed += len(done)
+        for observer in self._batch.observers:
+            observer.mbarrier_completed(self._batch, done)
+        self._batch.scheduler.wake()
+
+    def address(self, place: int) -> int:
+        """Return the address of an mbarrier within its CTA."""
+        return place * SIZE % self._batch.shared_stride
+
+    def cta(self, place: int) -> int:
+        """Return the CTA of an mbarrier, counted within the batch."""
+        return place * SIZE // self._batch.shared_stride
+
+    def name(self, place: int) -> str:
+        """Say where an mbarrier is."""
+        batch = self._batch
+        where = f"{self.address(place):#x}"
+        if batch.cluster_ctas > 1:
+            where += f" of CTA {batch.geometry.coordinates(batch.ctas[self.cta(place)])}"
+        return where
+
+    def state(self, place: int) -> str:
+        """Say what an mbarrier has counted."""
+        expected, pending = int(self.expected[place]), int(self.pending[place])
+        text = (
+            f"mbarrier {self.name(place)} (phase {int(self.phase[place])}, {expected - pending} of {expected} arrived"
+        )
+        return f"{text}, {int(self.bytes[place])} bytes to come)"
+
+    def left(self) -> Array:
+        """Return the mbarriers whose phase under way has begun."""
+        begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
+        return np.flatnonzero(begun)

@@ -1,0 +1,43 @@
+"""The page that `gemmule report` makes of records, and records for it."""
+
+from __future__ import annotations
+
+import pytest
+import report_records as made
+from click.testing import CliRunner
+
+from gemmule.cli import gemmule
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, ["report", *map(str, arguments)])
+
+
+def made_page(tmp_path, *files):
+    """The page of lists of records, each a file."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    paths = [made.write(tmp_path / f"{number}.jsonl", records) for number, records in enumerate(files)]
+    result = run(*paths, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"report: {tmp_path / 'page.html'}\n"
+    return (tmp_path / "page.html").read_text()
+
+
+def profile_records():
+    """One of each kind of row, of a product in float32."""
+    row = {
+        "record": "profile", "m": 512, "n": 256, "k": 128, "dtype": "float32", "count": 4, "total_us": 280.0,
+        "average_us": 70.0, "median_us": 69.5, "min_us": 68.0, "max_us": 73.0, "share": 0.75,
+    }  # fmt: skip
+    return [
+        row | {"kind": "range", "name": "copy in"},
+        row | {"kind": "kernel", "name": "g01_0", "range": "g01", "grid": [4, 2, 1], "block": [256, 1, 1]},
+        row | {"kind": "call", "name": "cuLaunchKernelEx"},
+        row | {"kind": "copy", "name": "memcpy HtoD", "bytes": 8000000, "min_bytes": 1000000, "max_bytes": 4000000},
+        row | {"kind": "copy", "name": "memset", "bytes": 8, "min_bytes": 8, "max_bytes": 8}
+        | dict.fromkeys(("total_us", "average_us", "median_us", "min_us", "max_us"), 0.0),
+    ]  # fmt: skip
+
+
+TIMED = made.gemm("g01", 64, 64, 64, 1.0)

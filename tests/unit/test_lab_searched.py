@@ -1,0 +1,49 @@
+"""The table of searched configs: the best of each size, what is taken without a search, and the means."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.searched import searched
+
+EXPERIMENT = {"record": "experiment", "gpu": "NVIDIA H200"}
+
+
+def product(size, config, ratio, kernel=SPEC.name):
+    m, n, k = size
+    named = {"dtype": "bfloat16", "out_dtype": "bfloat16", "layout": "nn", "m": m, "n": n, "k": k}
+    timed = {"median_us": 10.0 / ratio, "tflops": 2 * m * n * k * ratio / 1e7}
+    return {"record": "gemm", "kernel": kernel, "config": config.as_dict(), "ratio": ratio} | named | timed
+
+
+def taken(size):
+    problem = gemm_problem(*size, "bfloat16", "bfloat16", "nn")
+    return min(SPEC.configs, key=lambda config: SPEC.cost(problem, config, 132))
+
+
+def test_best_and_taken_stand_side_by_side():
+    sizes = (512, 512, 512), (8192, 8192, 8192)
+    others = [next(config for config in SPEC.configs if config != taken(size)) for size in sizes]
+    records = [EXPERIMENT, {"record": "skipped", "kernel": SPEC.name, "m": 1, "n": 1, "k": 1, "reason": "small"}]
+    for size, other, ratios in zip(sizes, others, ((0.5, 1.0), (1.0, 0.25)), strict=True):
+        records += [product(size, taken(size), ratios[0]), product(size, other, ratios[1])]
+    (header, rows), means = searched(records)
+    assert [row[0] for row in rows] == ["512 x 512 x 512", "8192 x 8192 x 8192"]
+    assert [(row[header.index("/ cuBLAS")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
+    assert [row[1] for row in rows] == ["10.0", "10.0"]
+    assert means == "Geometric means: 1.000 searched, 0.707 unsearched"
+
+
+def test_a_config_that_was_not_measured_is_not_made_up():
+    size = (512, 512, 512)
+    other = next(config for config in SPEC.configs if config != taken(size))
+    (_, rows), means = searched([EXPERIMENT, product(size, other, 0.5)])
+    assert rows[0][-2:] == ["", ""]
+    assert means == "Geometric means: 0.500 searched"
+
+
+def test_a_kernel_that_is_not_known():
+    with pytest.raises(KeyError, match="no kernel k99"):
+        searched([EXPERIMENT, product((8, 8, 8), SPEC.default, 1.0, kernel="k99")])

@@ -1,0 +1,140 @@
+"""The trace file by the rules of the trace event format: what breaks one, Perfetto shows in part or not at all."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from test_profile_summary import profiles
+
+from gemmule.core.activity import KernelRun, Profile
+from gemmule.lab.profile.trace import trace
+
+#: `gemmule profile` of a small product on a GPU, as it wrote it.
+MEASURED = Path(__file__).with_name("profile_trace.json")
+META = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name",
+        "thread_sort_index": "sort_index"}  # fmt: skip
+
+
+def ns(us):
+    """Return a time in whole nanoseconds, as Perfetto reads it."""
+    return round(us * 1e3)
+
+
+def faults(found):
+    """Yield what is wrong with a trace, in words."""
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        yield "no object with a list traceEvents"
+        return
+    events = found["traceEvents"]
+    wrong = [fault for event in events for fault in faults_of(event)]
+    yield from wrong
+    if wrong:
+        return
+    tracks = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append(event)
+    for slices in tracks.values():
+        yield from overlaps(slices)
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    yield from (f"track {track} has no name" for track in tracks if track not in named)
+    mains = {pid for pid, _ in tracks}
+    yield from (f"track {track} passes for a main thread" for track in tracks if track[1] in mains)
+    yield from loose_arrows(events, tracks)
+
+
+def faults_of(event):
+    if event.get("ph") not in ("X", "M", "s", "f"):
+        yield f"phase of {event}"
+    for field in ("pid", "tid"):
+        if type(event.get(field)) is not int:
+            yield f"{field} of {event} is no whole number"
+    if not isinstance(event.get("name"), str):
+        yield f"{event} has no name"
+    times = {"X": ("ts", "dur"), "s": ("ts",), "f": ("ts",), "M": ()}[event["ph"]]
+    for field in times:
+        value = event.get(field)
+        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+            yield f"{field} of {event} is no time"
+    if event["ph"] == "M" and META.get(event["name"]) not in event.get("args", {}):
+        yield f"{event} is no metadata"
+
+
+def overlaps(slices):
+    """Yield pairs of a track of which one begins in the other and ends behind it."""
+    spans = [(ns(one["ts"]), ns(one["ts"]) + ns(one["dur"]), one["name"]) for one in slices]
+    for (start, end, name), (later, end_later, other) in itertools.permutations(spans, 2):
+        if start < later < end < end_later:
+            yield f"{other} begins in {name} and ends behind it"
+
+
+def loose_arrows(events, tracks):
+    """Yield arrows without two ends, that go back in time, or whose end is in no slice."""
+    ends = collections.defaultdict(dict)
+    for event in events:
+        if event["ph"] in "sf":
+            ends[event["cat"], event["id"]].setdefault(event["ph"], []).append(event)
+            inside = [one for one in tracks[event["pid"], event["tid"]]
+                      if ns(one["ts"]) <= ns(event["ts"]) <= ns(one["ts"]) + ns(one["dur"])]  # fmt: skip
+            if not inside:
+                yield f"{event} is in no slice"
+    for key, found in ends.items():
+        if [len(found.get(phase, ())) for phase in "sf"] != [1, 1]:
+            yield f"arrow {key} has ends {found}"
+
+
+@given(profiles())
+def test_every_trace_keeps_the_rules(profile):
+    found = json.loads(json.dumps(trace(profile, {"gpu": "one"}), allow_nan=False))
+    assert not list(faults(found))
+    order = [event["ph"] for event in found["traceEvents"]]
+    assert order[: order.count("M")] == ["M"] * order.count("M")
+
+
+def kernel(name, start, end):
+    return KernelRun(name, start, end, 0, 7, 1, (1, 1, 1), (32, 1, 1), 16, 0)
+
+
+def test_kernels_that_overlap_have_tracks_of_their_own():
+    runs = (kernel("first", 0, 10), kernel("second", 5, 15), kernel("inside", 6, 9), kernel("after", 15, 20))
+    events = trace(Profile(runs), {})["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {event["name"]: names[event["tid"]] for event in events if event["ph"] == "X"} == {
+        "first": "stream 7, kernels", "second": "stream 7, kernels (2)", "inside": "stream 7, kernels",
+        "after": "stream 7, kernels",
+    }  # fmt: skip
+
+
+def test_a_fault_is_seen():
+    whole = {"ph": "X", "pid": 1, "tid": 5, "name": "a", "ts": 0.0, "dur": 2.0}
+    about = {"ph": "M", "pid": 1, "tid": 5, "name": "thread_name", "args": {"name": "t"}}
+    arrow = {"ph": "s", "pid": 1, "tid": 5, "name": "q", "cat": "q", "id": 1, "ts": 9.0}
+    assert not list(faults({"traceEvents": [about, whole]}))
+    for broken in (
+        [whole],
+        [about, whole | {"dur": -1.0}],
+        [about, whole | {"ts": "0"}],
+        [about, whole | {"pid": "1"}],
+        [about, whole, whole | {"ts": 1.0}],
+        [about, whole, arrow],
+        [about | {"tid": 1}, whole | {"tid": 1}],
+        [about, about | {"args": {}}, whole],
+    ):
+        assert list(faults({"traceEvents": broken})), broken
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="no trace is kept")
+def test_a_trace_from_a_gpu_keeps_the_rules():
+    found = json.loads(MEASURED.read_text())
+    assert not list(faults(found))
+    kinds = collections.Counter(event.get("cat") for event in found["traceEvents"])
+    assert kinds["kernel"]
+    assert kinds["copy"]
+    # Every kernel and copy has an arrow of two ends.
+    assert kinds["queues"] == 2 * (kinds["kernel"] + kinds["copy"])

@@ -1,0 +1,94 @@
+"""Small problems stand for a large one: their counts, scaled and added, are those of the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from explained import explained
+
+from gemmule.core.arch import Arch
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import UnsupportedError
+from gemmule.lab.explain import explain
+from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
+from gemmule.lab.explain.sample import Sample, buffers, extents, pipeline_depth, samples, tile_of
+from gemmule.lab.explain.totals import totals
+from gemmule.vgpu.instrument import CountedKernel
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+H100 = chip_named("h100")
+HOPPER = Arch(9, 0, True)
+
+
+def whole_counts(choice, problem):
+    """The problem itself, run and counted."""
+    kernel = CountedKernel(choice.spec, choice.config, choice.signature(problem), HOPPER)
+    recipe = choice.spec.launch(problem, choice.config)
+    chip = dataclasses.replace(H100, sms=math.prod(recipe.grid))
+    return totals([Sample(problem, 1, 1)], [kernel.run(recipe, buffers(problem, 9), chip)]), kernel
+
+
+def reduced_shape(choice, ragged):
+    """A shape that is large enough to be counted by smaller ones."""
+    form = "999,999,999" if choice.spec.operation == "gemm" else "999,999"
+    problem = problem_of(choice, HOPPER, form, None, None, None, None)
+    line = 128 // problem.operands()["a"].dtype.itemsize
+    sides = [math.lcm(side, line) for side in tile_of(choice.spec, choice.config, problem)[:2]]
+    # Where the kernel refuses rows that begin anywhere, they begin at multiples of 16 bytes.
+    for unit in (1, 8):
+        rests = (5 * unit, 3 * unit) if ragged else (0, 0)
+        shape = [(3 if rest else 2) * side + rest for side, rest in zip(sides, rests, strict=True)]
+        if choice.spec.in_place:
+            shape = [8 * sides[0] + rests[0]] * 2
+        if choice.spec.operation == "gemm":
+            depth, least = pipeline_depth(choice.config, problem)
+            depth = math.lcm(depth, line, 32)
+            shape.append(depth * (-(-least // depth) + 3) + (7 * unit if ragged else 0))
+        text = ",".join(map(str, shape))
+        found = problem_of(choice, HOPPER, text, None, None, None, None)
+        if choice.spec.why_not(found, HOPPER, choice.config) is None:
+            break
+    return text
+
+
+CASES = [
+    pytest.param(
+        f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
+        marks=[pytest.mark.slow] if number else [],
+    )
+    for spec in EXPLAINED
+    for number in range(len(spec.configs))
+    for ragged in (False, True)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "ragged"), CASES)
+def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
+    choice = choice_named(kernel)
+    problem = problem_of(choice, HOPPER, reduced_shape(choice, ragged), None, None, None, None)
+    chosen = samples(choice.spec, choice.config, problem)
+    assert len(chosen) > 1 or chosen[0].weight > 1
+    assert all(math.prod(extents(sample.problem)) < math.prod(extents(problem)) for sample in chosen)
+    found = explained(kernel, ",".join(map(str, extents(problem)))).totals
+    whole, _ = whole_counts(choice, problem)
+    assert found.by_class == whole.by_class
+    assert found.operations_by_class == whole.operations_by_class
+    assert found.by_line == whole.by_line
+    # The model of L1 looks at where lines lie, which is not the same in a smaller matrix.
+    assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
+
+
+def test_a_grid_that_does_not_tell_the_tile():
+    """Such a kernel is run as a whole, and refused where that takes too long."""
+    spec = choice_named("g04_register_tile").spec
+
+    def launch(problem, config):
+        return dataclasses.replace(spec.launch(problem, config), grid=(1, 1, 1))
+
+    choice = dataclasses.replace(choice_named("g04_register_tile"), spec=dataclasses.replace(spec, launch=launch))
+    problem = problem_of(choice, HOPPER, "4096,4096,4096", None, None, None, None)
+    with pytest.raises(UnsupportedError, match="does not tell the tile of a CTA"):
+        explain(problem, choice, H100, CountedKernel)

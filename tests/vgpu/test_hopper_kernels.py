@@ -1,0 +1,104 @@
+"""Hopper's kernels on the virtual GPU, all checks on: shapes that their copy engine takes, and that divide no tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hopper_snippets import SCHEDULES
+from oracle import assert_product, poisoned, random_matrix
+from test_kernels import HOPPER, case_id, laid_out, multiply, problem_of, types_of
+
+from gemmule.core.dtype import dtype_named
+from gemmule.core.errors import ArgumentError
+from gemmule.vgpu import Options, launch
+from gemmule.vgpu.arch import virtual_arch
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: Extents of whole 16 bytes; one of them in every direction less than a tile, or a little more.
+SHAPES = [(1, 8, 8), (65, 72, 40), (72, 200, 200)]
+CASES = [(spec, *types) for spec in HOPPER for types in types_of(spec)]
+
+
+def smallest(spec, problem, wanted=lambda config: True):
+    """The config of the smallest tiles that takes the problem."""
+    able = [x for x in spec.configs if wanted(x) and spec.why_not(problem, virtual_arch(), x) is None]
+    return min(able, key=lambda config: config.outputs, default=None)
+
+
+def in_cluster(config):
+    return getattr(config, "cluster", 1) > 1
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("spec", "dtype", "out"), CASES[:1] + CASES[-1:], ids=case_id)
+def test_ragged_tiles(spec, dtype, out, shape, rng):
+    m, n, k = shape
+    a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
+    assert_product(multiply(spec, a, b, poisoned(out, (m, n))), a, b)
+    assert_product(multiply(spec, a, b, poisoned(out, (m, n)), c, 0.75, -1.5), a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row"), ("col", "col")], ids="-".join)
+@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+def test_layouts(spec, layout, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (72, 136)), random_matrix(rng, dtype, (136, 80))
+    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+    assert_product(multiply(spec, *moved, poisoned(out, (72, 80))), a, b)
+
+
+@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+def test_batches(spec, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (2, 2, 72, 24)), random_matrix(rng, dtype, (2, 2, 24, 40))
+    assert_product(multiply(spec, a, b, poisoned(out, (2, 2, 72, 40))), a, b)
+
+
+@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+def test_a_cta_takes_tile_after_tile(spec, rng):
+    """One cluster for all tiles: stages and phases go round, and warpgroups take turns."""
+    dtype, out = types_of(spec)[0]
+    a, b, d = random_matrix(rng, dtype, (136, 712)), random_matrix(rng, dtype, (712, 72)), poisoned(out, (136, 72))
+    if not hasattr(spec.default, "ctas"):
+        pytest.skip("the kernel's CTAs compute one tile each")
+    problem = problem_of(a, b, d)
+    config = smallest(spec, problem, lambda config: not in_cluster(config))
+    found = multiply(spec, a, b, d, config=type(config)(**(config.as_dict() | {"ctas": 1})))
+    assert_product(found, a, b)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+def test_clusters_and_schedules(spec, schedule, rng):
+    dtype, out = types_of(spec)[0]
+    a, b, d = random_matrix(rng, dtype, (136, 264)), random_matrix(rng, dtype, (264, 72)), poisoned(out, (136, 72))
+    config = smallest(spec, problem_of(a, b, d), in_cluster)
+    if config is None:
+        pytest.skip("the kernel has no clusters")
+    assert_product(multiply(spec, a, b, d, config=config, schedule=schedule, seed=int(rng.integers(2**31))), a, b)
+
+
+CONFIGS = [pytest.param(spec, config, id=f"{spec.name}-{number}", marks=pytest.mark.slow)
+           for spec in HOPPER for number, config in enumerate(spec.configs)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "config"), CONFIGS)
+def test_every_config(spec, config, rng):
+    dtype, out = types_of(spec)[0]
+    a, b = random_matrix(rng, dtype, (264, 136)), random_matrix(rng, dtype, (136, 272))
+    assert_product(multiply(spec, a, b, poisoned(out, (264, 272)), config=config), a, b)
+
+
+@pytest.mark.parametrize("spec", HOPPER[:1], ids=case_id)
+def test_a_part_of_the_grid_is_whole_clusters(spec, rng):
+    from gemmule.compiler.cache import artifact_for
+
+    dtype, out = types_of(spec)[0]
+    a, b, d = random_matrix(rng, dtype, (136, 264)), random_matrix(rng, dtype, (264, 72)), poisoned(out, (136, 72))
+    problem = problem_of(a, b, d)
+    config = smallest(spec, problem, in_cluster)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
+    with pytest.raises(ArgumentError, match="are not whole clusters"):
+        launch(artifact, spec.launch(problem, config), {"a": a, "b": b, "d": d}, options=Options(), ctas=range(1))
+    assert np.isnan(d.astype(dtype_named("float32").numpy())).all()

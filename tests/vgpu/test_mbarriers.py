@@ -1,0 +1,334 @@
+"""Barriers in shared memory: phases, parities, counts, bytes, clusters; and what is wrong with their use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hopper_snippets import SCHEDULES, run, wait
+from snippets import at, integers
+
+from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options, VirtualGpuError
+
+SHARED = ".shared .align 8 .b8 bars[64]; .shared .align 16 .b8 data[8192];"
+#: Thread 0 makes two mbarriers; then all meet.
+INIT = """mov.u32 %r1, bars;
+    setp.eq.u32 %p9, %tid, 0;
+    @%p9 mbarrier.init.shared.b64 [%r1], COUNT0;
+    @%p9 mbarrier.init.shared.b64 [%r1+8], COUNT1;
+    bar.sync 0;
+"""
+
+
+def init(first=1, second=1):
+    return INIT.replace("COUNT0", str(first)).replace("COUNT1", str(second))
+
+
+PIPELINE = """
+    mov.u32 %r2, data;
+    mad.lo.u32 %r2, %lane, 4, %r2;
+    mov.u32 %r3, 0;
+    mov.u32 %r4, 0;
+    setp.ne.u32 %p1, %warp, 0;
+    @%p1 bra CONSUMER;
+    PRODUCER:
+    xor.b32 %r5, %r4, 1;
+    EMPTY
+    LOAD
+    ld.global.b32 %r6, [%address];
+    st.shared.b32 [%r2], %r6;
+    mbarrier.arrive.shared.b64 _, [%r1];
+    add.u32 %r3, %r3, 1;
+    xor.b32 %r4, %r4, 1;
+    setp.lt.u32 %p2, %r3, 5;
+    @%p2 bra PRODUCER;
+    bra END;
+    CONSUMER:
+    FULL
+    ld.shared.b32 %r6, [%r2];
+    RELEASE
+    STORE
+    st.global.b32 [%address], %r6;
+    add.u32 %r3, %r3, 1;
+    xor.b32 %r4, %r4, 1;
+    setp.lt.u32 %p2, %r3, 5;
+    @%p2 bra CONSUMER;
+    END:
+"""
+
+
+def pipeline(empty=True, full=True, release=True):
+    """Warp 0 hands five rows of 32 words to warp 1 through one buffer."""
+    index = "mad.lo.u32 %r8, %r3, 32, %lane;\n"
+    body = PIPELINE.replace("EMPTY", wait("%r1+8", "%r5") if empty else "")
+    body = body.replace("FULL", wait("%r1", "%r4") if full else "")
+    body = body.replace("RELEASE", "mbarrier.arrive.shared.b64 _, [%r1+8];" if release else "")
+    return init(32, 32) + body.replace("LOAD", index + at("a", 4, "%r8")).replace("STORE", index + at("out", 4, "%r8"))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_buffer_passes_from_warp_to_warp(rng, schedule):
+    source, out = integers(rng, np.uint32, 160), np.zeros(160, np.uint32)
+    run(pipeline(), {"a": source, "out": out}, threads=64, shared=SHARED,
+        options=Options(schedule=schedule, checks=True, seed=int(rng.integers(99))))  # fmt: skip
+    np.testing.assert_array_equal(out, source)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("missing", ["empty", "full"])
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+def test_a_wait_that_is_missing_is_found(rng, missing, schedule):
+    source, out = integers(rng, np.uint32, 160), np.zeros(160, np.uint32)
+    with pytest.raises(VirtualGpuError) as caught:
+        run(pipeline(**{missing: False}), {"a": source, "out": out}, threads=64, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    # A warp that runs ahead by two phases makes the other wait forever.
+    assert {finding.kind for finding in caught.value.findings} <= {"race", "deadlock"}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_pipeline_that_stands_still_says_where(rng, schedule):
+    source, out = integers(rng, np.uint32, 160), np.zeros(160, np.uint32)
+    with pytest.raises(DeadlockError) as caught:
+        run(pipeline(release=False), {"a": source, "out": out}, threads=64, shared=SHARED,
+            options=Options(schedule=schedule))  # fmt: skip
+    producer, consumer = sorted(caught.value.findings, key=lambda finding: finding.warp)
+    assert (producer.warp, consumer.warp) == (0, 1)
+    assert "0x408 (phase 0, 0 of 32 arrived, 0 bytes to come)" in producer.message
+    assert "0x400 (phase 1, 0 of 32 arrived" in consumer.message
+
+
+COUNTS = [
+    # What 32 lanes do, and the parity of the phase under way afterwards.
+    ("mbarrier.arrive.shared.b64 _, [%r1];", 32, 1),
+    ("mbarrier.arrive.shared.b64 _, [%r1];", 33, 0),
+    ("mbarrier.arrive.release.cta.shared::cta.b64 _, [%r1], 3;", 96, 1),
+    ("mbarrier.arrive.shared.b64 _, [%r1], 3;", 97, 0),
+    # After the first phase it is for 32 fewer.
+    ("mbarrier.arrive_drop.shared.b64 _, [%r1]; mbarrier.arrive.shared.b64 _, [%r1];", 64, 1),
+    ("mbarrier.arrive_drop.shared.b64 _, [%r1]; mbarrier.arrive.shared.b64 _, [%r1]; "
+     "mbarrier.arrive.shared.b64 _, [%r1];", 64, 0),
+    ("@%p9 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
+     "mbarrier.arrive.shared.b64 _, [%r1];", 32, 0),
+    ("@%p9 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
+     "mbarrier.arrive.shared.b64 _, [%r1]; "
+     "@%p9 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", 32, 1),
+    ("@%p9 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
+     "@%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 64;", 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["try_wait", "test_wait"])
+@pytest.mark.parametrize(("what", "count", "phase"), COUNTS)
+def test_phases_complete_with_their_counts(what, count, phase, form):
+    out = np.full(32, 9, np.uint32)
+    body = init(count) + what + "bar.warp.sync -1;"
+    for parity in (0, 1):
+        body += f"mbarrier.{form}.parity.shared.b64 %p{1 + parity}, [%r1], {parity};\n"
+    body += "selp.u32 %r2, 1, 0, %p1;\nselp.u32 %r3, 2, 0, %p2;\nor.b32 %r2, %r2, %r3;\n"
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, shared=SHARED, options=Options())
+    # Complete is the phase of the parity that is not under way.
+    assert (out == (1 if phase else 2)).all()
+
+
+def test_warps_complete_phases_one_after_another():
+    """Four warps arrive at an mbarrier for one of them: four phases."""
+    out = np.full(128, 9, np.uint32)
+    body = init(32) + "mbarrier.arrive.shared.b64 %d1, [%r1];\nbar.sync 0;\ncvt.u32.u64 %r2, %d1;\n"
+    body += "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 1;\nselp.u32 %r2, 1, 0, %p1;\n"
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, threads=128, shared=SHARED,
+        options=Options())  # fmt: skip
+    assert (out == 1).all()
+
+
+def test_a_state_names_its_phase():
+    """A state asks for the phase in which it was got, also when another has passed since."""
+    out = np.full(32, 9, np.uint32)
+    body = (
+        init(32)
+        + """mbarrier.arrive.shared.b64 %d1, [%r1];
+    bar.warp.sync -1;
+    mbarrier.test_wait.shared.b64 %p1, [%r1], %d1;
+    @%p9 mbarrier.arrive.shared.b64 %d2, [%r1];
+    bar.warp.sync -1;
+    mov.pred %p2, 0;
+    @%p9 mbarrier.test_wait.shared.b64 %p2, [%r1], %d2;
+    selp.u32 %r2, 1, 0, %p1;
+    @%p2 mov.u32 %r2, 7;
+    """
+    )
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, shared=SHARED, options=Options())
+    assert (out == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("mov.u32 %r1, bars; mbarrier.arrive.shared.b64 _, [%r1];", "was not initialised"),
+        (init(1) + "@%p9 mbarrier.inval.shared.b64 [%r1]; bar.sync 0; mbarrier.arrive.shared.b64 _, [%r1];",
+         "was not initialised"),
+        ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1], 0;", "for 0 arrivals"),
+        (init(16) + "mbarrier.arrive.shared.b64 _, [%r1];", r"32 arrivals, more than mbarrier 0x400 of CTA .* waits"),
+        ("mov.u32 %r1, bars; mbarrier.init.shared.b64 [%r1+4], 1;", "multiple of 8"),
+        ("mov.u32 %r1, bars; mapa.shared::cluster.u32 %r2, %r1, 2; "
+         "st.shared::cluster.b32 [%r2], %r1;", "names no CTA of a cluster of 2"),
+    ],
+)  # fmt: skip
+def test_faults(body, what):
+    with pytest.raises(FaultError, match=what):
+        run(body, {"out": np.zeros(32, np.uint32)}, ctas=2, cluster=2, shared=SHARED)
+
+
+@pytest.mark.differs_on_hardware("nothing orders the use of the mbarrier behind its initialisation")
+def test_an_mbarrier_must_be_known_before_it_is_used():
+    body = (
+        init(32).replace("bar.sync 0;", "@%p1 bra END; setp.ne.u32 %p1, %warp, 0;")
+        + """
+    mov.u32 %r3, 0;
+    DELAY:
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p2, %r3, 5;
+    @%p2 bra DELAY;
+    mbarrier.arrive.shared.b64 _, [%r1];
+    END:
+    """
+    )
+    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+        run(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=SHARED)
+
+
+CLUSTER = """
+    mov.u32 %r10, %cluster_ctarank;
+    FENCE
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    xor.b32 %r11, %r10, 1;
+    mov.u32 %r2, data;
+    mad.lo.u32 %r2, %tid, 4, %r2;
+    mapa.shared::cluster.u32 %r3, %r2, %r11;
+    mapa.shared::cluster.u32 %r4, %r1, %r11;
+    st.shared::cluster.b32 [%r3], %index;
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+    WAIT
+    ld.shared.b32 %r5, [%r2];
+    LAST
+"""
+
+
+def cluster(fence="fence.mbarrier_init.release.cluster;", last=True, waits=True):
+    body = init(64) + CLUSTER.replace("FENCE", fence).replace("WAIT", wait("%r1", 0) if waits else "")
+    body = body.replace("LAST", "barrier.cluster.arrive;\nbarrier.cluster.wait;" if last else "")
+    return body + at("out", 4) + "st.global.b32 [%address], %r5;"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_ctas_of_a_cluster_reach_each_other(schedule):
+    out = np.zeros(4 * 64, np.uint32)
+    run(cluster(), {"out": out}, threads=64, ctas=4, cluster=2, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    np.testing.assert_array_equal(out, np.arange(256) ^ 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "what"),
+    [({"fence": ""}, "race", "whose initialisation no fence"), ({"last": False}, None, ""),
+     ({"waits": False}, "race", "wrote it")],
+)  # fmt: skip
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+def test_what_a_cluster_must_wait_for(change, kind, what):
+    out = np.zeros(4 * 64, np.uint32)
+
+    def launch():
+        run(cluster(**change), {"out": out}, threads=64, ctas=4, cluster=2, shared=SHARED)
+
+    if kind is None:
+        # The wait for the own mbarrier says that the other is done with this CTA.
+        launch()
+        return
+    with pytest.raises(CheckError, match=what) as caught:
+        launch()
+    assert kind in {finding.kind for finding in caught.value.findings}
+
+
+@pytest.mark.differs_on_hardware("a CTA uses the memory of one that may have ended")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_arrivals_at_ctas_that_may_have_ended(schedule):
+    body = (
+        init(1)
+        + """fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    mov.u32 %r10, %cluster_ctarank;
+    setp.eq.u32 %p1, %r10, 0;
+    mapa.shared::cluster.u32 %r4, %r1, 0;
+    and.pred %p1, %p1, %p9;
+    not.pred %p1, %p1;
+    setp.eq.and.u32 %p2, %tid, 0, %p1;
+    @%p2 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+    """
+    )
+    with pytest.raises(CheckError, match="may all have ended before") as caught:
+        run(body, {"out": np.zeros(64, np.uint32)}, ctas=2, cluster=2, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    assert {finding.kind for finding in caught.value.findings} == {"unfinished"}
+
+
+def test_a_cluster_barrier_names_who_is_missing():
+    body = "mov.u32 %r10, %cluster_ctarank;\nsetp.eq.u32 %p1, %r10, 1;\n@%p1 bar.sync 1, 64;\n"
+    with pytest.raises(DeadlockError, match=r"barrier of its cluster; missing: \(1, 0, 0\) warp 0"):
+        run(body + "barrier.cluster.arrive;\nbarrier.cluster.wait;", {"out": np.zeros(4, np.uint32)}, ctas=2, cluster=2)
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [("barrier.cluster.arrive;barrier.cluster.arrive;", "again"), ("barrier.cluster.wait;", "without having arrived")],
+)
+def test_cluster_barriers_in_turn(body, what):
+    with pytest.raises(FaultError, match=what):
+        run(body, {"out": np.zeros(4, np.uint32)}, ctas=2, cluster=2)
+
+
+ASYNC_STORES = """
+    @%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 1024;
+    mov.u32 %r10, %cluster_ctarank;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    xor.b32 %r11, %r10, 1;
+    mov.u32 %r2, data;
+    mad.lo.u32 %r2, %tid, 16, %r2;
+    mapa.shared::cluster.u32 %r3, %r2, %r11;
+    mapa.shared::cluster.u32 %r4, %r1, TARGET;
+    add.u32 %r6, %index, 1000;
+    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r3], {%index, %r6, %index, %r6}, [%r4];
+    WAIT
+    ld.shared.v4.b32 {%r12, %r13, %r14, %r15}, [%r2];
+"""
+
+
+def async_stores(waits=True, target="%r11"):
+    body = init(1) + ASYNC_STORES.replace("WAIT", wait("%r1", 0) if waits else "").replace("TARGET", target)
+    return body + at("out", 16) + "st.global.v4.b32 [%address], {%r12, %r13, %r14, %r15};"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_asynchronous_stores(schedule):
+    out = np.zeros((128, 4), np.uint32)
+    run(async_stores(), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    np.testing.assert_array_equal(out, (np.arange(128) ^ 64)[:, None] + [0, 1000, 0, 1000])
+
+
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_asynchronous_stores_that_nobody_waits_for(schedule):
+    out = np.zeros((128, 4), np.uint32)
+    with pytest.raises(CheckError, match="asynchronous store wrote it") as caught:
+        run(async_stores(waits=False), {"out": out}, threads=64, ctas=2, cluster=2, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    assert {finding.kind for finding in caught.value.findings} >= {"unfinished"}
+
+
+def test_an_asynchronous_store_tells_an_mbarrier_beside_it():
+    with pytest.raises(FaultError, match="are in different CTAs"):
+        run(async_stores(target="%r10"), {"out": np.zeros((128, 4), np.uint32)}, threads=64, ctas=2, cluster=2,
+            shared=SHARED)  # fmt: skip

@@ -1,0 +1,389 @@
+"""Bulk copies: boxes of tensors of 1 to 5 directions, all swizzles, outside of the tensor, multicast, reductions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hopper_snippets import SCHEDULES, run, wait
+
+from gemmule.core.dtype import dtype_named
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import TensorMapParam
+from gemmule.vgpu import CheckError, Counter, DeadlockError, FaultError, Options
+
+SHARED = ".shared .align 1024 .b8 box[16384]; .shared .align 8 .b8 bars[16];"
+INIT = """mov.u32 %r1, bars;
+    mov.u32 %r2, box;
+    setp.eq.u32 %p9, %tid, 0;
+    @%p9 mbarrier.init.shared.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
+    bar.sync 0;
+"""
+EXPECT = "@%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], BYTES;\n"
+LOAD = "@%p9 cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [{map}], [%r1];\n"
+STORE = "@%p9 cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [{map}], [%r2];\n"
+COMMIT = "cp.async.bulk.commit_group;\n"
+
+
+def pieces(name, there, here, size, store):
+    """Move `size` bytes between shared memory and an array, 4 bytes a lane at a time."""
+    load, put = ("shared", "global") if store else ("global", "shared")
+    source, target = (here, there) if store else (there, here)
+    return f"""
+    mov.u32 %r20, {size // 4};
+    mov.u32 %r21, %tid;
+    MOVE_{name}:
+    setp.ge.u32 %p10, %r21, %r20;
+    @%p10 bra MOVED_{name};
+    mul.wide.u32 %d20, %r21, 4;
+    add.u64 %d21, %p_{name}, %d20;
+    mad.lo.u32 %r22, %r21, 4, %r2;
+    ld.{load}.b32 %r23, [{source}];
+    st.{put}.b32 [{target}], %r23;
+    mov.u32 %r24, %ntid.x;
+    add.u32 %r21, %r21, %r24;
+    bra MOVE_{name};
+    MOVED_{name}:
+"""
+
+
+def out_of_shared(name, size):
+    return pieces(name, "%d21", "%r22", size, store=True)
+
+
+def into_shared(name, size):
+    return pieces(name, "%d21", "%r22", size, store=False)
+
+
+def names(operand, place):
+    return f"%m_{operand}, {{{', '.join(map(str, place))}}}"
+
+
+def map_of(operand, array, box, swizzle=0, dtype=None):
+    """A tensor map of an array, whose last direction is the map's first."""
+    dtype = dtype or dtype_named(array.dtype.name)
+    return TensorMapParam(operand, dtype, array.shape[::-1], array.strides[-2::-1], tuple(box), swizzle)
+
+
+def swizzle_place(offset, swizzle):
+    """Where byte `offset` of an aligned box lies: rows of 128, 64 or 32 bytes, chunks exchanged by the row's number."""
+    if not swizzle:
+        return offset
+    # The pattern repeats after eight lines of 128 bytes, whichever the width.
+    line = offset // 128
+    chunk, within = divmod(offset % swizzle, 16)
+    return offset - offset % swizzle + (chunk ^ (line % 8 % (swizzle // 16) if swizzle == 128 else
+                                                 line % (swizzle // 16))) * 16 + within  # fmt: skip
+
+
+def expected_box(array, box, place, swizzle):
+    """The bytes of a box in shared memory, element by element."""
+    item = array.itemsize
+    found = np.zeros(int(np.prod(box)) * item, np.uint8)
+    for number, index in enumerate(itertools.product(*(range(side) for side in box[::-1]))):
+        where = [at + i for at, i in zip(place[::-1], index, strict=True)]
+        if all(0 <= at < extent for at, extent in zip(where, array.shape, strict=True)):
+            value = np.frombuffer(array[tuple(where)].tobytes(), np.uint8)
+            # Elements of a chunk stay together.
+            start = swizzle_place(number * item, swizzle)
+            found[start : start + item] = value
+    return found
+
+
+CASES = [
+    # shape, padding of rows, dtype, box (first direction first), where, swizzle
+    ((100,), 0, "float32", (64,), (16,), 0),
+    ((100,), 0, "float32", (64,), (60,), 0),
+    ((40, 72), 8, "float16", (64, 16), (0, 8), 128),
+    ((40, 72), 8, "float16", (64, 16), (32, 30), 128),
+    ((40, 72), 0, "float16", (32, 16), (-3, -5), 64),
+    ((40, 72), 0, "float16", (16, 40), (60, 5), 32),
+    ((40, 70), 2, "float16", (64, 32), (8, 20), 128),
+    ((9, 20, 48), 0, "int8", (32, 8, 4), (32, 15, 7), 32),
+    ((3, 5, 7, 12), 0, "float32", (8, 4, 3, 2), (6, 4, 3, 1), 0),
+    ((3, 3, 4, 5, 8), 0, "float64", (4, 3, 2, 2, 3), (2, 3, 3, -1, 1), 32),
+]
+
+
+def array_of(rng, shape, padding, dtype):
+    whole = rng.integers(1, 100, (*shape[:-1], shape[-1] + padding)).astype(dtype)
+    return whole[..., : shape[-1]]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("shape", "padding", "dtype", "box", "place", "swizzle"), CASES)
+def test_loads(rng, shape, padding, dtype, box, place, swizzle, schedule):
+    source = array_of(rng, shape, padding, dtype)
+    size = int(np.prod(box)) * source.itemsize
+    out = np.full(size, 77, np.uint8)
+    body = INIT + EXPECT.replace("BYTES", str(size)) + LOAD.format(rank=len(shape), map=names("a", place))
+    body += wait("%r1", 0) + out_of_shared("out", size)
+    run(body, {"a": source, "out": out}, maps=(map_of("a", source, box, swizzle),), threads=64, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    np.testing.assert_array_equal(out, expected_box(source, box, place, swizzle))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("shape", "padding", "dtype", "box", "place", "swizzle"), CASES)
+def test_stores(rng, shape, padding, dtype, box, place, swizzle, schedule):
+    target = array_of(rng, shape, padding, dtype)
+    before = target.copy()
+    size = int(np.prod(box)) * target.itemsize
+    given = rng.integers(1, 100, size // target.itemsize).astype(dtype)
+    image = given.view(np.uint8)
+    body = INIT + into_shared("image", size) + "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
+    body += STORE.format(rank=len(shape), map=names("d", place)) + COMMIT + "cp.async.bulk.wait_group 0;\n"
+    run(body, {"d": target, "image": image}, maps=(map_of("d", target, box, swizzle),), threads=64, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    # What lies in shared memory must be what a load of the result would bring.
+    inside = expected_box(np.ones_like(before, np.uint8), box, place, 0) != 0
+    brought = expected_box(target, box, place, swizzle)
+    places = np.array([swizzle_place(i * target.itemsize, swizzle) // target.itemsize for i in range(len(given))])
+    np.testing.assert_array_equal(brought.view(given.dtype)[places][inside], given[places][inside])
+    outside = np.ones(target.shape, np.bool_)
+    cut = tuple(slice(max(at, 0), max(at + side, 0)) for at, side in zip(place[::-1], box[::-1], strict=True))
+    outside[cut] = False
+    np.testing.assert_array_equal(target[outside], before[outside])
+
+
+REDUCTIONS = [
+    ("add", "float32", np.add), ("add", "float16", np.add), ("min", "int32", np.minimum),
+    ("max", "float16", np.maximum),
+    ("and", "int32", np.bitwise_and), ("or", "int32", np.bitwise_or), ("xor", "int32", np.bitwise_xor),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype", "function"), REDUCTIONS)
+def test_reductions(rng, name, dtype, function):
+    target = rng.integers(-50, 50, (20, 24)).astype(dtype)
+    before = target.copy()
+    box = (16, 8)
+    given = rng.integers(-50, 50, (8, 16)).astype(dtype)
+    size = given.nbytes
+    reduce = STORE.replace("cp.async", "cp.reduce.async").replace("shared::cta.", f"shared::cta.{name}.")
+    body = INIT + into_shared("image", size) + "fence.proxy.async;\nbar.sync 0;\n"
+    body += reduce.format(rank=2, map=names("d", (16, 5))) + COMMIT + "cp.async.bulk.wait_group 0;\n"
+    run(body, {"d": target, "image": given.reshape(-1).view(np.uint8)}, maps=(map_of("d", target, box),), shared=SHARED)
+    before[5:13, 16:24] = function(before[5:13, 16:24], given[:, :8])
+    np.testing.assert_array_equal(target, before)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_multicast(rng, schedule):
+    """Each CTA of a cluster of two brings half of a box for both."""
+    source = rng.integers(0, 99, (16, 64)).astype(np.float16)
+    out = np.zeros((2, 2048), np.uint8)
+    load = LOAD.replace("bytes [", "bytes.multicast::cluster [").replace("[%r1];", "[%r1], %h1;").replace("%r2", "%r5")
+    body = (
+        INIT
+        + EXPECT.replace("BYTES", "2048")
+        + """
+    mov.u16 %h1, 3;
+    mov.u32 %r3, %cluster_ctarank;
+    shl.b32 %r4, %r3, 3;
+    mad.lo.u32 %r5, %r3, 1024, %r2;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    """
+        + load.format(rank=2, map="%m_a, {0, %r4}")
+        + wait("%r1", 0)
+    )
+    body += "mul.wide.u32 %d1, %r3, 2048;\nadd.u64 %p_out, %p_out, %d1;\n" + out_of_shared("out", 2048)
+    body += "barrier.cluster.arrive;\nbarrier.cluster.wait;"
+    run(body, {"a": source, "out": out}, maps=(map_of("a", source, (64, 8), 128),), ctas=2, cluster=2, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    for half, at in ((slice(1024), (0, 0)), (slice(1024, None), (0, 8))):
+        for cta in (0, 1):
+            np.testing.assert_array_equal(out[cta, half], expected_box(source, (64, 8), at, 128))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_pieces(rng, schedule):
+    """Memory in one piece into shared memory, and out of it to another place."""
+    source, out = rng.integers(0, 99, 640).astype(np.uint8), np.zeros(640, np.uint8)
+    body = (
+        INIT
+        + EXPECT.replace("BYTES", "512")
+        + """
+    add.u64 %d1, %p_a, 64;
+    @%p9 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%d1], 512, [%r1];
+    """
+        + wait("%r1", 0)
+        + """
+    add.u64 %d2, %p_out, 16;
+    @%p9 cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r2], 512;
+    """
+        + COMMIT
+        + "cp.async.bulk.wait_group.read 0;"
+    )
+    run(body, {"a": source, "out": out}, shared=SHARED, options=Options(schedule=schedule, checks=True))
+    np.testing.assert_array_equal(out[16:528], source[64:576])
+    assert not out[:16].any()
+    assert not out[528:].any()
+
+
+def test_lanes_of_a_warp_that_want_the_same_get_it_once(rng):
+    source, out = rng.integers(0, 99, (8, 64)).astype(np.float16), np.zeros(1024, np.uint8)
+    body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))).replace("@%p9 ", "")
+    run(body + wait("%r1", 0) + out_of_shared("out", 1024), {"a": source, "out": out},
+        maps=(map_of("a", source, (64, 8), 128),), shared=SHARED)  # fmt: skip
+    np.testing.assert_array_equal(out, expected_box(source, (64, 8), (0, 0), 128))
+
+
+def broken(rng, replace, by, **options):
+    """Load a box, change it, store it: with one thing changed."""
+    source, target = rng.integers(0, 99, (2, 8, 64)).astype(np.float16)
+    body = (
+        INIT
+        + EXPECT.replace("BYTES", "1024")
+        + LOAD.format(rank=2, map=names("a", (0, 0)))
+        + wait("%r1", 0)
+        + """
+    mad.lo.u32 %r3, %tid, 16, %r2;
+    ld.shared.b32 %r4, [%r3];
+    bar.sync 0;
+    st.shared.b32 [%r3], %r4;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    """
+        + STORE.format(rank=2, map=names("d", (0, 0)))
+        + COMMIT
+        + """cp.async.bulk.wait_group.read 0;
+    bar.sync 0;
+    st.shared.b32 [%r3+4], %r4;
+    """
+    )
+    assert replace in body
+    maps = tuple(map_of(name, array, (64, 8), 128) for name, array in (("a", source), ("d", target)))
+    run(body.replace(replace, by), {"a": source, "d": target}, maps=maps, threads=64, shared=SHARED,
+        options=Options(checks=True, **options))  # fmt: skip
+    np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("replace", "by", "kinds", "what"),
+    [
+        ("fence.proxy", "fence.proxy", set(), ""),
+        ("fence.proxy.async.shared::cta;", "", {"race"}, "no fence.proxy.async lets"),
+        ("fence.mbarrier_init.release.cluster;", "", {"race"}, "no fence.mbarrier_init"),
+        ("::cta;\n    bar.sync 0;", "::cta;", {"race"}, "a bulk copy reads"),
+        ("cp.async.bulk.wait_group.read 0;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
+        ("read 0;\n    bar.sync 0;", "read 0;", {"race"}, "bulk copy or product may still read"),
+        ("cp.async.bulk.commit_group;", "", {"race", "unfinished"}, "bulk copy or product may still read"),
+        (wait("%r1", 0), "", {"race", "unfinished"}, "asynchronous store wrote it"),
+    ],
+)  # fmt: skip
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+def test_what_is_missing_is_found_in_every_schedule(rng, replace, by, kinds, what, schedule):
+    if not kinds:
+        broken(rng, replace, by, schedule=schedule)
+        return
+    with pytest.raises(CheckError, match=what) as caught:
+        broken(rng, replace, by, schedule=schedule)
+    # A warp that goes ahead may come before the copy is even asked for.
+    assert {finding.kind for finding in caught.value.findings} - {"uninitialised"} == kinds
+
+
+@pytest.mark.differs_on_hardware("it waits forever")
+@pytest.mark.parametrize(("size", "left"), [(2048, 1024), (512, -512)])
+def test_bytes_that_do_not_agree(rng, size, left):
+    with pytest.raises(DeadlockError, match=f"1 of 1 arrived, {left} bytes to come"):
+        broken(rng, "[%r1], 1024", f"[%r1], {size}")
+
+
+@pytest.mark.differs_on_hardware("a copy may come when the CTA is gone")
+def test_bytes_that_nobody_waits_for(rng):
+    body = INIT + EXPECT.replace("BYTES", "512") + LOAD.format(rank=2, map=names("a", (0, 0)))
+    source = rng.integers(0, 99, (8, 64)).astype(np.float16)
+    with pytest.raises(CheckError) as caught:
+        run(body, {"a": source}, maps=(map_of("a", source, (64, 8), 128),), shared=SHARED)
+    barrier, unfinished = sorted(caught.value.findings, key=lambda finding: finding.kind)
+    assert "1 of 1 arrived, -512 bytes to come): bytes that were announced and bytes that came" in barrier.message
+    assert "may all have ended before" in unfinished.message
+
+
+@pytest.mark.parametrize(
+    ("replace", "by", "what"),
+    [
+        ("%m_a, {0, 0}", "%p_a, {0, 0}", "there is no tensor map"),
+        ("2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%m_a, {0, 0}]",
+         "3d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%m_a, {0, 0, 0}]", "of 3 directions"),
+        ("bytes [%r2]", "bytes [%r2+16]", "multiple of 128"),
+        ("bytes [%r2]", "bytes [%r2+16384]", "of shared memory"),
+        ("bytes [%r2], [%m_a, {0, 0}], [%r1]", "bytes.multicast::cluster [%r2], [%m_a, {0, 0}], [%r1], 2",
+         "of a cluster"),
+        ("[%m_a, {0, 0}], [%r1]", "[%m_a, {0, 0}], [%r1+8]", "was not initialised"),
+    ],
+)  # fmt: skip
+def test_faults(rng, replace, by, what):
+    with pytest.raises(FaultError, match=what):
+        broken(rng, replace, by)
+
+
+@pytest.mark.differs_on_hardware("which CTA writes last is open")
+def test_ctas_that_write_the_same_box(rng):
+    target, image = np.zeros((8, 64), np.float16), np.zeros(1024, np.uint8)
+    body = INIT + into_shared("image", 1024) + "fence.proxy.async;\nbar.sync 0;\n"
+    body += STORE.format(rank=2, map="%m_d, {0, %r3}") + COMMIT + "cp.async.bulk.wait_group.read 0;"
+
+    def launch(shift):
+        text = f"shl.b32 %r3, %cta, {shift};\n" + body
+        run(text, {"d": target, "image": image}, maps=(map_of("d", target, (64, 4), 128),), ctas=2, shared=SHARED)
+
+    # Of each CTA four rows of the eight; or the second's begin one row behind the first's.
+    launch(2)
+    with pytest.raises(
+        CheckError, match=r"writes 128 bytes at byte 128 of operand d .*another warp writes it at the same time"
+    ):
+        launch(0)
+
+
+def test_counts_of_boxes(rng):
+    """Of a box of 8 rows of 128 bytes, 5 rows of 100 bytes are inside: 4 sectors each."""
+    source, out = rng.integers(0, 99, (5, 56)).astype(np.float16)[:, :50], np.zeros(1024, np.uint8)
+    counter = Counter()
+    body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))) + wait("%r1", 0)
+    run(body + out_of_shared("out", 1024), {"a": source, "out": out}, maps=(map_of("a", source, (64, 8), 128),),
+        shared=SHARED, observers=(counter,))  # fmt: skip
+    (row,) = [row for row in counter.counts.instructions if row.text.find("cp.async.bulk.tensor") >= 0]
+    assert (row.requests, row.bytes, row.sectors) == (1, 500, 20)
+
+
+def test_float32_is_rounded_to_tf32(rng):
+    source = (rng.standard_normal((8, 32)) * np.exp2(rng.integers(-140, 127, (8, 32)))).astype(np.float32)
+    source[0, :6] = [0.0, -0.0, np.inf, -np.inf, 1 + 2.0**-10 + 2.0**-12, -(1 - 2.0**-12)]
+    out = np.zeros(256, np.float32)
+    one = dataclasses.replace(map_of("a", source, (32, 8)), tf32=True)
+    body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))) + wait("%r1", 0)
+    run(body + out_of_shared("out", 1024), {"a": source, "out": out}, maps=(one,), shared=SHARED)
+    # 10 bits behind the first, or fewer for what is subnormal.
+    wide = source.reshape(-1).astype(np.float64)
+    step = np.exp2(np.maximum(np.floor(np.log2(np.abs(wide, where=wide != 0, out=np.ones(256)))), -126) - 10)
+    finite = np.isfinite(wide)
+    expected = np.where(finite, np.round(np.where(finite, wide, 0) / step) * step, wide)
+    np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float32).astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"swizzle": 48}, "a swizzle of 0, 32, 64 or 128"), ({"box": (64, 300)}, "sides of 1 to 256"),
+        ({"box": (4, 8)}, "multiples of 16 bytes in the first"), ({"pitches": (100,)}, "multiples of 16"),
+        ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "as wide as its swizzle"),
+        ({"extents": (64, 8, 1)}, "1 to 5 directions"),
+    ],
+)  # fmt: skip
+def test_maps_that_the_driver_would_refuse(rng, change, what):
+    fields = {"operand": "a", "dtype": dtype_named("float16"), "extents": (64, 8), "pitches": (128,), "box": (64, 8),
+              "swizzle": 128} | change  # fmt: skip
+    with pytest.raises(ArgumentError, match=what):
+        run(
+            INIT,
+            {"a": rng.integers(0, 99, (8, 64)).astype(np.float16)},
+            maps=(TensorMapParam(**fields),),
+            shared=SHARED,
+        )

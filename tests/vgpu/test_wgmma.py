@@ -1,0 +1,292 @@
+"""wgmma: every type, both directions of the factors, all swizzles, A in registers; and what is wrong with its use."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hopper_snippets import SCHEDULES, run
+from snippets import at
+
+from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options
+
+A_AT, B_AT = 1024, 1024 + 8192
+SHARED = ".shared .align 1024 .b8 image[40960]; .reg .b32 %acc<128>; .reg .b32 %frag<4>;"
+TYPES = {
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "tf32": np.dtype(np.float32),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2), "s8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+}  # fmt: skip
+SUMS = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "s32": np.dtype(np.int32)}
+LAYOUT_CODES = {0: 0, 128: 1, 64: 2, 32: 3}
+
+
+def swizzled(address, swizzle):
+    """Exchange chunks of 16 bytes by the number of the line of 128 bytes that they are in."""
+    if not swizzle:
+        return address
+    line, chunk = address // 128 % 8, address // 16
+    return (chunk ^ line % (swizzle // 16)) * 16 + address % 16
+
+
+def place(row, column, item, along_k, swizzle, leading, stride):
+    """Where an element of a factor lies, `row` of M or N, `column` of K: in a piece of 8 lines of 16 bytes or more."""
+    across, down = (column, row) if along_k else (row, column)
+    width = swizzle or 16
+    piece, byte = divmod(across * item, width)
+    inside = down % 8 * width + byte
+    if along_k:
+        return down // 8 * stride + inside + piece * leading
+    # Without a swizzle the two offsets change places.
+    first, second = (stride, leading) if not swizzle else (leading, stride)
+    return piece * first + down // 8 * second + inside
+
+
+def image_of(matrix, start, along_k, swizzle, image):
+    """Put a factor, (extent, K), into shared memory; return its descriptor."""
+    extent, k = matrix.shape
+    item = matrix.itemsize
+    width = swizzle or 16
+    lines, length = (extent, k * item) if along_k else (k, extent * item)
+    # Pieces one behind another along the lines, then those of the next 8 lines.
+    step = 8 * width
+    next_lines = step * -(-length // width)
+    leading, stride = (step, next_lines) if along_k or swizzle else (next_lines, step)
+    for row in range(extent):
+        for column in range(k):
+            address = swizzled(start + place(row, column, item, along_k, swizzle, leading, stride), swizzle)
+            image[address - 1024 : address - 1024 + item] = np.frombuffer(matrix[row, column].tobytes(), np.uint8)
+    del lines
+    code = LAYOUT_CODES[swizzle]
+    return start >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | code << 62
+
+
+LOAD_IMAGE = """
+    mov.u32 %r1, image;
+    mad.lo.u32 %r1, %tid, 16, %r1;
+    mul.wide.u32 %d1, %tid, 16;
+    add.u64 %d1, %p_image, %d1;
+    mov.u32 %r2, 0;
+    COPY:
+    ld.global.v4.b32 {%r3, %r4, %r5, %r6}, [%d1];
+    st.shared.v4.b32 [%r1], {%r3, %r4, %r5, %r6};
+    add.u64 %d1, %d1, 2048;
+    add.u32 %r1, %r1, 2048;
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p1, %r2, 20;
+    @%p1 bra COPY;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+"""
+
+
+def body_of(n, k, types, descriptors, tail, scale=1, registers=False, twice=True):
+    """Load C, multiply once or twice, store D; `tail` is what stands behind the types' part of the operands."""
+    d_type, a_type, b_type = types
+    count = n // (4 if d_type == "f16" else 2)
+    vector = ", ".join(f"%acc{i}" for i in range(count))
+    a = "{%frag0, %frag1, %frag2, %frag3}" if registers else "%d2"
+    form = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d_type}.{a_type}.{b_type}"
+    text = LOAD_IMAGE + f"mov.u64 %d2, {descriptors[0]:#x};\nmov.u64 %d3, {descriptors[1]:#x};\n"
+    text += "ld.global.b64 %d4, [%p_again];\n"
+    for i in range(count):
+        text += f"add.u32 %r8, %tid, {128 * i};\n" + at("c", 4, "%r8") + f"ld.global.b32 %acc{i}, [%address];\n"
+    for i in range(4 if registers else 0):
+        text += f"add.u32 %r8, %tid, {128 * i};\n" + at("a", 4, "%r8") + f"ld.global.b32 %frag{i}, [%address];\n"
+    text += f"setp.ne.u32 %p2, {scale}, 0;\nsetp.eq.u32 %p3, 0, 0;\nFENCE\n"
+    text += f"{form} {{{vector}}}, {a}, %d3, %p2{tail};\n"
+    if twice:
+        # The descriptor comes from memory: ptxas makes one of two products that it sees to be the same.
+        text += f"{form} {{{vector}}}, {a}, %d4, %p3{tail};\n"
+    text += "COMMIT\nWAIT\n"
+    for i in range(count):
+        text += f"add.u32 %r8, %tid, {128 * i};\n" + at("d", 4, "%r8") + f"st.global.b32 [%address], %acc{i};\n"
+    return (
+        text.replace("FENCE", "wgmma.fence.sync.aligned;")
+        .replace("COMMIT", "wgmma.commit_group.sync.aligned;")
+        .replace("WAIT", "wgmma.wait_group.sync.aligned 0;")
+    )
+
+
+def fragment_of_d(matrix):
+    """Registers of the 128 threads, (registers, 128) words.
+
+    Thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each 8, of row g and of row g + 8.
+    """
+    threads = []
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        words = []
+        for block in range(matrix.shape[1] // 8):
+            for half in (0, 1):
+                row, column = 16 * warp + lane // 4 + 8 * half, 8 * block + 2 * (lane % 4)
+                words.append(np.ascontiguousarray(matrix[row, column : column + 2]).view(np.uint32))
+        threads.append(np.concatenate(words))
+    return np.stack(threads, axis=1)
+
+
+def fragment_of_a(matrix):
+    """Registers of the 128 threads, (4, 128) words."""
+    words = np.ascontiguousarray(matrix).view(np.uint32)
+    found = np.empty((4, 128), np.uint32)
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        for register in range(4):
+            row = 16 * warp + lane // 4 + 8 * (register % 2)
+            found[register, thread] = words[row, 4 * (register // 2) + lane % 4]
+    return found
+
+
+def numbers(rng, kind, shape):
+    """Small integers: every sum of them is exact, in every type."""
+    low = 0 if kind == "u8" else -3
+    return rng.integers(low, 4, shape).astype(TYPES[kind])
+
+
+def multiply(rng, n, types, a_along_k=True, b_along_k=True, swizzles=(128, 128), registers=False, signs=(1, 1),
+             scale=1, change=("", ""), values=numbers, twice=True, **options):  # fmt: skip
+    """Multiply, hold the result against NumPy's where numbers are small integers, and return factors and result."""
+    d_type, a_type, b_type = types
+    k = 32 // TYPES[a_type].itemsize
+    a, b, c = values(rng, a_type, (64, k)), values(rng, b_type, (n, k)), np.zeros((64, n), SUMS[d_type])
+    c[...] = rng.integers(-9, 9, c.shape)
+    image = np.full(40960, 0xFF, np.uint8)
+    descriptors = [
+        image_of(a, A_AT, a_along_k, swizzles[0], image), image_of(b, B_AT, b_along_k, swizzles[1], image)
+    ]  # fmt: skip
+    tail = "" if d_type == "s32" else f", {signs[0]}, {signs[1]}"
+    if a_type in ("f16", "bf16"):
+        tail += ("" if registers else f", {int(not a_along_k)}") + f", {int(not b_along_k)}"
+    body = body_of(n, k, types, descriptors, tail, scale, registers, twice)
+    assert change[0] in body
+    d = np.full((len(fragment_of_d(c)), 128), 0x7FFFFFFF, np.uint32)
+    arrays = {"image": image, "c": fragment_of_d(c), "a": fragment_of_a(a), "d": d}
+    arrays["again"] = np.array([descriptors[1]], np.uint64)
+    run(body.replace(*change), arrays, threads=128, shared=SHARED, options=Options(**{"checks": True, **options}))
+    if values is numbers:
+        wide = [x.astype(np.float64) for x in (a, b, c)]
+        product = signs[0] * signs[1] * wide[0] @ wide[1].T
+        expected = (1 + twice) * product + (wide[2] if scale else 0)
+        np.testing.assert_array_equal(d, fragment_of_d(expected.astype(SUMS[d_type])))
+    return a, b, c, d
+
+
+FORMS = [
+    ("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32"),
+    ("f32", "e4m3", "e4m3"), ("f32", "e5m2", "e4m3"), ("f16", "e4m3", "e5m2"), ("s32", "s8", "s8"), ("s32", "u8", "s8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["exact", "hopper"])
+@pytest.mark.parametrize("types", FORMS, ids="-".join)
+def test_types(rng, types, mode):
+    multiply(rng, 32, types, mma=mode)
+
+
+@pytest.mark.parametrize("n", [8, 24, 96, 256])
+def test_columns(rng, n):
+    multiply(rng, n, ("f32", "bf16", "bf16"))
+    multiply(rng, n, ("s32", "s8", "s8"))
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize(("a_along_k", "b_along_k"), [(True, True), (False, True), (True, False), (False, False)])
+def test_directions_and_swizzles(rng, a_along_k, b_along_k, swizzle):
+    multiply(rng, 64, ("f32", "f16", "f16"), a_along_k, b_along_k, (swizzle, swizzle))
+
+
+@pytest.mark.parametrize("b_along_k", [True, False])
+@pytest.mark.parametrize("types", [("f32", "bf16", "bf16"), ("f16", "f16", "f16")], ids="-".join)
+def test_a_in_registers(rng, types, b_along_k):
+    multiply(rng, 64, types, True, b_along_k, registers=True)
+
+
+@pytest.mark.parametrize("types", [("f32", "tf32", "tf32"), ("s32", "s8", "u8"), ("f32", "e4m3", "e5m2")], ids="-".join)
+def test_a_in_registers_of_other_sizes(rng, types):
+    multiply(rng, 32, types, registers=True)
+
+
+@pytest.mark.parametrize("signs", [(-1, 1), (1, -1), (-1, -1)], ids=str)
+def test_signs(rng, signs):
+    multiply(rng, 32, ("f32", "f16", "f16"), signs=signs)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("scale", [0, 1])
+def test_schedules_and_the_first_product(rng, scale, schedule):
+    multiply(rng, 32, ("f32", "bf16", "bf16"), scale=scale, schedule=schedule)
+
+
+def any_bits(rng, kind, shape):
+    """Numbers whose exponents are far apart, zeros among them; no NaN, whose sums are another matter."""
+    dtype = TYPES[kind]
+    spread = {"e4m3": 4, "e5m2": 8, "f16": 8}.get(kind, 20)
+    values = rng.standard_normal(shape) * np.exp2(rng.integers(-spread, spread // 2, shape))
+    return np.where(rng.random(shape) < 0.1, 0, values).astype(dtype)
+
+
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize("types", FORMS[:7], ids="-".join)
+def test_sums_are_cut_as_the_hardware_cuts_them(rng, types, registers):
+    """One product into zeros, of numbers of all sizes: what is lost is below the largest term, by 25 or 13 bits."""
+    a, b, _, d = multiply(rng, 32, types, registers=registers, values=any_bits, scale=0, twice=False, mma="hopper")
+    wide = [x.astype(np.float64) for x in (a, b)]
+    if types[1] == "tf32":
+        wide = [(x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64) for x in (a, b)]
+    terms = wide[0][:, None, :] * wide[1][None, :, :]
+    exact, largest = terms.sum(axis=2), np.abs(terms).max(axis=2)
+    bits = 13 if types[1][0] == "e" else 25
+    got = np.empty((64, 32))
+    fragments = fragment_of_d(np.arange(64 * 32, dtype=np.float32).reshape(64, 32)).view(np.float32)
+    if types[0] == "f32":
+        got.reshape(-1)[fragments.astype(np.int64).reshape(-1)] = d.view(np.float32).reshape(-1)
+        bound = terms.shape[2] * largest * 2.0 ** -(bits - 1) + np.abs(exact) * 2.0 ** -min(bits - 1, 22) + 2.0**-120
+        assert (np.abs(got - exact) <= bound).all()
+        assert (got != exact).any()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("wgmma.fence.sync.aligned;", ""), "no wgmma.fence"),
+        (("wgmma.wait_group.sync.aligned 0;", ""), "before the product under way"),
+        (("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;"), "before the product under way"),
+        (("wgmma.commit_group.sync.aligned;", ""), "before the product under way"),
+        (("fence.proxy.async.shared::cta;", ""), "no fence.proxy.async lets"),
+        (("fence.proxy.async.shared::cta;\n    bar.sync 0;", "fence.proxy.async.shared::cta;"), "a product reads"),
+    ],
+)
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+def test_what_is_missing_is_found_in_every_schedule(rng, change, what, schedule):
+    with pytest.raises(CheckError, match=what) as caught:
+        multiply(rng, 32, ("f32", "f16", "f16"), change=change, schedule=schedule)
+    assert {finding.kind for finding in caught.value.findings} <= {"race", "unfinished"}
+
+
+@pytest.mark.differs_on_hardware("shared memory changes while it is read")
+def test_shared_memory_must_stay_until_the_product_is_done(rng):
+    change = ("wgmma.wait_group.sync.aligned 0;", "st.shared.b32 [%r1+-40960], %r3;\nwgmma.wait_group.sync.aligned 0;")
+    with pytest.raises(CheckError, match="a bulk copy or product may still read it"):
+        multiply(rng, 32, ("f32", "f16", "f16"), change=change)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "what"),
+    [
+        (("mov.u64 %d3, 0x10240;", "mov.u64 %d3, 0x13ff0;"), FaultError, "outside of the CTA's shared memory"),
+        (("mov.u64 %d3", "@%p1 bra NEVER;\nNEVER:\nadd.u64 %d3, %d3, %d1;\nmov.u64 %d4"), FaultError, "different"),
+        (("setp.ne.u32 %p2", "setp.eq.u32 %p4, %warp, 2;\n@%p4 bra END;\nsetp.ne.u32 %p2"), FaultError, "all 128"),
+        (("setp.ne.u32 %p2", "setp.eq.u32 %p4, %warp, 2;\n@%p4 bar.sync 3, 64;\nsetp.ne.u32 %p2"), DeadlockError,
+         "waits for the other warps of its warpgroup"),
+    ],
+)  # fmt: skip
+def test_faults(rng, change, error, what):
+    text = body_of(32, 16, ("f32", "f16", "f16"), [1 << 16 | A_AT >> 4, 1 << 16 | B_AT >> 4], ", 1, 1, 0, 0")
+    assert change[0] in text
+    arrays = {
+        name: np.zeros(size, np.uint32) for name, size in (("image", 10240), ("c", 2048), ("a", 512), ("d", 2048))
+    }
+    arrays["again"] = np.zeros(1, np.uint64)
+    with pytest.raises(error, match=what):
+        run(text.replace(*change) + "END:", arrays, threads=128, shared=SHARED)
