@@ -42,6 +42,7 @@ class SectorTileConfig(Config):
     write_bytes: int = 256
     threads: int = 256
     group: int = 8
+    align: int = 32
 
     def __post_init__(self) -> None:
         if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
@@ -65,7 +66,7 @@ class SectorTileConfig(Config):
 
     def held(self, itemsize: int) -> int:
         """Return the words of a target's row that a tile holds: a sector more than it writes."""
-        return (self.write_bytes + SECTOR) // max(itemsize, 4)
+        return (self.write_bytes + self.align) // max(itemsize, 4)
 
     def pitch(self, itemsize: int) -> int:
         """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""

@@ -19,7 +19,7 @@ from .tensors import cute_type
 from .words import exchange, shifted
 
 # Loads of a word each that a thread has on their way.
-_IN_FLIGHT = 36
+_IN_FLIGHT = 24
 
 
 class SectorTile:
@@ -38,6 +38,7 @@ class SectorTile:
         self.item = self.element.width // 8
         self.tile_i, self.tile_j = config.tile(self.item)
         self.threads, self.spans = config.threads, config.spans
+        self.align = config.align
         # Elements of a word along j, and bytes of a word.
         self.pack, self.size = packed_rows(self.item), max(self.item, 4)
         self.word = Uint32 if self.pack > 1 else self.element
@@ -61,6 +62,9 @@ class SectorTile:
             self.read_words(gS, sT, i0, j0, True)
         else:
             self.read_words(gS, sT, i0, j0, False)
+            if cutlass.const_expr(self.pack > 1):
+                cute.arch.sync_threads()
+                self.read_ends(gS, sT, i0, j0)
 
     @cute.jit
     def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
@@ -108,17 +112,27 @@ class SectorTile:
 
     @cute.jit
     def load_inside(self, address, i, length):
-        """Return the word that holds element i of a row of `length` elements, at an address; 0 for what is outside."""
+        """Return the word that holds element i of a row of `length` elements, at an address; 0 if it is not all inside."""
         first = i - Int32(address & (self.size - 1)) // self.item if self.pack > 1 else i
         value = self.word(0)
         if first >= 0 and first + self.pack <= length:
             value = self.word(self.load(address))
-        elif cutlass.const_expr(self.pack > 1):
-            for e in cutlass.range_constexpr(self.pack):
-                if first + e >= 0 and first + e < length:
-                    place = cute.make_ptr(self.element, (address & -self.size) + e * self.item, cute.AddressSpace.gmem)
-                    value |= Uint32(self.element(cute.make_tensor(place, cute.make_layout(1))[0])) << (8 * self.item * e)
         return value
+
+    @cute.jit
+    def read_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Bring the elements into the tile that share a word with what is outside the matrix: at most 3 at each end."""
+        tid, _, _ = cute.arch.thread_idx()
+        for p in cutlass.range(-(-8 * self.held * self.pack // self.threads)):
+            number = tid + p * self.threads
+            row, e = number // 8, number % 8
+            i = e if e < 4 else gS.shape[0] - 8 + e
+            if row < self.held * self.pack and j0 + row < gS.shape[1] and i >= i0 and i < i0 + self.tile_i and i < gS.shape[0]:
+                place = gS.iterator + cute.crd2idx((i, j0 + row), gS.layout)
+                i -= i0
+                index = ((i % self.pack * self.columns + i // self.pack) * self.pitch) * self.pack + row
+                target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
+                cute.make_tensor(target, cute.make_layout(1))[0] = cute.make_tensor(place, cute.make_layout(1))[0]
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
@@ -160,7 +174,7 @@ class SectorTile:
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
         """Write the elements of rows that come before their first multiple of 32 bytes."""
         tid, _, _ = cute.arch.thread_idx()
-        most = cutlass.const_expr(SECTOR // self.item)
+        most = cutlass.const_expr(self.align // self.item)
         for p in cutlass.range(-(-self.tile_i * most // self.threads)):
             number = tid + p * self.threads
             i, j = number // most, number % most
@@ -175,7 +189,7 @@ class SectorTile:
     @cute.jit
     def elements_ahead(self, address):
         """Return the elements of a row at an address that come before the first multiple of 32 bytes."""
-        return (-Int32(address & (SECTOR - 1)) & (SECTOR - 1)) // self.item
+        return (-Int32(address & (self.align - 1)) & (self.align - 1)) // self.item
 
     @cute.jit
     def word_of(self, sT: cute.Tensor, i, j):
