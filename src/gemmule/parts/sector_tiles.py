@@ -19,7 +19,7 @@ from .tensors import cute_type
 from .words import exchange, shifted
 
 # Loads of a word each that a thread has on their way.
-_IN_FLIGHT = 24
+_IN_FLIGHT = 18
 
 
 class SectorTile:
@@ -74,30 +74,30 @@ class SectorTile:
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
         step = cutlass.const_expr(self.threads // 32 // self.spans)
         count = cutlass.const_expr(self.held // step)
-        together = cutlass.const_expr(min(count, max(_IN_FLIGHT // self.pack, 1)))
+        together = cutlass.const_expr(max(n for n in range(1, count + 1) if count % n == 0 and n * self.pack <= _IN_FLIGHT))
         i, j = i0 + column * self.pack, j0 + first * self.pack
-        start = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
         line = Int64(gS.stride[1]) * self.item
-        for begin in cutlass.range_constexpr(0, count, together):
-            number = cutlass.const_expr(min(together, count - begin))
-            read = cute.make_rmem_tensor(cute.make_layout((self.pack, number)), self.word)
-            for p in cutlass.range_constexpr(number):
+        begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
+        for round in cutlass.range(count // together, unroll=1):
+            start = begin + line * (round * (together * step * self.pack))
+            read = cute.make_rmem_tensor(cute.make_layout((self.pack, together)), self.word)
+            for p in cutlass.range_constexpr(together):
                 for r in cutlass.range_constexpr(self.pack):
-                    ahead = cutlass.const_expr((begin + p) * step * self.pack + r)
+                    ahead = cutlass.const_expr(p * step * self.pack + r)
                     if cutlass.const_expr(whole):
                         read[r, p] = self.load(start + line * ahead)
                     else:
-                        length = gS.shape[0] if j + ahead < gS.shape[1] else 0
+                        j_read = j + round * (together * step * self.pack) + ahead
+                        length = gS.shape[0] if j_read < gS.shape[1] else 0
                         read[r, p] = self.load_inside(start + line * ahead, i, length)
-            for p in cutlass.range_constexpr(number):
-                word = first + (begin + p) * step
+            for p in cutlass.range_constexpr(together):
+                word = first + (round * together + p) * step
                 if cutlass.const_expr(self.pack == 1):
                     sT[column * self.pitch + word] = read[0, p]
                 else:
                     square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
-                        ahead = cutlass.const_expr((begin + p) * step * self.pack + r)
-                        bits = Uint32((start + line * ahead) & 3) * 8
+                        bits = Uint32((start + line * (p * step * self.pack + r)) & 3) * 8
                         square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits)
                     exchange(square)
                     if lane < self.lanes:
@@ -137,38 +137,72 @@ class SectorTile:
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
         """Write what of the tile at (i0, j0) lies in the matrix: rows from their first multiple of 32 bytes on."""
-        inside = i0 + self.tile_i <= gD.shape[0] and j0 + self.held * self.pack <= gD.shape[1]
-        if inside:
-            self.write_words(gD, sT, i0, j0, True)
+        if i0 + self.tile_i <= gD.shape[0] and j0 + self.held * self.pack <= gD.shape[1]:
+            self.write_whole(gD, sT, i0, j0)
         else:
-            self.write_words(gD, sT, i0, j0, False)
+            self.write_edge(gD, sT, i0, j0)
         if j0 == 0:
             self.write_heads(gD, sT, i0)
 
     @cute.jit
-    def write_words(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Write the tile's rows; `whole` promises that all of them lie in the matrix."""
+    def write_whole(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Write a tile that lies in the matrix. Where words are put together, a thread writes several, side by side."""
         tid, _, _ = cute.arch.thread_idx()
-        abreast = cutlass.const_expr(min(self.written, 32))
+        length = cutlass.const_expr(4 if self.pack > 1 else 1)
+        abreast = cutlass.const_expr(min(self.written // length, 32))
         step = cutlass.const_expr(self.threads // abreast)
-        word = tid % abreast
         start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
         line = Int64(gD.stride[0]) * (step * self.item)
-        for p in cutlass.range(-(-self.tile_i // step), unroll=4):
+        for p in cutlass.range(-(-self.tile_i // step), unroll=1):
             i = tid // abreast + p * step
             place = start + line * p
             ahead = self.elements_ahead(place)
-            if i < self.tile_i and (whole or i0 + i < gD.shape[0]):
+            if i < self.tile_i:
+                for q in cutlass.range_constexpr(self.written // (length * abreast)):
+                    j = ahead + (tid % abreast + q * abreast) * (length * self.pack)
+                    row = self.row_of(sT, i)
+                    words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
+                    low = row[j // self.pack]
+                    for k in cutlass.range_constexpr(length):
+                        if cutlass.const_expr(self.pack == 1):
+                            words[k] = low
+                        else:
+                            # A word of the target begins in one word of the tile and ends in the next.
+                            high = row[j // self.pack + k + 1]
+                            words[k] = shifted(low, high, Uint32(j % self.pack * (8 * self.item)))
+                            low = high
+                    self.store(words, place + j * self.item)
+
+    @cute.jit
+    def write_edge(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Write a tile that reaches over the matrix's edge, words where they lie in the matrix, else elements."""
+        tid, _, _ = cute.arch.thread_idx()
+        abreast = cutlass.const_expr(min(self.written, 32))
+        step = cutlass.const_expr(self.threads // abreast)
+        start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
+        line = Int64(gD.stride[0]) * (step * self.item)
+        for p in cutlass.range(-(-self.tile_i // step)):
+            i = tid // abreast + p * step
+            place = start + line * p
+            ahead = self.elements_ahead(place)
+            if i < self.tile_i and i0 + i < gD.shape[0]:
                 for q in cutlass.range_constexpr(self.written // abreast):
-                    j = ahead + (word + q * abreast) * self.pack
-                    value = self.word_of(sT, i, j)
-                    if whole or j0 + j + self.pack <= gD.shape[1]:
-                        pointer = cute.make_ptr(self.word, place + j * self.item, cute.AddressSpace.gmem, assumed_align=self.size)
-                        cute.make_tensor(pointer, cute.make_layout(1))[0] = value
+                    j = ahead + (tid % abreast + q * abreast) * self.pack
+                    words = cute.make_rmem_tensor(cute.make_layout(1), self.word)
+                    words[0] = self.word_of(sT, i, j)
+                    if j0 + j + self.pack <= gD.shape[1]:
+                        self.store(words, place + j * self.item)
                     elif cutlass.const_expr(self.pack > 1):
                         for e in cutlass.range_constexpr(self.pack - 1):
                             if j0 + j + e < gD.shape[1]:
-                                gD[i0 + i, j0 + j + e] = self.element((value >> (8 * self.item * e)) & (2 ** (8 * self.item) - 1))
+                                gD[i0 + i, j0 + j + e] = self.low_element(words[0] >> (8 * self.item * e))
+
+    @cute.jit
+    def store(self, words: cute.Tensor, address):
+        """Write words to device memory, to a multiple of their size."""
+        size = cutlass.const_expr(cute.size(words) * self.size)
+        place = cute.make_ptr(self.word, address, cute.AddressSpace.gmem, assumed_align=size)
+        cute.autovec_copy(words, cute.make_tensor(place, words.layout))
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
@@ -176,15 +210,10 @@ class SectorTile:
         tid, _, _ = cute.arch.thread_idx()
         most = cutlass.const_expr(self.align // self.item)
         for p in cutlass.range(-(-self.tile_i * most // self.threads)):
-            number = tid + p * self.threads
-            i, j = number // most, number % most
+            i, j = (tid + p * self.threads) // most, (tid + p * self.threads) % most
             if i < self.tile_i and i0 + i < gD.shape[0] and j < gD.shape[1]:
-                place = gD.iterator + cute.crd2idx((i0 + i, j), gD.layout)
                 if j < self.elements_ahead((gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint()):
-                    value = self.word_of(sT, i, j)
-                    if cutlass.const_expr(self.pack > 1):
-                        value = self.element(value & (2 ** (8 * self.item) - 1))
-                    cute.make_tensor(place, cute.make_layout(1))[0] = value
+                    gD[i0 + i, j] = self.low_element(self.word_of(sT, i, j))
 
     @cute.jit
     def elements_ahead(self, address):
@@ -192,11 +221,24 @@ class SectorTile:
         return (-Int32(address & (self.align - 1)) & (self.align - 1)) // self.item
 
     @cute.jit
+    def row_of(self, sT: cute.Tensor, i):
+        """Return row i of the tile; rows that a thread fills together are far apart, those of a warp side by side."""
+        start = sT.iterator + (i % self.pack * self.columns + i // self.pack) * self.pitch
+        return cute.make_tensor(start, cute.make_layout(self.pitch))
+
+    @cute.jit
     def word_of(self, sT: cute.Tensor, i, j):
         """Return the word of row i that begins with its element j."""
-        row = (i % self.pack * self.columns + i // self.pack) * self.pitch
-        low = sT[row + j // self.pack]
+        row = self.row_of(sT, i)
+        low = row[j // self.pack]
         if cutlass.const_expr(self.pack > 1):
-            # It begins in one word of the tile and ends in the next.
-            low = shifted(low, sT[row + j // self.pack + 1], Uint32(j % self.pack * (8 * self.item)))
+            low = shifted(low, row[j // self.pack + 1], Uint32(j % self.pack * (8 * self.item)))
         return low
+
+    @cute.jit
+    def low_element(self, word):
+        """Return the element in the lowest bits of a word."""
+        value = word
+        if cutlass.const_expr(self.pack > 1):
+            value = self.element(word & (2 ** (8 * self.item) - 1))
+        return value
