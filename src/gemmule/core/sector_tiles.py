@@ -15,6 +15,11 @@ from .spec import Config
 SECTOR = 32
 ITEMSIZES = (1, 2, 4, 8)
 _WARP = 32
+# What `sector_cost` counts with: bytes a second of a multiprocessor, among all and with one CTA alone, the time from
+# the first read to the last write of a CTA, and what a multiprocessor holds at once.
+_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 30e9, 50e9, 1.5e-6
+_RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
+_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 # Shorter rows leave most of a tile empty.
@@ -42,7 +47,6 @@ class SectorTileConfig(Config):
     write_bytes: int = 256
     threads: int = 256
     group: int = 8
-    align: int = 32
 
     def __post_init__(self) -> None:
         if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
@@ -66,7 +70,7 @@ class SectorTileConfig(Config):
 
     def held(self, itemsize: int) -> int:
         """Return the words of a target's row that a tile holds: a sector more than it writes."""
-        return (self.write_bytes + self.align) // max(itemsize, 4)
+        return (self.write_bytes + SECTOR) // max(itemsize, 4)
 
     def pitch(self, itemsize: int) -> int:
         """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""
@@ -109,3 +113,20 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
     if ctas > MAX_GRID[0]:
         return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
     return None
+
+
+def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiprocessors: int) -> float:
+    """Return roughly the seconds that tiles of a config take: what is moved, and the last CTA's wait."""
+    item = problem.itemsize
+    tile_i, _ = config.tile(item)
+    ctas = math.prod((*config.tiles(problem), *problem.batch))
+    size = config.tile_bytes(item)
+    # A sector more of each row, on both sides of the tile.
+    read = (tile_i * item + SECTOR) * (config.write_bytes + SECTOR) / item
+    moved = ctas * (read + tile_i * config.write_bytes)
+    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS)
+    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    order = 1.0 if config.group == 0 else 1.02
+    return order * max(
+        moved / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
+    )

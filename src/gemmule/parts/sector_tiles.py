@@ -1,9 +1,9 @@
 """A tile of a matrix whose rows begin anywhere: read in whole words, written in whole sectors.
 
-A sector of the target that two CTAs wrote would be put together in the L2 cache. Therefore a tile's row begins at the
-target's next multiple of 32 bytes, another element in every row: the tile holds a sector more of each row than it
-writes, and reads what it needs for that, which its neighbour reads too. Where elements are smaller than words, the
-words of the source begin within them; a word is cut out of a lane's word and the next lane's.
+The L2 cache is slow at putting a sector together that two requests write. Therefore a row of a tile begins where a
+sector of the target does, which is another element in every row: the tile holds a sector more of each row than it
+writes, and its neighbour reads that too. Where elements are smaller than words, the words of the source begin within
+them; a word is cut out of those of two neighbouring lanes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from gemmule.core.sector_tiles import SECTOR, SectorTileConfig
 from .tensors import cute_type
 from .words import exchange, shifted
 
-# Loads of a word each that a thread has on their way.
+# Words that a thread has on their way: more of them, and fewer threads find room.
 _IN_FLIGHT = 18
+# Elements at each end of a row that may share a word with what is outside.
+_ENDS = 4
 
 
 class SectorTile:
@@ -38,27 +40,31 @@ class SectorTile:
         self.item = self.element.width // 8
         self.tile_i, self.tile_j = config.tile(self.item)
         self.threads, self.spans = config.threads, config.spans
-        self.align = config.align
         # Elements of a word along j, and bytes of a word.
         self.pack, self.size = packed_rows(self.item), max(self.item, 4)
         self.word = Uint32 if self.pack > 1 else self.element
-        # Words of a source's row, of a warp's part of it, and of a target's row: written, held, from row to row.
+        # Words of a source's row, and of it those of a warp; words of a target's row: written, held, from row to row.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
-        self.written, self.held, self.pitch = config.write_bytes // self.size, config.held(self.item), config.pitch(self.item)
+        self.written, self.held = config.write_bytes // self.size, config.held(self.item)
+        self.pitch = config.pitch(self.item)
+        # Words j from one of a thread to its next, all of a thread, and those that it reads together.
+        self.step = self.threads // 32 // self.spans
+        self.count = self.held // self.step
+        fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
+        self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
 
     @cute.jit
     def allocate(self, smem: SmemAllocator):
         """Return shared memory for a tile."""
-        layout = cute.make_layout(self.tile_i * self.pitch)
-        return smem.allocate_tensor(self.word, layout, 16)
+        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.pitch), 16)
 
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Bring the tile at (i0, j0) into shared memory, with a sector more of j; what is outside the matrix is 0."""
+        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
         # A word may begin before its first element, and a warp reads one more than it keeps.
-        inside = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
-        if inside and (i0 > 0 or self.pack == 1):
+        ends = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
+        if ends and (i0 > 0 or self.pack == 1):
             self.read_words(gS, sT, i0, j0, True)
         else:
             self.read_words(gS, sT, i0, j0, False)
@@ -72,32 +78,30 @@ class SectorTile:
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
-        step = cutlass.const_expr(self.threads // 32 // self.spans)
-        count = cutlass.const_expr(self.held // step)
-        together = cutlass.const_expr(max(n for n in range(1, count + 1) if count % n == 0 and n * self.pack <= _IN_FLIGHT))
         i, j = i0 + column * self.pack, j0 + first * self.pack
-        line = Int64(gS.stride[1]) * self.item
         begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
-        for round in cutlass.range(count // together, unroll=1):
-            start = begin + line * (round * (together * step * self.pack))
-            read = cute.make_rmem_tensor(cute.make_layout((self.pack, together)), self.word)
-            for p in cutlass.range_constexpr(together):
+        line = Int64(gS.stride[1]) * self.item
+        # Rows from one word of a thread to its next.
+        rows = cutlass.const_expr(self.step * self.pack)
+        for turn in cutlass.range(self.count // self.together, unroll=1):
+            start = begin + line * (turn * (self.together * rows))
+            read = cute.make_rmem_tensor(cute.make_layout((self.pack, self.together)), self.word)
+            for p in cutlass.range_constexpr(self.together):
                 for r in cutlass.range_constexpr(self.pack):
-                    ahead = cutlass.const_expr(p * step * self.pack + r)
+                    place = start + line * (p * rows + r)
                     if cutlass.const_expr(whole):
-                        read[r, p] = self.load(start + line * ahead)
+                        read[r, p] = self.load(place)
                     else:
-                        j_read = j + round * (together * step * self.pack) + ahead
-                        length = gS.shape[0] if j_read < gS.shape[1] else 0
-                        read[r, p] = self.load_inside(start + line * ahead, i, length)
-            for p in cutlass.range_constexpr(together):
-                word = first + (round * together + p) * step
+                        inside = j + (turn * self.together + p) * rows + r < gS.shape[1]
+                        read[r, p] = self.load_inside(place, i, gS.shape[0] if inside else 0)
+            for p in cutlass.range_constexpr(self.together):
+                word = first + (turn * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
                     sT[column * self.pitch + word] = read[0, p]
                 else:
                     square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
-                        bits = Uint32((start + line * (p * step * self.pack + r)) & 3) * 8
+                        bits = Uint32((start + line * (p * rows + r)) & 3) * 8
                         square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits)
                     exchange(square)
                     if lane < self.lanes:
@@ -107,13 +111,15 @@ class SectorTile:
     @cute.jit
     def load(self, address):
         """Return the word that holds the byte at an address."""
-        place = cute.make_ptr(self.word, address & -self.size if self.pack > 1 else address, cute.AddressSpace.gmem, assumed_align=self.size)
-        return cute.make_tensor(place, cute.make_layout(1))[0]
+        start = address & -self.size if cutlass.const_expr(self.pack > 1) else address
+        return self.at(self.word, start)[0]
 
     @cute.jit
     def load_inside(self, address, i, length):
-        """Return the word that holds element i of a row of `length` elements, at an address; 0 if it is not all inside."""
-        first = i - Int32(address & (self.size - 1)) // self.item if self.pack > 1 else i
+        """Return the word that holds element i of a row of `length` elements; 0 if not all of it is in the row."""
+        first = i
+        if cutlass.const_expr(self.pack > 1):
+            first = i - Int32(address & 3) // self.item
         value = self.word(0)
         if first >= 0 and first + self.pack <= length:
             value = self.word(self.load(address))
@@ -121,22 +127,20 @@ class SectorTile:
 
     @cute.jit
     def read_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Bring the elements into the tile that share a word with what is outside the matrix: at most 3 at each end."""
+        """Bring those elements into the tile that may share a word with what is outside the matrix."""
         tid, _, _ = cute.arch.thread_idx()
-        for p in cutlass.range(-(-8 * self.held * self.pack // self.threads)):
-            number = tid + p * self.threads
-            row, e = number // 8, number % 8
-            i = e if e < 4 else gS.shape[0] - 8 + e
-            if row < self.held * self.pack and j0 + row < gS.shape[1] and i >= i0 and i < i0 + self.tile_i and i < gS.shape[0]:
-                place = gS.iterator + cute.crd2idx((i, j0 + row), gS.layout)
-                i -= i0
-                index = ((i % self.pack * self.columns + i // self.pack) * self.pitch) * self.pack + row
+        rows = cutlass.min(gS.shape[1] - j0, self.held * self.pack)
+        for p in cutlass.range(-(-2 * _ENDS * self.held * self.pack // self.threads)):
+            row, e = (tid + p * self.threads) // (2 * _ENDS), (tid + p * self.threads) % (2 * _ENDS)
+            i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
+            if row < rows and i >= 0 and i < self.tile_i:
+                index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
                 target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
-                cute.make_tensor(target, cute.make_layout(1))[0] = cute.make_tensor(place, cute.make_layout(1))[0]
+                cute.make_tensor(target, cute.make_layout(1))[0] = gS[i0 + i, j0 + row]
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Write what of the tile at (i0, j0) lies in the matrix: rows from their first multiple of 32 bytes on."""
+        """Write what of the tile at (i0, j0) lies in the matrix: rows from their first whole sector on."""
         if i0 + self.tile_i <= gD.shape[0] and j0 + self.held * self.pack <= gD.shape[1]:
             self.write_whole(gD, sT, i0, j0)
         else:
@@ -146,14 +150,14 @@ class SectorTile:
 
     @cute.jit
     def write_whole(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Write a tile that lies in the matrix. Where words are put together, a thread writes several, side by side."""
+        """Write a tile that lies in the matrix. Where words are put together, a thread writes 4, side by side."""
         tid, _, _ = cute.arch.thread_idx()
         length = cutlass.const_expr(4 if self.pack > 1 else 1)
         abreast = cutlass.const_expr(min(self.written // length, 32))
         step = cutlass.const_expr(self.threads // abreast)
         start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
         line = Int64(gD.stride[0]) * (step * self.item)
-        for p in cutlass.range(-(-self.tile_i // step), unroll=1):
+        for p in cutlass.range(-(-self.tile_i // step), unroll=2):
             i = tid // abreast + p * step
             place = start + line * p
             ahead = self.elements_ahead(place)
@@ -175,7 +179,7 @@ class SectorTile:
 
     @cute.jit
     def write_edge(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Write a tile that reaches over the matrix's edge, words where they lie in the matrix, else elements."""
+        """Write a tile that reaches over the matrix's edge: words where they lie in the matrix, else elements."""
         tid, _, _ = cute.arch.thread_idx()
         abreast = cutlass.const_expr(min(self.written, 32))
         step = cutlass.const_expr(self.threads // abreast)
@@ -198,31 +202,24 @@ class SectorTile:
                                 gD[i0 + i, j0 + j + e] = self.low_element(words[0] >> (8 * self.item * e))
 
     @cute.jit
-    def store(self, words: cute.Tensor, address):
-        """Write words to device memory, to a multiple of their size."""
-        size = cutlass.const_expr(cute.size(words) * self.size)
-        place = cute.make_ptr(self.word, address, cute.AddressSpace.gmem, assumed_align=size)
-        cute.autovec_copy(words, cute.make_tensor(place, words.layout))
-
-    @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
-        """Write the elements of rows that come before their first multiple of 32 bytes."""
+        """Write the elements of the matrix's rows that come before their first whole sector."""
         tid, _, _ = cute.arch.thread_idx()
-        most = cutlass.const_expr(self.align // self.item)
+        most = cutlass.const_expr(SECTOR // self.item)
         for p in cutlass.range(-(-self.tile_i * most // self.threads)):
             i, j = (tid + p * self.threads) // most, (tid + p * self.threads) % most
-            if i < self.tile_i and i0 + i < gD.shape[0] and j < gD.shape[1]:
-                if j < self.elements_ahead((gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint()):
-                    gD[i0 + i, j] = self.low_element(self.word_of(sT, i, j))
+            ahead = self.elements_ahead((gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint())
+            if i < self.tile_i and i0 + i < gD.shape[0] and j < cutlass.min(ahead, gD.shape[1]):
+                gD[i0 + i, j] = self.low_element(self.word_of(sT, i, j))
 
     @cute.jit
     def elements_ahead(self, address):
-        """Return the elements of a row at an address that come before the first multiple of 32 bytes."""
-        return (-Int32(address & (self.align - 1)) & (self.align - 1)) // self.item
+        """Return the elements of a row at an address that come before the first whole sector."""
+        return (-Int32(address & (SECTOR - 1)) & (SECTOR - 1)) // self.item
 
     @cute.jit
     def row_of(self, sT: cute.Tensor, i):
-        """Return row i of the tile; rows that a thread fills together are far apart, those of a warp side by side."""
+        """Return row i of the tile. Rows i of neighbouring lanes lie side by side, those of one thread far apart."""
         start = sT.iterator + (i % self.pack * self.columns + i // self.pack) * self.pitch
         return cute.make_tensor(start, cute.make_layout(self.pitch))
 
@@ -242,3 +239,15 @@ class SectorTile:
         if cutlass.const_expr(self.pack > 1):
             value = self.element(word & (2 ** (8 * self.item) - 1))
         return value
+
+    @cute.jit
+    def at(self, kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int] = 1):
+        """Return device memory as a tensor; its address must be a multiple of its size."""
+        size = cutlass.const_expr(count * kind.width // 8)
+        place = cute.make_ptr(kind, address, cute.AddressSpace.gmem, assumed_align=size)
+        return cute.make_tensor(place, cute.make_layout(count))
+
+    @cute.jit
+    def store(self, words: cute.Tensor, address):
+        """Write words to device memory, to a multiple of their size."""
+        cute.autovec_copy(words, self.at(self.word, address, cute.size(words)))

@@ -9,7 +9,7 @@ from gemmule.core.byte_tiles import BATCH_DIMS, tile_params
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.sector_tiles import ITEMSIZES, SectorTileConfig, why_not_sector_tiles
+from gemmule.core.sector_tiles import ITEMSIZES, SectorTileConfig, sector_cost, why_not_sector_tiles
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
 
@@ -61,21 +61,12 @@ SPEC = KernelSpec(
     configs=(
         SectorTileConfig(),
         SectorTileConfig(2, 256, 256, 0),
-        SectorTileConfig(2, 256, 256, 1),
-        SectorTileConfig(2, 256, 256, 32),
-        SectorTileConfig(1, 256, 128, 0),
         SectorTileConfig(1, 256, 256, 0),
-        SectorTileConfig(2, 256, 512, 0),
-        SectorTileConfig(2, 512, 256, 0),
-        SectorTileConfig(2, 512, 512, 0),
-        SectorTileConfig(4, 256, 512, 0),
-        SectorTileConfig(4, 512, 512, 0),
-        SectorTileConfig(1, 512, 256, 0),
-        SectorTileConfig(1, 128, 128, 0),
+        SectorTileConfig(1, 256, 128, 0),
         SectorTileConfig(2, 128, 256, 0),
-        SectorTileConfig(2, 256, 256, 0, 8),
-        SectorTileConfig(2, 256, 256, 0, 16),
-        SectorTileConfig(2, 256, 256, 0, 64),
+        SectorTileConfig(1, 128, 128, 0),
+        SectorTileConfig(2, 512, 256, 0),
+        SectorTileConfig(4, 256, 512, 0),
     ),
     signatures=signatures,
     why_not=why_not,
@@ -83,4 +74,5 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     batch_dims=BATCH_DIMS,
+    cost=sector_cost,
 )
