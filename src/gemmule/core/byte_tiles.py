@@ -15,8 +15,10 @@ from .row_major import MAX_EXTENT, MAX_GRID, VECTOR_BYTES
 from .spec import Config, Signature
 
 ITEMSIZES = (1, 2, 4, 8, 16)
-#: Lanes of a warp along the source's rows in a wide access: 128 bytes.
+#: Lanes of a warp along the source's rows in a wide access: 128 bytes, or as much as the tile has.
 LANES = 8
+# Bytes of the shortest rows that are moved by wide accesses.
+_WIDE = 64
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
 _SECTOR = 32
@@ -35,7 +37,7 @@ class ByteTileConfig(Config):
     Attributes
     ----------
     read_bytes, write_bytes : int
-        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 128, rows are moved as
+        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 64, rows are moved as
         narrow ones.
     threads : int
         Threads of a CTA.
@@ -48,6 +50,7 @@ class ByteTileConfig(Config):
     write_bytes: int = 256
     threads: int = 256
     group: int = 8
+    hint: int = 0
 
     def __post_init__(self) -> None:
         sides = (self.read_bytes, self.write_bytes)
@@ -62,8 +65,8 @@ class ByteTileConfig(Config):
 
     @property
     def is_wide(self) -> bool:
-        """Whether a warp's wide accesses fit into the tile."""
-        return min(self.read_bytes, self.write_bytes) >= LANES * VECTOR_BYTES
+        """Whether wide accesses fit into the tile."""
+        return min(self.read_bytes, self.write_bytes) >= _WIDE
 
     def tile(self, itemsize: int) -> tuple[int, int]:
         """Return the tile's elements along the source's rows and along the target's."""
