@@ -44,7 +44,7 @@ class SectorTileConfig(Config):
     """
 
     spans: int = 2
-    write_bytes: int = 256
+    write_bytes: int = 128
     threads: int = 256
     group: int = 8
 
