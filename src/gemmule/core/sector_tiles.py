@@ -116,14 +116,12 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiprocessors: int) -> float:
-    """Return roughly the seconds that tiles of a config take: what is moved, and the last CTA's wait."""
+    """Return roughly the seconds that tiles of a config take: what is moved, or how long the CTAs wait."""
     item = problem.itemsize
-    tile_i, _ = config.tile(item)
     ctas = math.prod((*config.tiles(problem), *problem.batch))
     size = config.tile_bytes(item)
-    # A sector more of each row, on both sides of the tile.
-    read = (tile_i * item + SECTOR) * (config.write_bytes + SECTOR) / item
-    moved = ctas * (read + tile_i * config.write_bytes)
+    # What neighbours read too comes from the caches, and is not counted.
+    moved = 2 * ctas * config.tile(item)[0] * config.write_bytes
     resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS)
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
     order = 1.0 if config.group == 0 else 1.02

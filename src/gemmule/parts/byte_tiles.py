@@ -15,7 +15,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.byte_tiles import LANES, ByteTileConfig, packed_rows
 
 from .tensors import cute_type
-from .words import exchange, load_16_bytes, packed, shifted, store_16_bytes, words_at
+from .words import exchange, load_16_bytes, packed, shifted, words_at
 
 # Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
@@ -47,7 +47,6 @@ class ByteTile:
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
         # Lanes of a warp along i, and chunks of a row that change places.
         self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
-        self.hint = config.hint
         # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
         self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 
@@ -95,7 +94,7 @@ class ByteTile:
                 # Outside the matrix the last vector is read again; nobody writes it.
                 i = cutlass.min(i0 + vector * self.vector, rows - self.vector)
                 j = cutlass.min(j0 + word * self.pack + r, cols - 1)
-                load_16_bytes(gS.iterator + cute.crd2idx((i, j), gS.layout), read[None, r, p], self.hint)
+                load_16_bytes(gS.iterator + cute.crd2idx((i, j), gS.layout), read[None, r, p])
         for p in cutlass.range_constexpr(count):
             vector, word = self.place(tid + p * self.threads)
             for v in cutlass.range_constexpr(4 // self.unit):
@@ -147,7 +146,8 @@ class ByteTile:
                 number = tid + (first + p) * self.threads
                 i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
                 if i0 + i < gD.shape[0] and j < gD.shape[1]:
-                    store_16_bytes(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), vectors[None, p], self.hint)
+                    target = words_at(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), 4)
+                    cute.autovec_copy(vectors[None, p], target)
 
     @cute.jit
     def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):

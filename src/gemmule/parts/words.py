@@ -14,23 +14,15 @@ def words_at(place: cute.Pointer, count: cutlass.Constexpr[int]):
 
 
 @cute.jit
-def load_16_bytes(place: cute.Pointer, words: cute.Tensor, hint: cutlass.Constexpr[int] = 0):
+def load_16_bytes(place: cute.Pointer, words: cute.Tensor):
     """Load 4 words from device memory. They pass by the L1 cache, which would keep them in vain: each is read once."""
     found = cute.arch.inline_ptx(
-        f"ld.global.{'cs' if hint & 2 else 'L1::no_allocate'}.v4.b32 {{{{$w0}}, {{$w1}}, {{$w2}}, {{$w3}}}}, [{{$r0}}];",
+        "ld.global.L1::no_allocate.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
         write_only_types=[Uint32] * 4,
         read_only_args=[place.toint()],
     )
     for v in cutlass.range_constexpr(4):
         words[v] = found[v]
-
-
-@cute.jit
-def store_16_bytes(place: cute.Pointer, words: cute.Tensor, hint: cutlass.Constexpr[int] = 0):
-    if cutlass.const_expr(hint & 1):
-        cute.arch.inline_ptx("st.global.cs.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};", read_only_args=[place.toint(), words[0], words[1], words[2], words[3]])
-    else:
-        cute.autovec_copy(words, words_at(place, 4))
 
 
 @cute.jit
