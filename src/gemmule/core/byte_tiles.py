@@ -17,8 +17,10 @@ from .spec import Config, Signature
 ITEMSIZES = (1, 2, 4, 8, 16)
 #: Lanes of a warp along the source's rows in a wide access: 128 bytes, or as much as the tile has.
 LANES = 8
-# Bytes of the shortest rows that are moved by wide accesses, and of those of a large matrix's tiles.
-_WIDE, _LONG_ROW = 64, 256
+#: Bytes of the rows of a large matrix's tiles, at least.
+LONG_ROW = 256
+# Bytes of the shortest rows that are moved by wide accesses.
+_WIDE = 64
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
 _SECTOR = 32
@@ -28,7 +30,7 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
 # Threads that it is fastest with, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes
 # of an element.
-_FASTEST = {1: (256, 256), 2: (256, 512), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+_FASTEST = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 
@@ -197,7 +199,7 @@ def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
     # Of equals the grid of two dimensions, and the threads that were fastest.
     preferred = 1.0 if config.group == 0 else 1.02
-    if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= _LONG_ROW]:
+    if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]:
         preferred *= 1.01
     return preferred * max(
         max(moved, work) / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)

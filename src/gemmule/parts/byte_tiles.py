@@ -12,10 +12,10 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.byte_tiles import LANES, ByteTileConfig, packed_rows
+from gemmule.core.byte_tiles import LANES, LONG_ROW, ByteTileConfig, packed_rows
 
 from .tensors import cute_type
-from .words import exchange, load_16_bytes, packed, shifted, words_at
+from .words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
 
 # Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
@@ -47,6 +47,8 @@ class ByteTile:
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
         # Lanes of a warp along i, and chunks of a row that change places.
         self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
+        # Tiles with long rows are those of large matrices, whose result the L2 cache cannot hold.
+        self.streams = config.write_bytes >= LONG_ROW
         # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
         self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 
@@ -146,8 +148,11 @@ class ByteTile:
                 number = tid + (first + p) * self.threads
                 i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
                 if i0 + i < gD.shape[0] and j < gD.shape[1]:
-                    target = words_at(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), 4)
-                    cute.autovec_copy(vectors[None, p], target)
+                    target = gD.iterator + cute.crd2idx((i0 + i, j), gD.layout)
+                    if cutlass.const_expr(self.streams):
+                        stream_16_bytes(target, vectors[None, p])
+                    else:
+                        cute.autovec_copy(vectors[None, p], words_at(target, 4))
 
     @cute.jit
     def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):

@@ -18,8 +18,8 @@ from gemmule.core.sector_tiles import SECTOR, SectorTileConfig
 from .tensors import cute_type
 from .words import exchange, shifted
 
-# Words that a thread has on their way: more of them, and fewer threads find room.
-_IN_FLIGHT = 18
+# Words that a thread has on their way at most: to wait twice costs more than to have room for fewer threads.
+_IN_FLIGHT = 40
 # Elements at each end of a row that may share a word with what is outside.
 _ENDS = 4
 

@@ -1,4 +1,20 @@
-"""Rung 14: rows that begin anywhere, read in whole words and written in whole sectors."""
+"""Rung 14: rows that begin anywhere, read in whole words and written in whole sectors.
+
+Idea
+    Where the pitch is no multiple of 32 bytes, tiles of a fixed width end within sectors, and two CTAs write one
+    sector, which the L2 cache must put together. A tile's row that begins where a sector of the target does, another
+    element in every row, is written by one CTA in whole sectors.
+Change from the rung before
+    The tile holds a sector more of each of its rows than it writes. Elements of 1 or 2 bytes are read as the aligned
+    words that they lie in, and shifted into place between neighbouring lanes, no longer one by one.
+Data movement
+    Every element is written once. Every row of a tile straddles one sector of the source more than it fills, and each
+    tile reads 32 bytes of every target's row that its neighbour reads too: the caches have both.
+Limits
+    The sectors that pass between the L2 cache and the multiprocessors; for elements of 1 byte also the instructions.
+Sources
+    "CUDA C++ Programming Guide", device memory accesses: sectors of 32 bytes.
+"""
 
 from __future__ import annotations
 
