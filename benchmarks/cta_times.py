@@ -65,6 +65,9 @@ def stamped(artifact: Artifact, ctas: int) -> Artifact:
     # As many CTAs on a multiprocessor as without the stores.
     registers = f"\n.maxnreg {min(255, -(-artifact.resources.registers // 8) * 8)}"
     array = f".visible .global .align 8 .b8 stamps[{_STAMP.itemsize * ctas}];\n"
+    # No instruction needs a newer version, and drivers that are older than the compiler know this one.
+    head = re.sub(r"\.version [0-9.]+", ".version 8.6", head)
+    entry = head.index(".visible .entry")
     ptx = head[:entry] + array + head[entry:] + registers + "\n{\n" + body
     return dataclasses.replace(artifact, cubin=ptx.encode() + b"\0")
 

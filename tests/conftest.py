@@ -46,7 +46,8 @@ _session_counts: dict[str, collections.Counter] = collections.defaultdict(collec
 
 def pytest_sessionfinish(session):
     folder = session.config.getoption("--record")
-    if folder is None:
+    # Where processes share the tests, the one that hears of all of them writes the record.
+    if folder is None or hasattr(session.config, "workerinput"):
         return
     from gemmule.lab.experiment import experiment
     from gemmule.lab.records import write_records

@@ -9,12 +9,12 @@ Change from the rung before
     asynchronous copies, into two buffers, with one barrier a slice. CTAs that run together form a block of tiles.
 Data movement
     The tile of 16 x 64: per slice (16 + 64) * 16 elements of 8 bytes for 2 * 16 * 64 * 16 operations, 3.2 FLOP a byte;
-    8 reads of shared memory, 16 bytes each, for 16 multiply-adds. The tile of 64 x 128, 8 x 8 a thread: 10.7 FLOP a
-    byte from L2; 4 warps read the same part of B, from the L1 cache; 4 reads of shared memory and 4 of L1 for 64
-    multiply-adds.
+    8 reads of shared memory, 16 bytes each, for 16 multiply-adds. The tile of 64 x 128, 16 x 4 a thread: 10.7 FLOP a
+    byte from L2; 4 warps read the same part of B, from the L1 cache, where copies that nobody reads have brought it;
+    8 reads of shared memory and 2 of L1 for 64 multiply-adds.
 Limits
-    Registers: 64 sums of 8 bytes are 128 of the 255, and 8 warps a multiprocessor are left, too few to hide what each
-    of them waits for.
+    The register file: a multiply-add reads three operands of 8 bytes, and what loads deliver is written beside them.
+    And registers: 64 sums of 8 bytes are 128 of the 255, so that 8 warps a multiprocessor are left.
 Sources
     Liang, Ren, Guo and Liu, "Design and Implementation of Matrix Multiplication on GPU", section 3.2, where a thread
     owns one column of 16 rows.
@@ -32,7 +32,7 @@ from gemmule.parts.raster import grouped_tile
 from gemmule.parts.runs import read_run, write_run
 from gemmule.parts.tensors import cute_type, row_major_arguments
 
-from .spec import BInRegistersConfig
+from .spec import SECTOR, BInRegistersConfig
 
 
 class BInRegisters:
@@ -42,6 +42,7 @@ class BInRegisters:
         self.tile_m, self.tile_n, self.tile_k = config.tile
         self.thread_m, self.thread_n, self.threads = config.thread_m, config.thread_n, config.threads
         self.lanes_n, self.ahead, self.lead, self.group = config.lanes_n, config.ahead, config.lead, config.group
+        self.touched = config.touched
         # Neighbouring columns that a thread moves at once; its runs are spread over the part of its warp.
         self.run = min(self.thread_n, 2)
         self.element = cute_type(types["element"])
@@ -50,7 +51,13 @@ class BInRegisters:
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
-        self.kernel(mA, mB, mC, mD, alpha, beta).launch(grid=(tiles_m * tiles_n, 1, 1), block=(self.threads, 1, 1))
+        kernel = self.kernel(mA, mB, mC, mD, alpha, beta)
+        grid, block = (tiles_m * tiles_n, 1, 1), (self.threads, 1, 1)
+        if cutlass.const_expr(self.touched > 0):
+            # A thread with many sums may have all registers that it can name.
+            kernel.launch(grid=grid, block=block, min_blocks_per_mp=1)
+        else:
+            kernel.launch(grid=grid, block=block)
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -63,6 +70,7 @@ class BInRegisters:
         smem = SmemAllocator()
         buffers = cute.make_layout((self.tile_m, self.tile_k, 2), stride=(1, self.lead, self.lead * self.tile_k))
         sA = smem.allocate_tensor(self.element, buffers, 16)
+        sTouched = smem.allocate_tensor(self.element, cute.make_layout(max(self.touched, 1)), 16)
         rB = cute.make_rmem_tensor(cute.make_layout((self.thread_n, self.ahead)), self.element)
         rC = cute.make_rmem_tensor(cute.make_layout((self.thread_m, self.thread_n)), self.element)
         rC.fill(self.element(0))
@@ -76,6 +84,8 @@ class BInRegisters:
             self.await_slice()
             for s in cutlass.range(slices - 1):
                 self.copy(mA, sA[None, None, (s + 1) % 2], m0, (s + 1) * self.tile_k)
+                if cutlass.const_expr(self.touched > 0):
+                    self.touch(mBt, sTouched, (s + 1) * self.tile_k, tile_n * self.tile_n)
                 for k in cutlass.range_constexpr(self.tile_k):
                     self.multiply(sA[None, k, s % 2], rB[None, k % self.ahead], rC, row)
                     # Used a moment ago, and free for a row that is needed `ahead` rows later.
@@ -108,12 +118,13 @@ class BInRegisters:
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor, row):
-        """Add the products of one column of A and one row of B."""
+        """Add the products of one column of A and one row of B, to and fro: neighbours share an operand, read once."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
         for i in cutlass.range_constexpr(self.thread_m):
             rA[i] = sA[row + i]
         for i in cutlass.range_constexpr(self.thread_m):
-            for j in cutlass.range_constexpr(self.thread_n):
+            for f in cutlass.range_constexpr(self.thread_n):
+                j = self.thread_n - 1 - f if i % 2 else f
                 rC[i, j] += rA[i] * rB[j]
 
     @cute.jit
@@ -126,6 +137,18 @@ class BInRegisters:
             inside = m0 + i < mA.shape[0] and (self.whole or k0 + k < mA.shape[1])
             source = mA.iterator + cute.crd2idx((m0 + i, k0 + k), mA.layout)
             copy_run_async(sA.iterator + cute.crd2idx((i, k), sA.layout), source, 1, 1 if inside else 0)
+
+    @cute.jit
+    def touch(self, mBt: cute.Tensor, sTouched: cute.Tensor, k0, n0):
+        """Bring a slice of B into the L1 cache: copy an element of each of its sectors, which nobody reads."""
+        tid, _, _ = cute.arch.thread_idx()
+        sectors = self.tile_n // SECTOR
+        for p in cutlass.range_constexpr(self.touched // self.threads):
+            e = tid + p * self.threads
+            k, n = k0 + e // sectors, n0 + e % sectors * SECTOR
+            inside = self.whole or (k < mBt.shape[0] and n < mBt.shape[1])
+            source = mBt.iterator + cute.crd2idx((k, n), mBt.layout)
+            copy_run_async(sTouched.iterator + e, source, 1, 1 if inside else 0)
 
     @cute.jit
     def await_slice(self):

@@ -8,6 +8,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
+#: Elements of what a cache takes from device memory at least.
+SECTOR = 32 // FLOAT64.itemsize
+
 
 @dataclasses.dataclass(frozen=True)
 class BInRegistersConfig(ThreadTileConfig):
@@ -51,15 +54,21 @@ class BInRegistersConfig(ThreadTileConfig):
         return self.tile_m + 2
 
     @property
+    def touched(self) -> int:
+        """Sectors of B that a slice brings into the L1 cache ahead of use, where warps above one another read them."""
+        shared = self.tile_m > self.thread_m * (32 // self.lanes_n)
+        return self.tile_k * self.tile_n // SECTOR if shared else 0
+
+    @property
     def shared_bytes(self) -> int:
-        """Two slices of A."""
-        return 2 * self.lead * self.tile_k * FLOAT64.itemsize
+        """Two slices of A, and a place for an element of each sector of B that is touched."""
+        return (2 * self.lead * self.tile_k + self.touched) * FLOAT64.itemsize
 
 
 SPEC = row_major_spec(
     package="gemmule.kernels.gemm.d02_b_in_registers",
     dtype=FLOAT64,
     summary="float64, row-major: a thread owns columns of C and keeps its part of B in registers",
-    configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 16, 8, 8, 16, 2, 16)),
+    configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 16, 16, 4, 32, 2, 16)),
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
 )
