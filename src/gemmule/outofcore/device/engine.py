@@ -38,7 +38,7 @@ class Settings:
         Threads that fill pinned buffers, and as many that empty them.
     """
 
-    pinned: int = 512 << 20
+    pinned: int = 256 << 20
     threads: int = 4
 
 
