@@ -23,7 +23,7 @@ from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
 #: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
-RING_BYTES = 16 << 20
+RING_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
