@@ -24,9 +24,9 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
-#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, and one that copies
-#: of 16 bytes do not divide among others.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48))
+#: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
+#: 16 bytes do not divide among others, and of long sums.
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48), (64, 64, 2048))
 
 
 #: Types of elements that a kernel moves without reading them.

@@ -10,7 +10,6 @@ import pytest
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, poisoned, random_matrix
 from test_gemm_kernels import multiply
-from test_h01_tf32 import to_tf32
 
 from gemmule.core.dtype import FLOAT32, Precision, dtype_named
 from gemmule.core.problem import GemmProblem
@@ -118,6 +117,12 @@ def test_int8_is_exact(config, shape, rng):
     assert_product(got, a, b, c, 3, -2)
 
 
+def to_tf32(x):
+    """Round to 11 significand bits, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def tf32_product(a, b, config):
     m, n = a.shape[0], b.shape[1]
     with ExitStack() as stack:
@@ -135,7 +140,7 @@ def tf32_product(a, b, config):
 
 
 @pytest.mark.parametrize("shape", [(256, 384, 512), (67, 44, 260), (260, 132, 300)], ids=str)
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", [one for one in SPEC.configs if one.tile_n <= 32 or one.tile_n % 32 == 0], ids=str)
 def test_tf32_rounds_to_nearest(config, shape, rng):
     m, n, k = shape
     a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
@@ -143,7 +148,7 @@ def test_tf32_rounds_to_nearest(config, shape, rng):
 
 
 def test_how_the_copy_engine_rounds(rng):
+    """A product with the identity is what the copy engine made of A: two ties, one on each side, then any values."""
     a = random_matrix(rng, FLOAT32, (256, 256))
-    # Two values whose rest is a tie.
-    a[0, :2] = np.float32(1 + 2**-11), np.float32(1 + 3 * 2**-11)
+    a[0, :4] = [1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11, -1 - 3 * 2**-11]
     np.testing.assert_array_equal(tf32_product(a, np.eye(256, dtype=np.float32), SPEC.default), to_tf32(a))

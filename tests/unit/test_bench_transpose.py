@@ -52,11 +52,11 @@ class Operands:
 
 
 class Work(FakeWork):
-    """Writes the transpose, or the copy, into the next buffer set."""
+    """Writes the transpose, or the copy, into the next buffer set, or transposes what is there."""
 
-    def __init__(self, name, operands, seconds, spoil=None, copies=False):
+    def __init__(self, name, operands, seconds, spoil=None, copies=False, in_place=False):
         super().__init__(name, operands, seconds, spoil)
-        self.copies = copies
+        self.copies, self.in_place = copies, in_place
 
     def sample(self, calls):
         self.calls += calls
@@ -65,7 +65,9 @@ class Work(FakeWork):
         index = self.calls % self.operands.sets
         target, source = self.operands.outputs[index], self.operands.a
         self.calls += 1
-        if self.copies:
+        if self.in_place:
+            target[...] = target.T.copy()
+        elif self.copies:
             target.reshape(source.shape)[...] = source
         else:
             target[...] = source.T
@@ -85,7 +87,7 @@ class Device(FakeDevice):
         error = self.spoil.get(choice.spec.name)
         if isinstance(error, Exception):
             raise error
-        return Work(choice.spec.name, operands, self.clock(choice.spec.name), error, is_copy(problem))
+        return Work(choice.spec.name, operands, self.clock(choice.spec.name), error, is_copy(problem), problem.in_place)
 
     def transposes(self):
         return self
@@ -226,6 +228,21 @@ def test_bounds_are_measured_as_copies():
         assert is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
     for name in ("t03_naive_row", "t12_production", "transpose_reference"):
         assert not is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
+
+
+def test_a_transpose_in_place_works_on_a_copy_of_the_source():
+    (record,) = measured(Device(SECONDS), "t13_in_place", sizes=[(40, 40)], itemsizes=(2,))
+    assert record["record"] == "transpose"
+    assert record["gbps"] == pytest.approx(2 * 40 * 40 * 2 * 1e-9 / 1e-3, abs=0.01)
+
+    def one_bit(target, index):
+        target[3, 4] ^= 1
+
+    (wrong,) = measured(Device(SECONDS, {"t13_in_place": one_bit}), "t13_in_place", sizes=[(40, 40)])
+    assert "row 3 of the result is wrong, first at column 4" in wrong["reason"]
+    (oblong,) = measured(Device(SECONDS), "t13_in_place", sizes=[(40, 24)])
+    assert oblong["record"] == "skipped"
+    assert "two axes of equal length" in oblong["reason"]
 
 
 def test_what_a_call_would_run_is_measured_once():

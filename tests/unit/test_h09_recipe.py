@@ -72,7 +72,6 @@ def test_clusters_share_the_tiles(config):
     assert launch.cluster == (config.cluster, 1, 1)
     assert launch.grid[0] % config.cluster == 0
     assert 120 <= launch.grid[0] <= 132
-    assert launch.overlaps
     few = gemm_problem(8, 8, 1032, "bfloat16", "bfloat16", "nn")
     assert SPEC.launch(few, config).grid == (config.cluster, 1, 1)
 
@@ -137,6 +136,13 @@ def test_what_lies_along_k(dtype, out):
     assert [param.box[0] for param in maps[:2]] == [depth, depth]
 
 
+def test_slices_that_the_compiler_cannot_lay_out():
+    problem = dataclasses.replace(gemm_problem(64, 64, 512, "float32", "float32", "nt"), precision=Precision.TF32)
+    config = ProductionConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swapped=1)
+    assert "multiples of 32 lines" in SPEC.why_not(problem, HOPPER, config)
+    assert SPEC.why_not(problem, HOPPER, dataclasses.replace(config, tile_n=160)) is None
+
+
 def test_a_sum_too_short_to_share():
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
     short = ProductionConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
@@ -176,10 +182,36 @@ def test_configs_that_cannot_be(fields):
 
 
 @pytest.mark.parametrize(
-    ("shape", "tile"),
-    [((512, 512, 512), (64, 32)), ((1024, 1024, 1024), (64, 128)), ((4096, 4096, 4096), (128, 128))],
+    ("shape", "wanted"),
+    [
+        ((8192, 8192, 8192), {"outputs": 128 * 192}),
+        ((4096, 4096, 1024), {"tile_m": 128, "tile_n": 128, "cluster_k": 1}),
+        ((1024, 1024, 1024), {"outputs": 64 * 128}),
+        ((512, 512, 512), {"outputs": 64 * 32, "cluster_k": 1}),
+        ((64, 576, 7168), {"tile_m": 64, "cluster_k": 8}),
+        ((1, 4096, 4096), {"tile_m": 64, "swapped": 1}),
+    ],
+    ids=str,
 )
-def test_small_products_take_small_tiles(shape, tile):
-    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "tn")
+def test_the_config_suits_the_product(shape, wanted):
+    """Large tiles where there are many, small ones where there are few, shared sums where they are long besides."""
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
     config = choose(problem, HOPPER, multiprocessors=132).config
-    assert (config.tile_m, config.tile_n) == tile
+    assert {name: getattr(config, name) for name in wanted} == wanted
+
+
+def test_narrow_tiles_lie_along_k():
+    """Of operands in columns the other one is contiguous along K."""
+    picked = {
+        layout: choose(gemm_problem(512, 512, 512, "bfloat16", "bfloat16", layout), HOPPER, multiprocessors=132).config
+        for layout in ("nn", "tt")
+    }
+    assert [picked[layout].swapped for layout in ("nn", "tt")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "overlaps"), [((512, 512, 512), True), ((128, 11008, 4096), False), ((8192, 8192, 8192), True)]
+)
+def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
+    assert SPEC.launch(problem, SPEC.default).overlaps == overlaps

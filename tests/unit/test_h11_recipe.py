@@ -71,7 +71,7 @@ def test_workspaces_hold_what_the_maps_reach(layout):
             continue
         space = then.operands[param.operand]
         length, lines, _ = param.extents
-        assert param.pitches[0] % 16 == 0
+        assert param.pitches[0] % 128 == 0
         assert lines * param.pitches[0] <= then.workspaces[space]
         assert written[space].shape == (length, lines, 1)
         assert written[space].strides[0] * 2 == param.pitches[0]
@@ -95,7 +95,7 @@ def test_batches_are_packed_one_behind_the_other():
     assert choice.spec is SPEC
     then = choice.following(problem)
     assert then.problem.batch == (6,)
-    assert then.workspaces == {"packed a": 6 * 33 * 24 * 2, "packed b": 6 * 17 * 16 * 2}
+    assert then.workspaces == {"packed a": 6 * 33 * 64 * 2, "packed b": 6 * 17 * 64 * 2}
 
 
 @pytest.mark.parametrize(

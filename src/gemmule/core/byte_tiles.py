@@ -15,15 +15,22 @@ from .row_major import MAX_EXTENT, MAX_GRID, VECTOR_BYTES
 from .spec import Config, Signature
 
 ITEMSIZES = (1, 2, 4, 8, 16)
-#: Lanes of a warp along the source's rows in a wide access: 128 bytes.
+#: Lanes of a warp along the source's rows in a wide access: 128 bytes, or as much as the tile has.
 LANES = 8
+#: Bytes of the rows of a large matrix's tiles, at least.
+LONG_ROW = 256
+# Bytes of the shortest rows that are moved by wide accesses.
+_WIDE = 64
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
 _SECTOR = 32
-# What `tile_cost` counts with, of an H100: bytes a second of a multiprocessor, among all and with one CTA alone, the
+# What `tile_cost` counts with, of an H200: bytes a second of a multiprocessor, among all and with one CTA alone, the
 # time from the first read to the last write of a CTA, and what a multiprocessor holds at once.
-_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 23e9, 50e9, 1.5e-6
+_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
+# Threads that it is fastest with, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes
+# of an element.
+_FASTEST = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 
@@ -35,7 +42,7 @@ class ByteTileConfig(Config):
     Attributes
     ----------
     read_bytes, write_bytes : int
-        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 128, rows are moved as
+        Bytes of a row of the tile in the source and in the target: powers of 2 from 16. Below 64, rows are moved as
         narrow ones.
     threads : int
         Threads of a CTA.
@@ -62,8 +69,8 @@ class ByteTileConfig(Config):
 
     @property
     def is_wide(self) -> bool:
-        """Whether a warp's wide accesses fit into the tile."""
-        return min(self.read_bytes, self.write_bytes) >= LANES * VECTOR_BYTES
+        """Whether wide accesses fit into the tile."""
+        return min(self.read_bytes, self.write_bytes) >= _WIDE
 
     def tile(self, itemsize: int) -> tuple[int, int]:
         """Return the tile's elements along the source's rows and along the target's."""
@@ -190,8 +197,10 @@ def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors
     work = (0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size * ctas
     resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS)
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
-    # Of equals the grid of two dimensions: with 512 threads an H100 is a little faster for most element sizes.
-    order = 1.0 if config.group == 0 else 1.02
-    return order * max(
+    # Of equals the grid of two dimensions, and the threads that were fastest.
+    preferred = 1.0 if config.group == 0 else 1.02
+    if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]:
+        preferred *= 1.01
+    return preferred * max(
         max(moved, work) / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
     )

@@ -5,15 +5,13 @@ Slices of A and B, and boxes of C and D, are 128 bytes wide, the rows of the cop
 
 from __future__ import annotations
 
-from .launch import ExtentsParam, Param, TensorMapParam
+from .launch import MAP_ALIGNMENT, ExtentsParam, Param, TensorMapParam
 from .layout import StridedMatrix
 
 #: Bytes of K of a slice, which are the rows of the swizzle.
 SLICE_BYTES = 128
 #: Rows of a box of C or D, and its columns of 16 bits.
 BOX_ROWS, BOX_COLS = 64, 64
-#: What the copy engine asks of addresses and pitches, in bytes.
-ALIGNMENT = 16
 _MAX_PITCH = 1 << 40
 
 
@@ -23,13 +21,13 @@ def why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> 
     lines, pitch = (matrix.rows, matrix.row_stride) if matrix.is_row_major else (matrix.cols, matrix.col_stride)
     steps = [("pitch", lines, pitch)]
     steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
-    if matrix.alignment % ALIGNMENT:
-        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; the copy engine needs {ALIGNMENT}"
+    if matrix.alignment % MAP_ALIGNMENT:
+        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; the copy engine needs {MAP_ALIGNMENT}"
     for what, extent, step in steps:
-        if extent > 1 and (step <= 0 or step * item % ALIGNMENT or step * item >= _MAX_PITCH):
+        if extent > 1 and (step <= 0 or step * item % MAP_ALIGNMENT or step * item >= _MAX_PITCH):
             return (
                 f"{name.upper()} has a {what} of {step * item} bytes; the copy engine needs positive multiples of "
-                f"{ALIGNMENT}"
+                f"{MAP_ALIGNMENT}"
             )
     return None
 
@@ -83,4 +81,4 @@ def map_params(
 
 
 def _padded(size: int) -> int:
-    return max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+    return max(-(-size // MAP_ALIGNMENT) * MAP_ALIGNMENT, MAP_ALIGNMENT)

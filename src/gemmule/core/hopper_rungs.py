@@ -141,7 +141,6 @@ def hopper_spec(*, package: str, summary: str, configs: tuple[RungConfig, ...]) 
         launch=_launch,
         build=functools.partial(_build, package),
         batch_dims=0,
-        virtual=False,
     )
 
 

@@ -38,6 +38,7 @@ from gemmule.kernels.transpose.t10_padded.spec import SPEC as T10
 from gemmule.kernels.transpose.t11_swizzled_vectorised.spec import SPEC as T11
 from gemmule.kernels.transpose.t12_production.spec import SPEC as T12
 from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
+from gemmule.kernels.transpose.t14_whole_sectors.spec import SPEC as T14
 
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
@@ -61,6 +62,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     D02,
     D01,
     GEMM_REFERENCE,
+    T14,
     T12,
     T11,
     T10,

@@ -82,6 +82,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = transpose_pages.BLOCKS[name](results, [file, *rest])
         elif name == "counts":
             content = counts_block(file, _together(results, rest))
+        elif name == "searched":
+            content = searched_block(_together(results, [file, *rest]))
         elif name in _PICTURES:
             content = pictures_block(*_PICTURES[name](results, [file, *rest]), plots_folder)
         else:
@@ -99,7 +101,6 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "neighbours": neighbours_block,
                     "profile": profile_block,
                     "ratios": ratios_block,
-                    "searched": searched_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
                     "streamed": device_stream_table,

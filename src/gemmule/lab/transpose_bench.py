@@ -1,8 +1,9 @@
 """Measures transposes over sizes beside the device's own copy, and says of each whether it is right first.
 
 The matrix is made once and lies on the device as often as the protocol asks. Each kernel runs into poisoned outputs,
-twice, and every element of the result, or of sampled rows of a large one, must be the source's bit by bit. Only a
-kernel that is right is timed, in turns with the copy and with other libraries' transposes.
+twice, and every element of the result, or of sampled rows of a large one, must be the source's bit by bit. A kernel
+that transposes in place does so in the outputs, into which the source is copied before. Only a kernel that is right is
+timed, in turns with the copy and with other libraries' transposes.
 """
 
 from __future__ import annotations
@@ -271,6 +272,10 @@ class TransposeBench:
         operands = point.operands
         for poison in _POISONS:
             operands.poison(poison)
+            if problem.in_place:
+                # What is transposed lies in the outputs, every one of which the copy reaches.
+                for _ in range(operands.sets):
+                    point.copy()
             for _ in range(operands.sets):
                 work()
             for index in sorted({0, operands.sets - 1}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -97,8 +98,10 @@ def copy_of(m: int, n: int, itemsize: int) -> TransposeProblem:
 
 
 def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, itemsize: int) -> TransposeProblem:
-    """Return what a kernel is measured with: the transpose, or the copy if that is all it does."""
+    """Return what a kernel is measured with: the transpose, in place or not, or the copy if that is all it does."""
     transpose, copy = transpose_of(m, n, itemsize), copy_of(m, n, itemsize)
+    if spec.in_place:
+        return dataclasses.replace(transpose, in_place=True)
     if spec.why_not(transpose, arch, config) is None or spec.why_not(copy, arch, config) is not None:
         return transpose
     # The reference takes both; a kernel that only copies says so of the transpose.

@@ -12,10 +12,10 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.byte_tiles import LANES, ByteTileConfig, packed_rows
+from gemmule.core.byte_tiles import LANES, LONG_ROW, ByteTileConfig, packed_rows
 
 from .tensors import cute_type
-from .words import exchange, load_16_bytes, packed, shifted, words_at
+from .words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
 
 # Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
@@ -45,6 +45,10 @@ class ByteTile:
         # Elements of a vector of 16 bytes, and vectors of a row.
         self.vector = 16 // self.item
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
+        # Lanes of a warp along i, and chunks of a row that change places.
+        self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
+        # Tiles with long rows are those of large matrices, whose result the L2 cache cannot hold.
+        self.streams = config.write_bytes >= LONG_ROW
         # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
         self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 
@@ -114,16 +118,17 @@ class ByteTile:
 
     @cute.jit
     def place(self, number):
-        """Return a thread's vector of i and its word of j: a warp takes 8 vectors of 4 words."""
-        vector = number % LANES + number // 32 % (self.vectors_i // LANES) * LANES
-        word = number // LANES % 4 + number // (4 * self.vectors_i) * 4
+        """Return a thread's vector of i and its word of j: a warp takes 8 vectors of 4 words, or 4 of 8."""
+        words = cutlass.const_expr(32 // self.lanes)
+        vector = number % self.lanes + number // 32 % (self.vectors_i // self.lanes) * self.lanes
+        word = number // self.lanes % words + number // (words * self.vectors_i) * words
         return vector, word
 
     @cute.jit
     def chunked(self, i, word):
         """Return where a word lies in the tile: 16-byte chunks, those of row i exchanged by an XOR with its vector."""
         offset = word * self.unit
-        return i * self.pitch + ((offset // 4) ^ (i // self.vector % LANES)) * 4 + offset % 4
+        return i * self.pitch + ((offset // 4) ^ (i // self.vector % self.swizzled)) * 4 + offset % 4
 
     @cute.jit
     def write_wide(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
@@ -137,14 +142,17 @@ class ByteTile:
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, chunk = number // self.vectors_j, number % self.vectors_j
-                source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % LANES)) * 4, 4)
+                source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
                 cute.autovec_copy(source, vectors[None, p])
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
                 if i0 + i < gD.shape[0] and j < gD.shape[1]:
-                    target = words_at(gD.iterator + cute.crd2idx((i0 + i, j), gD.layout), 4)
-                    cute.autovec_copy(vectors[None, p], target)
+                    target = gD.iterator + cute.crd2idx((i0 + i, j), gD.layout)
+                    if cutlass.const_expr(self.streams):
+                        stream_16_bytes(target, vectors[None, p])
+                    else:
+                        cute.autovec_copy(vectors[None, p], words_at(target, 4))
 
     @cute.jit
     def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):

@@ -73,10 +73,12 @@ def write_whole_runs(starts, staged: cute.Pointer, pitch: cutlass.Constexpr[int]
 
 @cute.jit
 def read_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
-    """Read, by a warp, `count` elements, of at most `length`, into shared memory, one a lane."""
+    """Read, by a warp, `count` elements into shared memory, one a lane; the rest of `length` is set to zero."""
     tid, _, _ = cute.arch.thread_idx()
     source, target = halves_at(start, length), halves_at(staged, length)
     for x in cutlass.range_constexpr(length // 32):
         e = tid % 32 + 32 * x
+        value = Uint16(0)
         if e < count:
-            target[e] = source[e]
+            value = Uint16(source[e])
+        target[e] = value

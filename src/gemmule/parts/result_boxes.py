@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import cute
 from cutlass.cute.nvgpu import cpasync
 
 from gemmule.core.copied_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
 from gemmule.core.hopper_rungs import WARPGROUP
 
-from .matrix_words import load_matrices, store_matrices
+from .boxes import write_rows
 
-#: Bytes that the swizzle exchanges as one.
-_CHUNK = 16
+_BOX_BYTES = BOX_ROWS * SLICE_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +65,7 @@ class ResultBoxes:
             This warpgroup's number among those that multiply. Named barriers from 1 on belong to them.
         """
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
         gC, gD = (cute.local_tile(mX, (BOX_ROWS, BOX_COLS), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = _parts(tma_c, sD, gC)
         sD_part, gD_part = _parts(tma_d, sD, gD)
@@ -77,44 +77,21 @@ class ResultBoxes:
                 cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 if cutlass.const_expr(self.reads_c):
                     with cute.arch.elect_one():
-                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, BOX_ROWS * SLICE_BYTES)
+                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, _BOX_BYTES)
                     cute.copy(tma_c, gC_part[None, *place], sC_part[None, buffer], tma_bar_ptr=arrived + buffer)
             cute.arch.barrier(barrier_id=1 + mine, number_of_threads=WARPGROUP)
             if cutlass.const_expr(self.reads_c):
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
-            self.put(sD, buffer, sums, (block * self.boxes + box) * BOX_COLS // 2, alpha, beta)
+            address, first = sD.iterator.toint() + buffer * _BOX_BYTES, (block * self.boxes + box) * BOX_COLS // 2
+            write_rows(address, warp * 16, BOX_COLS, flat, first, sD.element_type, self.reads_c, alpha, beta)
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=1 + mine, number_of_threads=WARPGROUP)
             if warp == 0:
                 cute.copy(tma_d, sD_part[None, buffer], gD_part[None, *place])
                 cute.arch.cp_async_bulk_commit_group()
         return brought
-
-    @cute.jit
-    def put(self, sD, buffer, sums, first: cutlass.Constexpr[int], alpha, beta):
-        """Put this warp's 16 rows of a box into shared memory, in the copy engine's swizzle of 128 bytes."""
-        tid, _, _ = cute.arch.thread_idx()
-        line = tid // 32 % 4 * 16 + tid % 16
-        start = sD.iterator.toint() + (buffer * BOX_ROWS + line) * SLICE_BYTES
-        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
-        for q in cutlass.range_constexpr(BOX_COLS // 16):
-            # Two neighbours of a row, those of the row 8 below, and the same 8 columns further: 16 x 16 of the warp.
-            values = cute.make_rmem_tensor(cute.make_layout(8), cutlass.Float32)
-            for v in cutlass.range_constexpr(8):
-                values[v] = flat[first + 8 * q + v] * alpha
-            address = start + ((2 * q + tid % 32 // 16) ^ (line % 8)) * _CHUNK
-            if cutlass.const_expr(self.reads_c):
-                added = cute.make_rmem_tensor(cute.make_layout(4), Int32)
-                for w, word in enumerate(load_matrices(address)):
-                    added[w] = word
-                c = cute.recast_tensor(added, sD.element_type)
-                for v in cutlass.range_constexpr(8):
-                    values[v] = values[v] + beta * c[v].to(cutlass.Float32)
-            out = cute.make_rmem_tensor(cute.make_layout(8), sD.element_type)
-            out.store(values.load().to(sD.element_type))
-            store_matrices(address, cute.recast_tensor(out, Int32))
 
     @cute.jit
     def end(self):

@@ -59,10 +59,11 @@ def settled(sums: cute.Tensor):
     """
     out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums)), cutlass.Float32)
     flat = cute.make_tensor(sums.iterator, out.layout)
-    for i in cutlass.range_constexpr(cute.size(out)):
-        out[i] = cute.arch.inline_ptx(
-            "mov.b32 {$w0}, {$r0};", write_only_types=[cutlass.Float32], read_only_args=[flat[i]]
-        )
+    for four in cutlass.range_constexpr(cute.size(out) // 4):
+        for v in cutlass.range_constexpr(4):
+            out[4 * four + v] = cute.arch.inline_ptx(
+                "mov.b32 {$w0}, {$r0};", write_only_types=[cutlass.Float32], read_only_args=[flat[4 * four + v]]
+            )
     return out
 
 

@@ -26,6 +26,15 @@ def load_16_bytes(place: cute.Pointer, words: cute.Tensor):
 
 
 @cute.jit
+def stream_16_bytes(place: cute.Pointer, words: cute.Tensor):
+    """Store 4 words to device memory, and let the L2 cache write them back before others: nobody reads them soon."""
+    cute.arch.inline_ptx(
+        "st.global.cs.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+        read_only_args=[place.toint(), words[0], words[1], words[2], words[3]],
+    )
+
+
+@cute.jit
 def permuted(low, high, selector: cutlass.Constexpr[int]):
     """Return four of the eight bytes of two words: digit k of the selector, from the right, says which is byte k."""
     return Uint32(cute.arch.prmt(low, high, selector))

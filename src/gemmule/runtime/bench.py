@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.problem import Problem
+from gemmule.core.problem import Problem, TransposeProblem
 from gemmule.core.spec import Choice
 
 from .cublaslt import CublasLt
@@ -65,10 +65,13 @@ class BenchGpu:
             yield operands
 
     def kernel(self, problem: Problem, choice: Choice, operands: OperandSets) -> Rotation:
-        """Return a kernel on every buffer set in turn, its parameters packed."""
+        """Return a kernel on every buffer set in turn, its parameters packed; in place means in the outputs."""
 
         def queued(index: int) -> Callable[[], None]:
             addresses = operands.addresses(index)
+            if isinstance(problem, TransposeProblem) and problem.in_place:
+                # The source stays as it is for what comes after.
+                addresses = addresses | {"a": addresses["d"]}
             prepared = prepared_launches(problem, choice, addresses, self._ordinal, self._stream, operands.workspaces)
             launches = list(prepared)
 

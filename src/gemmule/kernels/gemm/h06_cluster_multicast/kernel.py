@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
@@ -30,6 +30,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import copied_arguments, cute_type
 from gemmule.parts.warpgroup_sums import write_sums
+from gemmule.parts.wgmma import tiled_mma
 
 from .spec import CLUSTER, ClusterConfig
 
@@ -137,7 +138,7 @@ class ClusterMulticast:
     @cute.jit
     def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
         """Multiply the slices as they arrive, this warpgroup its rows of them, and write those of the tiles."""
-        mma = self.mma()
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_ROWS, self.tile_n))
         part = mma.get_slice(mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -226,14 +227,6 @@ class ClusterMulticast:
         """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
         return cpasync.tma_partition(
             tma, rank, cute.make_layout(sharers), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
-
-    @cute.jit
-    def mma(self):
-        """Return the product of a slice, by all that multiply."""
-        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
-        return hopper_helpers.make_trivial_tiled_mma(
-            self.element, self.element, *majors, cutlass.Float32, (CONSUMERS, 1, 1), (MMA_ROWS, self.tile_n)
         )
 
 

@@ -238,8 +238,9 @@ class RaggedResult:
             count = cutlass.min(gD.shape[0] - m, 16)
             cute.arch.sync_warp()
             if cutlass.const_expr(self.reads_c):
-                for r in cutlass.range(count, unroll=1):
-                    read_run(element_at(gC, m + r, n0), own + r * self.pitch, cols, self.tile_n)
+                for r in cutlass.range(16, unroll=1):
+                    there = cols if r < count else Int32(0)
+                    read_run(element_at(gC, m + r, n0), own + r * self.pitch, there, self.tile_n)
                 cute.arch.sync_warp()
             self.put(own, sums, block, alpha, beta)
             cute.arch.sync_warp()

@@ -237,6 +237,5 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     cost=cost,
 )

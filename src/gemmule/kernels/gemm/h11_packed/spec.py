@@ -17,6 +17,9 @@ from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
 
 #: Kernels that may multiply what was packed, best first.
 FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
+#: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
+#: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
+PITCH = 128
 _MAX_BATCH, _MAX_EXTENT, _MAX_GRID = 2**16 - 1, 2**30, 2**31 - 1
 _ITEMSIZES = (1, 2, 4)
 
@@ -54,7 +57,7 @@ class _Lines:
     pitch, step : int
         Elements from one line, and one matrix, to the next.
     packed_pitch : int
-        Elements from one packed line to the next: a multiple of 16 bytes.
+        Elements from one packed line to the next: a multiple of `PITCH`.
     rows : bool
         Whether lines are rows.
     """
@@ -73,7 +76,7 @@ def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Line
     rows = matrix.is_row_major
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     pitch = matrix.row_stride if rows else matrix.col_stride
-    unit = MAP_ALIGNMENT // matrix.dtype.itemsize
+    unit = PITCH // matrix.dtype.itemsize
     packed = max(-(-length // unit) * unit, unit)
     matrices, step = (batch or (1,))[0], (matrix.batch_strides or (0,))[0]
     return _Lines(operand, length, lines, matrices, pitch, step, packed, rows)
@@ -165,7 +168,7 @@ def _why_not(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _ctas(found: _Lines, itemsize: int, config: PackedConfig) -> int:
-    vectors = found.packed_pitch * itemsize // MAP_ALIGNMENT * found.lines
+    vectors = -(-found.length * itemsize // MAP_ALIGNMENT) * found.lines
     return -(-vectors // (config.threads * config.vectors))
 
 

@@ -1,0 +1,130 @@
+"""Tiles whose writes fill whole sectors of 32 bytes, whatever the rows' pitch: what kernels that move them share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from .byte_tiles import packed_rows, rows_are_wide
+from .errors import ArgumentError
+from .problem import TransposeProblem
+from .row_major import MAX_EXTENT, MAX_GRID
+from .spec import Config
+
+#: Bytes that the memory moves at once.
+SECTOR = 32
+ITEMSIZES = (1, 2, 4, 8)
+_WARP = 32
+# What `sector_cost` counts with: bytes a second of a multiprocessor, among all and with one CTA alone, the time from
+# the first read to the last write of a CTA, and what a multiprocessor holds at once.
+_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 30e9, 50e9, 1.5e-6
+_RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
+_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
+# Shared memory that a CTA of any architecture can have.
+_MAX_SHARED = 99 * 1024
+# Shorter rows leave most of a tile empty.
+_MIN_ROW = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SectorTileConfig(Config):
+    """Tile that a CTA moves.
+
+    Attributes
+    ----------
+    spans : int
+        Warps side by side along the source's rows, a word of 4 bytes or a larger element a lane.
+    write_bytes : int
+        Bytes of a row of the tile in the target: a power of 2 from 128.
+    threads : int
+        Threads of a CTA.
+    group : int
+        Tiles that CTAs take along the target's rows before they go on along the source's; 0 takes whole rows of tiles
+        of a single matrix, by a grid of two dimensions, and divides nothing.
+    """
+
+    spans: int = 2
+    write_bytes: int = 128
+    threads: int = 256
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
+            raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 128")
+        if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024 or self.group < 0:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 0 or more")
+        if self.spans < 1 or self.threads % (_WARP * self.spans):
+            raise ArgumentError(f"config {self}: spans must divide the warps")
+
+    def columns(self, itemsize: int) -> int:
+        """Return the words of a source's row that a tile takes.
+
+        Where elements are smaller than words, words of the source begin within them: a warp's last one only completes
+        the one before.
+        """
+        return self.spans * (_WARP - 1 if itemsize < 4 else _WARP)
+
+    def tile(self, itemsize: int) -> tuple[int, int]:
+        """Return the tile's elements along the source's rows and along the target's."""
+        return self.columns(itemsize) * packed_rows(itemsize), self.write_bytes // itemsize
+
+    def held(self, itemsize: int) -> int:
+        """Return the words of a target's row that a tile holds: a sector more than it writes."""
+        return (self.write_bytes + SECTOR) // max(itemsize, 4)
+
+    def pitch(self, itemsize: int) -> int:
+        """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""
+        return self.held(itemsize) | 1
+
+    def tile_bytes(self, itemsize: int) -> int:
+        """Return the bytes of the tile in shared memory."""
+        return self.tile(itemsize)[0] * self.pitch(itemsize) * max(itemsize, 4)
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        """Return how many tiles stand along the source's rows and along the target's."""
+        tile_i, tile_j = self.tile(problem.itemsize)
+        return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
+
+
+def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) -> str | None:
+    """Say why tiles cannot be moved, or None where they can."""
+    item = problem.itemsize
+    if item not in ITEMSIZES:
+        return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4 or 8 bytes"
+    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
+        return (
+            f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
+            "in the target; this kernel takes matrices whose neighbours touch"
+        )
+    if rows_are_wide(problem):
+        return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
+    if min(problem.rows, problem.cols) * item < _MIN_ROW:
+        return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
+    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
+        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
+    size = config.tile_bytes(item)
+    if size > _MAX_SHARED:
+        return f"the tile takes {size} bytes of shared memory, more than {_MAX_SHARED}"
+    if config.held(item) % (config.threads // (_WARP * config.spans)):
+        return f"{config.threads} threads do not share the tile evenly"
+    if config.group == 0 and (math.prod(problem.batch) > 1 or config.tiles(problem)[0] > MAX_GRID[1]):
+        return f"group=0 takes one matrix of at most {MAX_GRID[1]} tiles along the source's rows"
+    ctas = math.prod((*config.tiles(problem), *problem.batch))
+    if ctas > MAX_GRID[0]:
+        return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
+    return None
+
+
+def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiprocessors: int) -> float:
+    """Return roughly the seconds that tiles of a config take: what is moved, or how long the CTAs wait."""
+    item = problem.itemsize
+    ctas = math.prod((*config.tiles(problem), *problem.batch))
+    size = config.tile_bytes(item)
+    # What neighbours read too comes from the caches, and is not counted.
+    moved = 2 * ctas * config.tile(item)[0] * config.write_bytes
+    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS)
+    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    order = 1.0 if config.group == 0 else 1.02
+    return order * max(
+        moved / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
+    )

@@ -1,0 +1,253 @@
+"""A tile of a matrix whose rows begin anywhere: read in whole words, written in whole sectors.
+
+The L2 cache is slow at putting a sector together that two requests write. Therefore a row of a tile begins where a
+sector of the target does, which is another element in every row: the tile holds a sector more of each row than it
+writes, and its neighbour reads that too. Where elements are smaller than words, the words of the source begin within
+them; a word is cut out of those of two neighbouring lanes.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, Int64, Uint32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.byte_tiles import packed_rows
+from gemmule.core.sector_tiles import SECTOR, SectorTileConfig
+
+from .tensors import cute_type
+from .words import exchange, shifted
+
+# Words that a thread has on their way at most: to wait twice costs more than to have room for fewer threads.
+_IN_FLIGHT = 40
+# Elements at each end of a row that may share a word with what is outside.
+_ENDS = 4
+
+
+class SectorTile:
+    """Moves tiles of S, with neighbours along i, to D, with neighbours along j: D[i, j] = S[i, j].
+
+    Parameters
+    ----------
+    config : SectorTileConfig
+        The tile and its threads.
+    types : dict
+        ``element``, an opaque type of 1 to 8 bytes.
+    """
+
+    def __init__(self, config: SectorTileConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        self.tile_i, self.tile_j = config.tile(self.item)
+        self.threads, self.spans = config.threads, config.spans
+        # Elements of a word along j, and bytes of a word.
+        self.pack, self.size = packed_rows(self.item), max(self.item, 4)
+        self.word = Uint32 if self.pack > 1 else self.element
+        # Words of a source's row, and of it those of a warp; words of a target's row: written, held, from row to row.
+        self.columns = config.columns(self.item)
+        self.lanes = self.columns // self.spans
+        self.written, self.held = config.write_bytes // self.size, config.held(self.item)
+        self.pitch = config.pitch(self.item)
+        # Words j from one of a thread to its next, all of a thread, and those that it reads together.
+        self.step = self.threads // 32 // self.spans
+        self.count = self.held // self.step
+        fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
+        self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
+
+    @cute.jit
+    def allocate(self, smem: SmemAllocator):
+        """Return shared memory for a tile."""
+        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.pitch), 16)
+
+    @cute.jit
+    def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
+        # A word may begin before its first element, and a warp reads one more than it keeps.
+        ends = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
+        if ends and (i0 > 0 or self.pack == 1):
+            self.read_words(gS, sT, i0, j0, True)
+        else:
+            self.read_words(gS, sT, i0, j0, False)
+            if cutlass.const_expr(self.pack > 1):
+                cute.arch.sync_threads()
+                self.read_ends(gS, sT, i0, j0)
+
+    @cute.jit
+    def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
+        """Bring the tile into shared memory; `whole` promises that every word that is read lies in the matrix."""
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid // 32, tid % 32
+        column, first = warp % self.spans * self.lanes + lane, warp // self.spans
+        i, j = i0 + column * self.pack, j0 + first * self.pack
+        begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
+        line = Int64(gS.stride[1]) * self.item
+        # Rows from one word of a thread to its next.
+        rows = cutlass.const_expr(self.step * self.pack)
+        for turn in cutlass.range(self.count // self.together, unroll=1):
+            start = begin + line * (turn * (self.together * rows))
+            read = cute.make_rmem_tensor(cute.make_layout((self.pack, self.together)), self.word)
+            for p in cutlass.range_constexpr(self.together):
+                for r in cutlass.range_constexpr(self.pack):
+                    place = start + line * (p * rows + r)
+                    if cutlass.const_expr(whole):
+                        read[r, p] = self.load(place)
+                    else:
+                        inside = j + (turn * self.together + p) * rows + r < gS.shape[1]
+                        read[r, p] = self.load_inside(place, i, gS.shape[0] if inside else 0)
+            for p in cutlass.range_constexpr(self.together):
+                word = first + (turn * self.together + p) * self.step
+                if cutlass.const_expr(self.pack == 1):
+                    sT[column * self.pitch + word] = read[0, p]
+                else:
+                    square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                    for r in cutlass.range_constexpr(self.pack):
+                        bits = Uint32((start + line * (p * rows + r)) & 3) * 8
+                        square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits)
+                    exchange(square)
+                    if lane < self.lanes:
+                        for e in cutlass.range_constexpr(self.pack):
+                            sT[(e * self.columns + column) * self.pitch + word] = square[e]
+
+    @cute.jit
+    def load(self, address):
+        """Return the word that holds the byte at an address."""
+        start = address & -self.size if cutlass.const_expr(self.pack > 1) else address
+        return self.at(self.word, start)[0]
+
+    @cute.jit
+    def load_inside(self, address, i, length):
+        """Return the word that holds element i of a row of `length` elements; 0 if not all of it is in the row."""
+        first = i
+        if cutlass.const_expr(self.pack > 1):
+            first = i - Int32(address & 3) // self.item
+        value = self.word(0)
+        if first >= 0 and first + self.pack <= length:
+            value = self.word(self.load(address))
+        return value
+
+    @cute.jit
+    def read_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Bring those elements into the tile that may share a word with what is outside the matrix."""
+        tid, _, _ = cute.arch.thread_idx()
+        rows = cutlass.min(gS.shape[1] - j0, self.held * self.pack)
+        for p in cutlass.range(-(-2 * _ENDS * self.held * self.pack // self.threads)):
+            row, e = (tid + p * self.threads) // (2 * _ENDS), (tid + p * self.threads) % (2 * _ENDS)
+            i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
+            if row < rows and i >= 0 and i < self.tile_i:
+                index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
+                target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
+                cute.make_tensor(target, cute.make_layout(1))[0] = gS[i0 + i, j0 + row]
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Write what of the tile at (i0, j0) lies in the matrix: rows from their first whole sector on."""
+        if i0 + self.tile_i <= gD.shape[0] and j0 + self.held * self.pack <= gD.shape[1]:
+            self.write_whole(gD, sT, i0, j0)
+        else:
+            self.write_edge(gD, sT, i0, j0)
+        if j0 == 0:
+            self.write_heads(gD, sT, i0)
+
+    @cute.jit
+    def write_whole(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Write a tile that lies in the matrix. Where words are put together, a thread writes 4, side by side."""
+        tid, _, _ = cute.arch.thread_idx()
+        length = cutlass.const_expr(4 if self.pack > 1 else 1)
+        abreast = cutlass.const_expr(min(self.written // length, 32))
+        step = cutlass.const_expr(self.threads // abreast)
+        start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
+        line = Int64(gD.stride[0]) * (step * self.item)
+        for p in cutlass.range(-(-self.tile_i // step), unroll=2):
+            i = tid // abreast + p * step
+            place = start + line * p
+            ahead = self.elements_ahead(place)
+            if i < self.tile_i:
+                for q in cutlass.range_constexpr(self.written // (length * abreast)):
+                    j = ahead + (tid % abreast + q * abreast) * (length * self.pack)
+                    row = self.row_of(sT, i)
+                    words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
+                    low = row[j // self.pack]
+                    for k in cutlass.range_constexpr(length):
+                        if cutlass.const_expr(self.pack == 1):
+                            words[k] = low
+                        else:
+                            # A word of the target begins in one word of the tile and ends in the next.
+                            high = row[j // self.pack + k + 1]
+                            words[k] = shifted(low, high, Uint32(j % self.pack * (8 * self.item)))
+                            low = high
+                    self.store(words, place + j * self.item)
+
+    @cute.jit
+    def write_edge(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Write a tile that reaches over the matrix's edge: words where they lie in the matrix, else elements."""
+        tid, _, _ = cute.arch.thread_idx()
+        abreast = cutlass.const_expr(min(self.written, 32))
+        step = cutlass.const_expr(self.threads // abreast)
+        start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
+        line = Int64(gD.stride[0]) * (step * self.item)
+        for p in cutlass.range(-(-self.tile_i // step)):
+            i = tid // abreast + p * step
+            place = start + line * p
+            ahead = self.elements_ahead(place)
+            if i < self.tile_i and i0 + i < gD.shape[0]:
+                for q in cutlass.range_constexpr(self.written // abreast):
+                    j = ahead + (tid % abreast + q * abreast) * self.pack
+                    words = cute.make_rmem_tensor(cute.make_layout(1), self.word)
+                    words[0] = self.word_of(sT, i, j)
+                    if j0 + j + self.pack <= gD.shape[1]:
+                        self.store(words, place + j * self.item)
+                    elif cutlass.const_expr(self.pack > 1):
+                        for e in cutlass.range_constexpr(self.pack - 1):
+                            if j0 + j + e < gD.shape[1]:
+                                gD[i0 + i, j0 + j + e] = self.low_element(words[0] >> (8 * self.item * e))
+
+    @cute.jit
+    def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
+        """Write the elements of the matrix's rows that come before their first whole sector."""
+        tid, _, _ = cute.arch.thread_idx()
+        most = cutlass.const_expr(SECTOR // self.item)
+        for p in cutlass.range(-(-self.tile_i * most // self.threads)):
+            i, j = (tid + p * self.threads) // most, (tid + p * self.threads) % most
+            ahead = self.elements_ahead((gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint())
+            if i < self.tile_i and i0 + i < gD.shape[0] and j < cutlass.min(ahead, gD.shape[1]):
+                gD[i0 + i, j] = self.low_element(self.word_of(sT, i, j))
+
+    @cute.jit
+    def elements_ahead(self, address):
+        """Return the elements of a row at an address that come before the first whole sector."""
+        return (-Int32(address & (SECTOR - 1)) & (SECTOR - 1)) // self.item
+
+    @cute.jit
+    def row_of(self, sT: cute.Tensor, i):
+        """Return row i of the tile. Rows i of neighbouring lanes lie side by side, those of one thread far apart."""
+        start = sT.iterator + (i % self.pack * self.columns + i // self.pack) * self.pitch
+        return cute.make_tensor(start, cute.make_layout(self.pitch))
+
+    @cute.jit
+    def word_of(self, sT: cute.Tensor, i, j):
+        """Return the word of row i that begins with its element j."""
+        row = self.row_of(sT, i)
+        low = row[j // self.pack]
+        if cutlass.const_expr(self.pack > 1):
+            low = shifted(low, row[j // self.pack + 1], Uint32(j % self.pack * (8 * self.item)))
+        return low
+
+    @cute.jit
+    def low_element(self, word):
+        """Return the element in the lowest bits of a word."""
+        value = word
+        if cutlass.const_expr(self.pack > 1):
+            value = self.element(word & (2 ** (8 * self.item) - 1))
+        return value
+
+    @cute.jit
+    def at(self, kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int] = 1):
+        """Return device memory as a tensor; its address must be a multiple of its size."""
+        size = cutlass.const_expr(count * kind.width // 8)
+        place = cute.make_ptr(kind, address, cute.AddressSpace.gmem, assumed_align=size)
+        return cute.make_tensor(place, cute.make_layout(count))
+
+    @cute.jit
+    def store(self, words: cute.Tensor, address):
+        """Write words to device memory, to a multiple of their size."""
+        cute.autovec_copy(words, self.at(self.word, address, cute.size(words)))

@@ -1,0 +1,79 @@
+"""Tiles that write whole sectors: what is refused, what is chosen, and that the tiles cover the matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError
+from gemmule.core.sector_tiles import SECTOR, SectorTileConfig, sector_cost, why_not_sector_tiles
+from gemmule.dispatch.select import choose
+from gemmule.lab.transposes import transpose_of
+
+HOPPER = Arch.parse("sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"write_bytes": 64}, "power of 2 from 128"),
+        ({"write_bytes": 192}, "power of 2 from 128"),
+        ({"threads": 96}, "threads must be a power of 2"),
+        ({"threads": 2048}, "threads must be a power of 2"),
+        ({"group": -1}, "group 0 or more"),
+        ({"spans": 0}, "spans must divide the warps"),
+        ({"spans": 3}, "spans must divide the warps"),
+    ],
+)
+def test_configs_that_make_no_sense(fields, rule):
+    with pytest.raises(ArgumentError, match=rule):
+        SectorTileConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "reason"),
+    [
+        (transpose_of(100, 100, 16), {}, "elements of 16 bytes"),
+        (transpose_of(128, 128, 4), {}, "whole vectors are better"),
+        (transpose_of(101, 15, 4), {}, "rows of 15 elements are less than 64 bytes"),
+        (transpose_of(2**30 + 1, 65, 1), {}, "is more than"),
+        (transpose_of(301, 301, 4), {"write_bytes": 512, "threads": 512, "spans": 16}, "shared memory"),
+        (transpose_of(301, 301, 8), {"threads": 1024}, "do not share the tile evenly"),
+        (transpose_of(65, 2**23 - 1, 8), {"group": 0, "spans": 1, "threads": 128}, "group=0 takes one matrix"),
+    ],
+)
+def test_what_is_refused(problem, config, reason):
+    assert reason in why_not_sector_tiles(problem, SectorTileConfig(**config))
+
+
+def test_gaps_between_neighbours_are_refused():
+    problem = transpose_of(101, 99, 4)
+    apart = dataclasses.replace(problem, source=dataclasses.replace(problem.source, row_stride=2))
+    assert "2 elements apart in the source" in why_not_sector_tiles(apart, SectorTileConfig())
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+def test_rows_that_begin_anywhere_take_it_and_others_do_not(itemsize):
+    for m, n in [(8191, 8193), (1000, 1001), (127, 129)]:
+        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "t14_whole_sectors"
+    for m, n in [(8192, 8192), (3, 100001), (100001, 3)]:
+        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "t12_production"
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize("config", [SectorTileConfig(), SectorTileConfig(1, 256, 256), SectorTileConfig(4, 512, 512)])
+def test_the_tile_holds_what_it_writes_and_a_sector_more(config, itemsize):
+    tile_i, tile_j = config.tile(itemsize)
+    word = max(itemsize, 4)
+    assert config.held(itemsize) * word == tile_j * itemsize + SECTOR
+    assert config.pitch(itemsize) % 2 == 1
+    assert config.pitch(itemsize) >= config.held(itemsize)
+    assert config.tile_bytes(itemsize) == tile_i * config.pitch(itemsize) * word
+
+
+def test_larger_matrices_cost_more():
+    costs = [sector_cost(transpose_of(m, m, 4), SectorTileConfig(), 132) for m in (101, 1001, 4001, 8001)]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1] / 10
