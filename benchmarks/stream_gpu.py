@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--size", type=int, default=40_000)
     parser.add_argument("--device-memory", default="8GiB")
-    parser.add_argument("--pinned", default="1GiB", help="budget for staging pageable operands")
+    parser.add_argument("--pinned", default="256MiB", help="budget for staging pageable operands")
     parser.add_argument("--threads", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--strategies", default="default,paper")

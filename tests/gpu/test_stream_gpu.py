@@ -116,19 +116,3 @@ def test_a_matrix_times_its_transpose(device, strategy, name):
         assert device.moved["copy_in"] == a.nbytes
     assert_product(out, a, np.ascontiguousarray(a.T))
     np.testing.assert_array_equal(out, out.T)
-
-
-@pytest.mark.parametrize("name", ["float32", "float64"])
-def test_short_lines_come_in_several_copies(device, name):
-    # Wide matrices whose pieces have short lines far apart, and are large enough to be worth it.
-    size = ((2048, 3072, 3000), 60 << 20)
-    chosen = planned("panels", name, size, 0)
-    m, n, k = size[0]
-    dtype = dtype_named(name)
-    rng = np.random.default_rng()
-    a, b = (in_pinned(device, random_matrix(rng, dtype, shape)) for shape in ((m, k), (k, n)))
-    out = in_pinned(device, poisoned(dtype, (m, n)))
-    stream_product(chosen.plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device)
-    # Some rows: references in higher precision take long.
-    rows = rng.integers(0, m, 16)
-    assert_product(out[rows], a[rows], np.asarray(b))

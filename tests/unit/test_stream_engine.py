@@ -144,7 +144,7 @@ def test_a_matrix_times_its_transpose(strategy, order, direct):
     np.testing.assert_array_equal(out, a @ a.T)
     assert streamed.flop < 2 * 140 * 140 * 700
     assert streamed.bytes_written == out.nbytes
-    assert chosen.plan.tiles > 3
+    assert chosen.plan.tiles >= 3
 
 
 def test_strided_and_swapped_arrays_are_staged():

@@ -33,7 +33,7 @@ from .executors import host_arrays_executor, wanted_executor
 from .tile_executor import chosen_executor
 
 #: Pinned memory for staging where nobody says.
-PINNED_BYTES = 1 << 30
+PINNED_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True)

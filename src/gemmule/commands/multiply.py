@@ -85,7 +85,9 @@ class _Number(click.ParamType[Any]):
 @click.option(
     "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of what is free."
 )
-@click.option("--pinned-memory", metavar="SIZE", help="Limit for pinned memory that files pass through. Default: 1GiB.")
+@click.option(
+    "--pinned-memory", metavar="SIZE", help="Limit for pinned memory that files pass through. Default: 256MiB."
+)
 @click.option(
     "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),
     help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",

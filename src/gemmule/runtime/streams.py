@@ -25,9 +25,6 @@ from .workspaces import Workspaces
 _MOST_ALIGNMENT = 256
 #: Launches that are kept ready.
 _MOST_PREPARED = 4096
-#: Copies from the host of lines shorter than this and of more than so many bytes are made as several at once: each line
-#: begins in another page, whose address one copy after another would wait for.
-_SHORT_LINE, _LARGE_COPY, _AT_ONCE = 1 << 16, 8 << 20, 4
 
 
 class GpuStreams:
@@ -45,7 +42,7 @@ class GpuStreams:
 
     name = "gpu"
     #: Multiples of every kernel's tile, and of the depth of its slices.
-    whole = (256, 256, 64)
+    whole = (128, 256, 64)
 
     def __init__(self, choose: Chooser, ordinal: int = 0, precision: Precision = Precision.IEEE) -> None:
         self.device = get_device(ordinal)
@@ -57,7 +54,6 @@ class GpuStreams:
         self._pinned: list[int] = []
         self._events: list[Any] = []
         self._workspaces: dict[int, Workspaces] = {}
-        self._helpers: dict[int, list[int]] = {}
         self._lock = threading.Lock()
         #: Bytes that copies have moved, by direction.
         self.moved = {"copy_in": 0, "copy_out": 0}
@@ -130,42 +126,7 @@ class GpuStreams:
 
     def copy_in(self, stream: int, target: DeviceMatrix, source: Array) -> None:
         """Queue a copy to the device."""
-        rows = target.order == "C"
-        lines = source.shape[0] if rows else source.shape[1]
-        line = source.nbytes // max(lines, 1)
-        if source.nbytes < _LARGE_COPY or line >= _SHORT_LINE:
-            self._copy("copy_in", stream, source, target)
-            return
-        helpers = self._helpers_of(stream)
-        begin = self._mark(stream)
-        part = -(-lines // (len(helpers) + 1))
-        for place, one in enumerate((stream, *helpers)):
-            within = slice(min(place * part, lines), min((place + 1) * part, lines))
-            piece = (within, slice(0, target.cols)) if rows else (slice(0, target.rows), within)
-            if one != stream:
-                self.wait(one, begin)
-            self._copy("copy_in", one, source[piece], target.part(*piece))
-        for one in helpers:
-            self.wait(stream, self._mark(one))
-
-    def _helpers_of(self, stream: int) -> list[int]:
-        """Return the streams that copy beside a stream."""
-        with self._lock:
-            there = self._helpers.get(stream)
-        if there is None:
-            there = [self.stream() for _ in range(_AT_ONCE - 1)]
-            with self._lock:
-                self._helpers[stream] = there
-        return there
-
-    def _mark(self, stream: int) -> Any:
-        """Return an event that tells no time."""
-        with current(self.ordinal):
-            event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING))
-            call("cuEventRecord", event, stream)
-        with self._lock:
-            self._events.append(event)
-        return event
+        self._copy("copy_in", stream, source, target)
 
     def copy_out(self, stream: int, target: Array, source: DeviceMatrix) -> None:
         """Queue a copy from the device."""

@@ -16,7 +16,7 @@ from .schedule import Store
 from .staging import Part, Ring, view
 
 #: Size of a buffer of the result's ring, unless the budget is small.
-RING_BYTES = 16 << 20
+RING_BYTES = 8 << 20
 
 
 class Drain:

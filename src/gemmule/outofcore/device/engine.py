@@ -6,24 +6,25 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from typing import Any
 
 from ...core.activity import Transfer
-from ...core.streams import DeviceMatrix, DeviceStreams
+from ...core.streams import DeviceStreams
 from ..matrix import Array, MatrixSink, MatrixSource
 from .board import Board
+from .buffers import Buffers
 from .drain import Drain
 from .host_memory import memory_of
 from .lanes import Lane
 from .plan import DevicePlan
-from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Multiply, Op, Slice, Store, operations
+from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Multiply, Op, Store, operations
 from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
 #: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
-RING_BYTES = 16 << 20
+RING_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Settings:
         Threads that fill pinned buffers, and as many that empty them.
     """
 
-    pinned: int = 512 << 20
+    pinned: int = 256 << 20
     threads: int = 4
 
 
@@ -132,10 +133,6 @@ def stream_product(
         return run.run()
 
 
-#: Factors, target, alpha, beta and what is added.
-Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
-
-
 class _Run:
     def __init__(
         self,
@@ -154,9 +151,7 @@ class _Run:
         self.alpha, self.beta, self.done, self.progress = alpha, beta, done, progress
         self.begin = time.perf_counter()
         self.board = Board()
-        self.buffers = {
-            name: [device.allocate(size) for _ in range(count)] for name, (count, size) in plan.buffers.items()
-        }
+        self.buffers = Buffers(plan, device)
         self.memory = {name: self._direct(name, memory_of(source)) for name, source in sources.items()}
         self.out = self._direct("out", memory_of(sink))
         staged = [name for name, array in self.memory.items() if array is None and name in self._read()]
@@ -178,7 +173,7 @@ class _Run:
 
     def _direct(self, name: str, array: Array | None) -> Array | None:
         """Return a host array where copies can run from and to it at the full rate."""
-        order = "C" if name == "out" else self._order(name)
+        order = "C" if name == "out" else self.buffers.order(name)
         if array is None or not compact_lines(array, order) or not self.device.direct(array):
             return None
         return array
@@ -239,13 +234,7 @@ class _Run:
         if not isinstance(op, Load) or self.memory[op.operand] is not None:
             return []
         source = self.sources[op.operand]
-        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, self._order(op.operand))
-
-    def _order(self, operand: str) -> str:
-        product = self.plan.product
-        found = {"a": product.a, "b": product.b, "c": product.c}[operand]
-        assert found is not None
-        return found.order
+        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, self.buffers.order(op.operand))
 
     def _note(self, op: Op, start: Any, end: Any) -> None:
         with self.lock:
@@ -256,7 +245,7 @@ class _Run:
 
     def _load(self, stream: Any, op: Op, parts: list[Future[Filled]]) -> tuple[Any, Any]:
         assert isinstance(op, Load)
-        target = self._matrix(op.operand, op.slot, op.rows, op.cols)
+        target = self.buffers.piece(op.operand, op.slot, op.rows, op.cols)
         array = self.memory[op.operand]
         if array is not None:
             start = self.device.record(stream)
@@ -276,12 +265,12 @@ class _Run:
     def _compute(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         start = self.device.record(stream)
         if isinstance(op, Convert):
-            rows, cols = self._tile(op)
-            source = self._buffer("sum", op.source, op).part(rows, cols)
-            self.device.convert(stream, self._buffer("out", op.target, op).part(rows, cols), source)
+            rows, cols = self.buffers.tile(op)
+            source = self.buffers.whole_tile("sum", op.source, op).part(rows, cols)
+            self.device.convert(stream, self.buffers.whole_tile("out", op.target, op).part(rows, cols), source)
         else:
             assert isinstance(op, Multiply)
-            for arguments in self._products(op):
+            for arguments in self.buffers.products(op, self.alpha, self.beta):
                 self.device.multiply(stream, *arguments)
         return start, self.device.record(stream)
 
@@ -293,87 +282,14 @@ class _Run:
                 kind = (op.shape, op.first, op.last)
                 if kind not in seen:
                     seen.add(kind)
-                    for arguments in self._products(op):
+                    for arguments in self.buffers.products(op, self.alpha, self.beta):
                         self.device.prepare(stream, *arguments)
-
-    def _products(self, op: Multiply) -> Iterator[Arguments]:
-        """Yield the products that an operation is made of.
-
-        Rows and columns beyond the end of a matrix are computed too where the buffers have room for them, so that
-        kernels work on whole tiles: nobody looks at what becomes of them. A depth that is not whole is cut in two, but
-        where the sum is rounded into the type of the result, which happens once.
-        """
-        rows, cols = self._tile(op)
-        target = self._buffer("sum", op.target, op).part(rows, cols)
-        alpha, beta, c = self.alpha, 1 if not op.first else self.beta, None if op.first else target
-        if op.first and self.plan.product.c is not None:
-            apart = "c" in self.buffers
-            c = (self._buffer("c", 0, op) if apart else self._buffer("sum", op.target, op)).part(rows, cols)
-        if c is None:
-            beta = 0
-        if op.inner[0] == op.inner[1]:
-            alpha = 0
-        name = "a" if self.plan.symmetric else "b"
-        a = self._factor("a", op.a, op.rows, op.inner)
-        b = self._factor(name, op.b, op.cols, op.inner)
-        b = b.T if self.plan.symmetric else b
-        m = _grown(rows, self.plan.tile_m, self.device.whole[0])
-        n = _grown(cols, self.plan.tile_n, self.device.whole[1])
-        target = target.shaped(m, n)
-        depth = op.inner[1] - op.inner[0]
-        cut = depth - depth % self.device.whole[2] if target.dtype == self.plan.sum_dtype else 0
-        for start, end in ((0, cut), (cut, depth)) if 0 < cut < depth else ((0, depth),):
-            inner = slice(start, end)
-            yield (
-                a.part(slice(0, a.rows), inner).shaped(m, end - start),
-                b.part(inner, slice(0, b.cols)).shaped(end - start, n),
-                target, alpha, 1 if start else beta, target if start else c and c.shaped(m, n),
-            )  # fmt: skip
-
-    def _factor(self, name: str, held: Slice, outer: Part, inner: Part) -> DeviceMatrix:
-        """Return the part of a slice that an operation takes."""
-        whole = held.outer if self.plan.product.k else outer
-        rows, cols = (whole, inner) if name == "a" else (inner, whole)
-        matrix = self._matrix(name, held.slot, rows, cols)
-        along, depth = slice(outer[0] - whole[0], outer[1] - whole[0]), slice(0, inner[1] - inner[0])
-        return matrix.part(along, depth) if name == "a" else matrix.part(depth, along)
 
     def _store(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         assert isinstance(op, Store)
-        rows, cols = self._tile(op)
-        source = self._buffer("out" if self.plan.apart else "sum", op.source, op).part(rows, cols)
+        rows, cols = self.buffers.tile(op)
+        source = self.buffers.whole_tile("out" if self.plan.apart else "sum", op.source, op).part(rows, cols)
         return self.drain.store(stream, op, source)
-
-    def _tile(self, op: Multiply | Convert | Store) -> tuple[slice, slice]:
-        """Return the part of a tile that an operation works on, within the tile."""
-        top, left = self.plan.rows(op.tile[0]).start, self.plan.cols(op.tile[1]).start
-        return slice(op.rows[0] - top, op.rows[1] - top), slice(op.cols[0] - left, op.cols[1] - left)
-
-    def _buffer(self, name: str, slot: int, op: Multiply | Convert | Store) -> DeviceMatrix:
-        """Return a whole tile in a buffer."""
-        plan = self.plan
-        rows, cols = plan.rows(op.tile[0]), plan.cols(op.tile[1])
-        out = plan.product.out.dtype
-        dtype = {"out": out, "sum": plan.sum_dtype if plan.grid[2] > 1 else out}.get(name)
-        if dtype is None:
-            assert plan.product.c is not None
-            dtype = plan.product.c.dtype
-        buffer = self.buffers[name][slot]
-        order = self._order("c") if name == "c" else "C"
-        whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n, order)
-        return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
-
-    def _matrix(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
-        """Return a loaded piece in its buffer."""
-        product = self.plan.product
-        name = operand if operand in self.buffers else "sum"
-        dtype = {"a": product.a, "b": product.b, "c": product.c}[operand]
-        assert dtype is not None
-        plan = self.plan
-        sides = {"a": (plan.tile_m, plan.tile_k), "b": (plan.tile_k, plan.tile_n)}
-        whole = sides.get(operand, (plan.tile_m, plan.tile_n))
-        matrix = DeviceMatrix.compact(self.buffers[name][slot], dtype.dtype, *whole, self._order(operand))
-        return matrix.shaped(rows[1] - rows[0], cols[1] - cols[0])
 
     def _report(self, seconds: float) -> Streamed:
         """Say what it took. Everything is done."""
@@ -405,13 +321,6 @@ class _Run:
             staged=self.staged,
             activity=tuple(activity),
         )
-
-
-def _grown(part: slice, side: int, unit: int) -> int:
-    """Return the length of a part of a tile's side, rounded up to a multiple of `unit` if the tile has room."""
-    length = int(part.stop - part.start)
-    grown = -(-length // unit) * unit
-    return grown if part.start + grown <= side else length
 
 
 def _within(part: Part, whole: Part) -> slice:
