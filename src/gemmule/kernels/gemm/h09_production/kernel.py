@@ -8,7 +8,8 @@ Idea
 Change from the rung before
     Nothing of a slice passes through registers or is addressed by threads; the products of a tile overlap with the
     writing of another. With `pingpong` each warpgroup has tiles of its own, and one multiplies while the other writes;
-    without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast).
+    without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast), or
+    share a tile along K, and add up each other's sums in their order. A swapped product takes its rows as columns.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
     B from shared memory for 524,288 FLOP.
@@ -45,7 +46,7 @@ _OWN, _TURN, _BEGUN = 1, 3, 5
 
 
 class Production:
-    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L), through TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), C and D (M, N, L) in rows, swapped in columns."""
 
     def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
         self.read, self.out, self.acc = (cute_type(types[name]) for name in ("a", "d", "acc"))

@@ -342,7 +342,7 @@ def _padded(size: int) -> int:
     return max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
 
 
-#: Microseconds on an H100 or H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a
+#: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a
 #: slice takes besides, and its rows outside of the matrix; how much longer narrow rows take; writing 128 x 128; the
 #: next tile, and more where warpgroups share it; a cluster's start; sums that it exchanges, and those of 64 x 64.
 _LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _NARROW = 1.83, 0.274, 0.106, 0.056, 0.127, 1.26
@@ -399,7 +399,6 @@ SPEC = KernelSpec(
         ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_k=4, swapped=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
