@@ -110,9 +110,9 @@ class Packing:
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
         """Read the elements from i on one by one; what lies beyond the line is zero."""
+        words.fill(Uint32(0))
         elements = cute.recast_tensor(words, self.element)
         for e in cutlass.range_constexpr(self.per_vector):
-            elements[e] = self.element(0)
             if i + e < gS.shape[0]:
                 elements[e] = gS[i + e, line]
 
