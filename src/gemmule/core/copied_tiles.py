@@ -18,7 +18,8 @@ _MAX_PITCH = 1 << 40
 def why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
     """Say why the copy engine cannot take a matrix, or None where it can."""
     item = matrix.dtype.itemsize
-    lines, pitch = (matrix.rows, matrix.row_stride) if matrix.is_row_major else (matrix.cols, matrix.col_stride)
+    rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
+    lines, pitch = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
     steps = [("pitch", lines, pitch)]
     steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
@@ -50,7 +51,7 @@ def slice_params(
     """
     depth = SLICE_BYTES // matrix.dtype.itemsize
     # Lines along K are brought as rows of a tile; lines across K as 128 bytes of each k.
-    box = (depth, tile // sharers) if matrix.is_row_major else (depth, depth // sharers)
+    box = (depth, tile // sharers) if matrix.lies_in_rows else (depth, depth // sharers)
     return map_params(operand, matrix, batch, box)
 
 
@@ -64,7 +65,7 @@ def map_params(
 ) -> tuple[Param, Param]:
     """Describe a matrix of which boxes are copied: elements along its lines, and lines."""
     item = matrix.dtype.itemsize
-    along = matrix if matrix.is_row_major else matrix.transposed()
+    along = matrix if matrix.lies_in_rows else matrix.transposed()
     # Where there is only one line, or one matrix, it does not matter where the next would be.
     line = max(along.row_stride * item, 0) if along.rows > 1 else _padded(along.cols * item)
     steps = zip(batch, matrix.batch_strides or batch, strict=True)

@@ -175,7 +175,8 @@ def _grid(problem: GemmProblem, config: RungConfig) -> int:
 def _problem_signature(problem: GemmProblem, config: RungConfig) -> Signature:
     del config
     oriented, _, _ = row_result(problem)
-    along_a, along_b = "k" if oriented.a.is_row_major else "m", "n" if oriented.b.is_row_major else "k"
+    along_a = "k" if oriented.a.lies_in_rows else "m"
+    along_b = "k" if oriented.b.transposed().lies_in_rows else "n"
     return _signature(problem.a.dtype, along_a, along_b, problem.c is not None)
 
 

@@ -44,6 +44,14 @@ class StridedMatrix:
         """Whether neighbours in a column are neighbours in memory."""
         return self.row_stride == 1 or self.rows <= 1
 
+    @property
+    def lies_in_rows(self) -> bool:
+        """Whether its lines of neighbours are rows: a row-major matrix, but for a single column, which is one line.
+
+        Of a matrix and its transpose this is true of one, if it is of either and there is more than one element.
+        """
+        return self.is_row_major and not (self.cols <= 1 < self.rows and self.row_stride == 1)
+
     def distinct_bytes(self, batch: tuple[int, ...]) -> int:
         """Return the bytes of its elements over `batch`, those that a zero stride repeats counted once."""
         extents = (self.rows, self.cols, *batch)

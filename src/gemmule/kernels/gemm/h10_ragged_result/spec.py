@@ -106,7 +106,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str
 def _why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
     """Say why the copy engine cannot take a matrix."""
     item = matrix.dtype.itemsize
-    along = matrix.is_row_major
+    along = matrix.lies_in_rows
     lines, pitch = (matrix.rows, matrix.row_stride) if along else (matrix.cols, matrix.col_stride)
     steps = [("pitch", lines, pitch)]
     steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
@@ -127,8 +127,8 @@ def signature(problem: GemmProblem, config: RaggedResultConfig) -> Signature:
     oriented, _, _ = row_result(problem)
     return _signature(
         problem.a.dtype,
-        "k" if oriented.a.is_row_major else "m",
-        "n" if oriented.b.is_row_major else "k",
+        "k" if oriented.a.lies_in_rows else "m",
+        "n" if oriented.b.lies_in_rows else "k",
         problem.c is not None,
     )
 
@@ -152,8 +152,8 @@ def launch(problem: GemmProblem, config: RaggedResultConfig) -> Launch:
     c = problem.c if problem.c is not None else problem.d
     # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
     params = (
-        *_tiles_of(first, problem.a, problem.a.is_row_major, batch, config.tile_m),
-        *_tiles_of(second, problem.b.transposed(), not problem.b.is_row_major, batch, config.tile_n),
+        *_tiles_of(first, problem.a, problem.a.lies_in_rows, batch, config.tile_m),
+        *_tiles_of(second, problem.b.transposed(), not problem.b.lies_in_rows, batch, config.tile_n),
         _rows_of("d" if problem.c is None else "c", c, batch),
         _rows_of("d", problem.d, batch),
         ScalarParam("alpha", FLOAT32, problem.alpha),

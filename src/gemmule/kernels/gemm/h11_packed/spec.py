@@ -20,7 +20,7 @@ FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
 #: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
 #: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
 PITCH = 128
-_MAX_BATCH, _MAX_EXTENT, _MAX_GRID = 2**16 - 1, 2**30, 2**31 - 1
+_MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 _ITEMSIZES = (1, 2, 4)
 
 
@@ -73,7 +73,7 @@ class _Lines:
 
 
 def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Lines:
-    rows = matrix.is_row_major
+    rows = matrix.lies_in_rows
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     pitch = matrix.row_stride if rows else matrix.col_stride
     unit = PITCH // matrix.dtype.itemsize
@@ -136,8 +136,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     if reason := _why_not(inner, arch):
         return reason
-    if sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner)) > _MAX_GRID:
-        return "there are more vectors to pack than CTAs of a launch"
+    ctas = sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner))
+    if ctas * config.threads * config.vectors > _MAX_VECTORS:
+        return f"there are more than {_MAX_VECTORS} vectors to pack, the most that the kernel's 32-bit indices take"
     return None
 
 
@@ -156,6 +157,8 @@ def _why_not(problem: GemmProblem, arch: Arch) -> str | None:
                 "and column-major matrices"
             )
         found = _lines(name, matrix, problem.batch)
+        if found.matrices > 1 and not found.step:
+            return f"{name.upper()} is one matrix for all of the batch; it would be packed {found.matrices} times"
         if max(found.length, found.lines) > _MAX_EXTENT or found.matrices > _MAX_BATCH:
             return f"{name.upper()} is {found.lines} lines of {found.length} elements, {found.matrices} times: too many"
     if not _to_pack(problem):

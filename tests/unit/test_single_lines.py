@@ -1,0 +1,64 @@
+"""Matrices of one row or one column: whichever way they are looked at, the copy engine is asked for what it can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16
+from gemmule.core.launch import TensorMapParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+KERNELS = [spec for spec in REGISTRY if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "strides"),
+    [(8, 1, (1, 1)), (8, 1, (1, 8)), (8, 1, (2, 1)), (8, 1, (64, 1)), (1, 8, (8, 1)), (8, 4, (4, 1)), (8, 4, (1, 8))],
+)
+def test_a_matrix_or_its_transpose_lies_in_rows(rows, cols, strides):
+    matrix = StridedMatrix(BFLOAT16, rows, cols, *strides)
+    assert matrix.lies_in_rows != matrix.transposed().lies_in_rows
+
+
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(("dtype", "out"), [("bfloat16", "bfloat16"), ("int8", "int32")])
+def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
+    asked = 0
+    for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
+        problem = gemm_problem(m, n, k, dtype, out, layout)
+        for config in spec.configs[:2]:
+            if spec.why_not(problem, HOPPER, config) is not None:
+                continue
+            launches = [spec.launch(problem, config)]
+            if spec.following is not None:
+                then = spec.following(problem, config)
+                launches.append(then.spec.launch(then.problem, then.config))
+            maps = [param for launch in launches for param in launch.params if isinstance(param, TensorMapParam)]
+            assert all(pitch > 0 and pitch % 16 == 0 for param in maps for pitch in param.pitches), (m, n, k)
+            asked += len(maps)
+    assert asked or dtype == "int8"
+
+
+def test_one_matrix_for_all_of_a_batch_is_not_packed_again_and_again():
+    packed = next(spec for spec in KERNELS if spec.name == "h11_packed")
+    problem = gemm_problem(64, 128, 512, "bfloat16", "bfloat16", "nn")
+    batched = {
+        name: dataclasses.replace(matrix, batch_strides=(0 if name == "b" else matrix.rows * matrix.cols,))
+        for name, matrix in problem.operands().items()
+    }
+    reason = packed.why_not(problem.with_operands((6,), batched), HOPPER, packed.default)
+    assert "one matrix for all of the batch" in reason
+
+
+def test_more_to_pack_than_indices_reach_is_refused():
+    packed = next(spec for spec in KERNELS if spec.name == "h11_packed")
+    large = gemm_problem(131073, 64, 131073, "bfloat16", "bfloat16", "nn")
+    assert "32-bit" in packed.why_not(large, HOPPER, packed.default)
