@@ -216,10 +216,11 @@ def test_explanations_beside_counters():
         record | {"counter": "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum", "hardware": 0.0, "virtual": 0},
         record | {"counter": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "hardware": 0.0, "virtual": 7},
     ]
-    first, second, third = measured_block(records).split("\n\n")
-    assert first.splitlines()[-1] == "| g04_register_tile |  |  | none | 25.0 % / 20.0 % = 1.25 |"
+    first, second, third, between = measured_block(records).split("\n\n")
+    assert first.splitlines()[-1] == "| g04_register_tile |  |  | none |  | 25.0 % / 20.0 % = 1.25 |"
     assert second.splitlines()[-1] == "| g04_register_tile |  |  |  | 7 / 0 |"
-    assert third.splitlines()[-1] == "| g04_register_tile | 640 / 320 = 2.00 |  | 100 / 400 = 0.25 |  |"
+    assert third.splitlines()[-1] == "| g04_register_tile | 640 / 320 = 2.00 |  |  |"
+    assert between.splitlines()[-1] == "| g04_register_tile | 100 | 400 |  |  |"
 
 
 def run(*arguments):
