@@ -235,11 +235,12 @@ def _check_same(
     inputs: Mapping[str, MatrixSource],
 ) -> None:
     """Refuse to go on with another product than the one that was begun."""
-    for name, value in now.items():
-        if name != "output" and before.get(name) != value:
+    # What only the earlier header has, such as a device, counts too.
+    for name in dict.fromkeys((*now, *before)):
+        if name not in ("output", "inputs", "plan") and before.get(name) != now.get(name):
             raise ArgumentError(
-                f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {value}; repeat "
-                "the command that began it, or start afresh with --no-resume (resume=False)"
+                f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
+                "repeat the command that began it, or start afresh with --no-resume (resume=False)"
             )
     for role, fingerprint in prints.items():
         earlier = before["inputs"].get(role)
