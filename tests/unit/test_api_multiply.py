@@ -129,6 +129,29 @@ def test_a_stopped_product_goes_on(factors):
     assert os.listdir() == ["out.npy"]
 
 
+@pytest.mark.parametrize("look", ["transposed", "swapped", "other type", "other type to add"])
+def test_the_same_bytes_looked_at_in_another_way_are_another_input(look, rng):
+    x = rng.integers(0, 120, (128, 128)).astype("u1")
+    a, b, c, options = x.astype("f4"), np.eye(128, dtype="f4"), x.astype("f4"), {"beta": 1}
+    one, other = {"a": a, "c": c}, {"a": a.T, "c": c}
+    if look == "swapped":
+        one, other = {"a": a, "c": c}, {"a": a.view(">f4"), "c": c}
+    elif look == "other type":
+        pytest.importorskip("ml_dtypes")
+        np.save("x.npy", x.view("V1"))
+        one = {"a": "x.npy", "c": c, "a_dtype": "float8_e4m3fn", "compute_dtype": "float32"}
+        other = {**one, "a_dtype": "float8_e5m2"}
+    elif look == "other type to add":
+        one, other = {"a": a, "c": c}, {"a": a, "c": c.view("i4")}
+    options |= {"b": b, "out": "out.npy", "memory": "200KB"}
+    with pytest.raises(KeyboardInterrupt):
+        gm.multiply(**one, **options, progress=stop_halfway)
+    with pytest.raises(gm.ArgumentError, match=r"was changed since the unfinished work on out.npy began"):
+        gm.multiply(**other, **options)
+    report = gm.multiply(**one, **options)
+    assert 0 < report.tiles_computed < report.tiles
+
+
 def test_an_input_that_changes_meanwhile_is_found(factors):
     np.save("a.npy", factors[0])
 

@@ -337,6 +337,15 @@ def test_a_tile_is_finished_when_all_its_pieces_are():
     assert not any(finished(slice(*rows), slice(*cols)) for rows, cols in missing)
 
 
+def test_pieces_that_overlap_count_once():
+    # Rows 0-2 and 2-4 of a run, then 0-4 of another whose buffers were larger: as large together as the tile.
+    tile = slice(0, 8), slice(0, 1024)
+    pieces = [(0, 0, 2, 1024), (2, 0, 2, 1024), (0, 0, 4, 1024)]
+    assert not FinishedTiles(pieces)(*tile)
+    assert not FinishedTiles([*pieces, (4, 0, 4, 512), (6, 512, 2, 512)])(*tile)
+    assert FinishedTiles([*pieces, (3, 0, 5, 600), (4, 512, 4, 512)])(*tile)
+
+
 @pytest.fixture
 def killed_npy(kills, tmp_path, monkeypatch):
     folder, expected, _ = kills("C.npy")

@@ -156,6 +156,21 @@ def test_a_stopped_product_goes_on_to_the_same_bits(folder):
     np.testing.assert_allclose(np.load("C.npy"), whole, rtol=1e-10, atol=1e-10)
 
 
+def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
+    def stop(done, total):
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    on_device = {"device_memory": "300KiB", "executor": "host", "strategy": "c-stationary"}
+    on_host = {"memory": "500KiB", "executor": "host"}
+    for out, first, then in (("C.npy", on_device, on_host), ("D.npy", on_host, on_device)):
+        with pytest.raises(KeyboardInterrupt):
+            gm.multiply("A.npy", "B.npy", out, **first, progress=stop)
+        with pytest.raises(gm.ArgumentError, match=r"whose device is (host, not None|None, not host); repeat"):
+            gm.multiply("A.npy", "B.npy", out, **then)
+        assert gm.multiply("A.npy", "B.npy", out, **first).tiles_computed
+
+
 def test_arrays_that_do_not_fit_are_streamed():
     from gemmule.api.staged import stream_arrays, streaming_plan
     from gemmule.core.dtype import Precision

@@ -63,9 +63,12 @@ class ArraySource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells this array from one that was changed: all of it where it lies in memory only."""
+        # Bytes in their order in memory tell nothing of how they are looked at.
+        look: dict[str, Any] = {"stored_in": self.array.dtype.str, "strides": list(self.array.strides)}
         if self.path is None:
-            return {"kind": "array", "items": whole_checksum(self.array)}
-        return {"kind": "memmap", **file_fingerprint(self.path), "items": sampled_checksum(self)}
+            return {"kind": "array", "items": whole_checksum(self.array), **look}
+        look["range"] = list(file_range(self.array) or ())
+        return {"kind": "memmap", **file_fingerprint(self.path), "items": sampled_checksum(self), **look}
 
     def close(self) -> None:
         """Do nothing: the array belongs to the caller."""

@@ -79,7 +79,7 @@ class ConvertedSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells this matrix from one that was changed."""
-        return {**self._source.fingerprint(), "computed_in": self.dtype.name}
+        return {**self._source.fingerprint(), "read_as": self._source.dtype.name, "computed_in": self.dtype.name}
 
     def close(self) -> None:
         """Close the source."""

@@ -24,7 +24,7 @@ class FinishedTiles:
     Parameters
     ----------
     rectangles : collection of tuple
-        First row, first column, rows and columns of each; none overlaps another.
+        First row, first column, rows and columns of each. They may overlap: runs may have cut a tile differently.
     """
 
     def __init__(self, rectangles: Sequence[Rectangle]) -> None:
@@ -38,12 +38,27 @@ class FinishedTiles:
             return True
         # A tile may have been written in pieces.
         first, last = (bisect.bisect_left(self._sorted, (edge,)) for edge in (rows.start, rows.stop))
-        inside = (
-            height * width
-            for row, col, height, width in self._sorted[first:last]
-            if row + height <= rows.stop and cols.start <= col and col + width <= cols.stop
-        )
-        return bool(sum(inside) == shape[0] * shape[1])
+        inside = [
+            piece
+            for piece in self._sorted[first:last]
+            if piece[0] + piece[2] <= rows.stop and cols.start <= piece[1] and piece[1] + piece[3] <= cols.stop
+        ]
+        if sum(height * width for _, _, height, width in inside) < shape[0] * shape[1]:
+            return False
+        return _cover(inside, rows, cols)
+
+
+def _cover(pieces: Sequence[Rectangle], rows: slice, cols: slice) -> bool:
+    """Return whether pieces that lie within a tile leave nothing of it out."""
+    row_edges = sorted({rows.start, rows.stop}.union(*((row, row + height) for row, _, height, _ in pieces)))
+    col_edges = sorted({cols.start, cols.stop}.union(*((col, col + width) for _, col, _, width in pieces)))
+    # Between neighbouring edges a tile is covered wholly or not at all.
+    covered = np.zeros((len(row_edges) - 1, len(col_edges) - 1), np.bool_)
+    for row, col, height, width in pieces:
+        top, bottom = (bisect.bisect_left(row_edges, edge) for edge in (row, row + height))
+        left, right = (bisect.bisect_left(col_edges, edge) for edge in (col, col + width))
+        covered[top:bottom, left:right] = True
+    return bool(covered.all())
 
 
 def sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Rectangle]:

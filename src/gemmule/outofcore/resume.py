@@ -15,6 +15,7 @@ import numpy as np
 from ..core.dtype import numpy_dtype
 from ..core.errors import ArgumentError, MemoryLimitError
 from .budget import format_bytes
+from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
 from .journal import Journal
 from .journaled import JournaledSink
@@ -76,7 +77,7 @@ class Work(Generic[PlanT]):
             If one was.
         """
         for role, source in self.inputs.items():
-            if source.path is not None and source.fingerprint() != self.fingerprints[role]:
+            if source.path is not None and input_fingerprint(source) != self.fingerprints[role]:
                 raise ArgumentError(
                     f"{source.name}: was changed while {self.target.name} was computed from it; start afresh with "
                     "--no-resume (resume=False), and leave the inputs alone"
@@ -131,7 +132,7 @@ def open_work(
         raise
     shape = plan.product.m, plan.product.n
     header = {
-        "format": 1,
+        "format": 2,
         "output": target.name,
         "shape": list(shape),
         "dtype": dtype.name,
@@ -146,7 +147,7 @@ def open_work(
         again = resume and target.unfinished()
         if again:
             journal.check_header()
-        prints = {role: source.fingerprint() for role, source in inputs.items()}
+        prints = {role: input_fingerprint(source) for role, source in inputs.items()}
         if again and journal.header is not None:
             _check_same(target, journal.header, header, prints, inputs)
             plan = _planned_before(target, journal.header["plan"], plan, memory)
@@ -234,11 +235,12 @@ def _check_same(
     inputs: Mapping[str, MatrixSource],
 ) -> None:
     """Refuse to go on with another product than the one that was begun."""
-    for name, value in now.items():
-        if name != "output" and before.get(name) != value:
+    # What only the earlier header has, such as a device, counts too.
+    for name in dict.fromkeys((*now, *before)):
+        if name not in ("output", "inputs", "plan") and before.get(name) != now.get(name):
             raise ArgumentError(
-                f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {value}; repeat "
-                "the command that began it, or start afresh with --no-resume (resume=False)"
+                f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
+                "repeat the command that began it, or start afresh with --no-resume (resume=False)"
             )
     for role, fingerprint in prints.items():
         earlier = before["inputs"].get(role)
