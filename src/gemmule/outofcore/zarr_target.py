@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from .hidden import check_folder, check_output, hidden_path, store_folder
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
 from .zarr_sink import ZarrSink
+from .zarr_source import metadata_of, node_type
 
 #: Rows and columns of a chunk where none are asked for: 4 MiB of float32.
 CHUNK = 1024
@@ -90,9 +90,9 @@ class ZarrTarget:
         check_folder(self._places[0], self.name)
         for depth in range(1, len(self._places)):
             group = os.path.join(*self._places[:depth])
-            if os.path.lexists(group) and _node_type(group) != "group":
+            if os.path.lexists(group) and node_type(group) != "group":
                 raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
-            if _metadata(group).get("consolidated_metadata"):
+            if metadata_of(group).get("consolidated_metadata"):
                 raise ArgumentError(
                     f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
                     "out of its zarr.json, or choose another output"
@@ -102,7 +102,7 @@ class ZarrTarget:
         for source in inputs:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
                 raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
-        if os.path.isdir(final) and os.listdir(final) and _node_type(final) != "array":
+        if os.path.isdir(final) and os.listdir(final) and node_type(final) != "array":
             raise ArgumentError(f"{self.name}: exists and is no Zarr array, version 3; choose another output")
 
     def describe(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class ZarrTarget:
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
         folder = os.path.join(self._partial, *self._places[self._depth() :])
-        if _node_type(folder) != "array":
+        if node_type(folder) != "array":
             return False
         # After a replacement that was killed, what was replaced may lie here.
         array = self._zarr.open_array(self._store(folder), mode="r")
@@ -151,7 +151,10 @@ class ZarrTarget:
 
     def _sink(self, array: Any, depth: int, force: bool) -> ZarrSink:
         final = os.path.join(*self._places[:depth])
-        return ZarrSink(array, self.name, partial=self._partial, final=final, force=force)
+        inner = self._places[depth:]
+        # A folder that is made later on is nobody's to replace, and one with more than the array never is.
+        replace = force and not inner and node_type(final) == "array"
+        return ZarrSink(array, self.name, partial=self._partial, final=final, inner=inner, replace=replace)
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
@@ -189,21 +192,6 @@ class ZarrTarget:
             store_folder(root)
         store_folder(os.path.dirname(self._partial))
         return array
-
-
-def _metadata(folder: str) -> dict[str, Any]:
-    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
-    try:
-        with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
-            metadata = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _node_type(folder: str) -> str | None:
-    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
-    return _metadata(folder).get("node_type")
 
 
 def _remove_strays(folder: str) -> None:
