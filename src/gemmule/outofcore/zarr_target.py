@@ -11,6 +11,7 @@ from typing import Any
 from ..core.errors import ArgumentError, DTypeError
 from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
+from .journal import header_of
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
 from .zarr_sink import ZarrSink
@@ -67,7 +68,6 @@ class ZarrTarget:
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
             default = [next(part for part in range(min(CHUNK, shard), 0, -1) if shard % part == 0) for shard in shards]
-        self._shape = shape
         self._chunks = chunks or (default[0], default[1])
         self._shards = shards
         for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
@@ -116,12 +116,19 @@ class ZarrTarget:
 
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
-        folder = os.path.join(self._partial, *self._places[self._depth() :])
-        if node_type(folder) != "array":
-            return False
-        # After a replacement that was killed, what was replaced may lie here.
+        # Groups that were made since have no part in where it lies: whether it is the same product says the journal.
+        folders = (os.path.join(self._partial, *self._places[depth:]) for depth in range(len(self._places), 0, -1))
+        folder = next((folder for folder in folders if node_type(folder) == "array"), None)
+        before = header_of(self.journal)
+        if folder is None or before is None or not os.path.lexists(os.path.join(*self._places)):
+            return folder is not None
+        # After a replacement that was killed, what was replaced may lie here: it is not what the journal is about.
         array = self._zarr.open_array(self._store(folder), mode="r")
-        return bool(array.shape == self._shape and (array.chunks, array.shards) == (self._chunks, self._shards))
+        shards = None if array.shards is None else list(array.shards)
+        begun = before.get("stored", {})
+        return (list(array.shape), list(array.chunks), shards) == (
+            before.get("shape"), begun.get("chunks"), begun.get("shards"),
+        )  # fmt: skip
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
