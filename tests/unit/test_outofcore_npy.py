@@ -354,3 +354,13 @@ def test_a_disk_that_fails_is_told_with_the_name_that_was_asked_for(tmp_path, mo
             sink.flush()
         assert told.value.filename == str(tmp_path / "x.npy")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_late_write_does_not_reach_another_file(tmp_path):
+    sink = NpySink(tmp_path / "c.npy", (2, 2), np.dtype("f8"))
+    sink.keep()
+    # It gets the number that the sink had.
+    with open(tmp_path / "other", "w+b") as other:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            sink.write(0, 0, np.ones((2, 2)))
+        assert other.read() == b""

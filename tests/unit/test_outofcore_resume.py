@@ -375,6 +375,38 @@ def test_another_product_is_refused(killed_npy):
     assert len(hidden()) == 2
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("output", [name for name in OUTPUTS if ".zarr" in name], indirect=True)
+def test_another_product_or_other_chunks_are_refused_in_zarr_too(killed, replaced):
+    output, expected, _ = killed
+    force = []
+    if replaced and "::" not in output:
+        import zarr
+
+        zarr.create_array(output, data=np.zeros((8, 8)), chunks=(4, 4))
+        force = ["--force"]
+    left = sorted(stored(output))
+    assert "unfinished work lies there whose stored is" in refused(output, "--chunks", "8", *force)
+    before, raw = os.stat("A.npy"), Path("A.npy").read_bytes()
+    np.save("A.npy", np.load("A.npy")[:100])
+    assert "shape is [120, 160], not [100, 160]" in refused(output, *force)
+    Path("A.npy").write_bytes(raw)
+    os.utime("A.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert sorted(stored(output)) == left
+    assert finish(output, expected, *force)["tiles_reused"] > 0
+
+
+@pytest.mark.parametrize("output", ["S.zarr::g/x"], indirect=True)
+def test_a_store_that_was_made_meanwhile_does_not_cost_unfinished_work(killed):
+    import zarr
+
+    output, _, _ = killed
+    zarr.open_group("S.zarr", mode="w")
+    left = sorted(stored(output))
+    assert "unfinished work lies there" in refused(output)
+    assert sorted(stored(output)) == left
+
+
 def test_the_tiles_of_the_run_before_are_kept_with_another_limit(killed_npy):
     assert "raise --memory" in refused("C.npy", "--memory", "150KB")
     assert finish("C.npy", killed_npy, "--memory", "10MB")["tiles_reused"] > 0

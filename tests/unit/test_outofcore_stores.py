@@ -335,3 +335,36 @@ def test_converted_blocks_end_where_chunks_do(tmp_path, x, monkeypatch):
     source.read = lambda part, *rest: rows.append((part.start, part.stop)) or read(part, *rest)
     np.testing.assert_array_equal(read_all(ConvertedSource(source, np.dtype("f8")), (3, 29)), x[3:29])
     assert rows == [(3, 8), (8, 16), (16, 24), (24, 29)]
+
+
+def test_what_was_made_meanwhile_is_not_replaced(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x, precious = np.ones((4, 4)), np.arange(16.0).reshape(4, 4)
+
+    def opened(uri):
+        sink = result_target(f"{tmp_path}/{uri}", (4, 4), np.dtype("f8"), (2, 2)).open(
+            (4, 4), np.dtype("f8"), force=True, inputs=[], again=False
+        )
+        sink.write(0, 0, x)
+        return sink
+
+    with opened("n.zarr::g/x") as sink:
+        zarr.open_group(tmp_path / "n.zarr", mode="w").create_array("g/precious", data=precious)
+        sink.commit()
+    np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/n.zarr::g/x", "a")), x)
+    np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/n.zarr::g/precious", "a")), precious)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["n.zarr"]
+    for uri, made in (("m.zarr::x", "m.zarr::x"), ("k.zarr::g/x", "k.zarr::g"), ("l.zarr", "l.zarr")):
+        with opened(uri) as sink:
+            store, _, inner = made.partition("::")
+            zarr.create_array(tmp_path / store, name=inner or None, data=precious)
+            with pytest.raises(ArgumentError, match="the finished result lies in") as error:
+                sink.commit()
+        np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/{made}", "a")), precious)
+        kept = str(error.value).partition("lies in ")[2].partition(";")[0]
+        np.testing.assert_array_equal(read_all(open_source(kept, "a")), x)
+    # What was there in the beginning is.
+    with opened("n.zarr::g/precious") as sink:
+        sink.commit()
+    np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/n.zarr::g/precious", "a")), x)
+    np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/n.zarr::g/x", "a")), x)

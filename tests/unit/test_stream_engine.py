@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,9 @@ from oracle import assert_product
 from gemmule.host.streams import HostStreams
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.choose import choose_plan, least_memory
+from gemmule.outofcore.device.drain import Drain
 from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.lanes import Lane
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import C_OUT, COMPUTE, STREAMS
 from gemmule.outofcore.device.staging import chunks
@@ -265,3 +268,32 @@ def test_chunks_cover_a_piece_in_order(order, limit):
         seen[slice(*row_part), slice(*col_part)] += 1
     assert (seen[slice(*rows), slice(*cols)] == 1).all()
     assert seen.sum() == 37 * 65
+
+
+@pytest.mark.parametrize("where", [Lane, Drain])
+def test_an_interruption_at_the_end_leaves_no_thread_that_writes(monkeypatch, where):
+    class Slow(ArraySink):
+        def write(self, row, col, tile):
+            time.sleep(0.02)
+            return super().write(row, col, tile)
+
+    finish, calls = where.finish, []
+
+    def interrupted(self):
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        finish(self)
+
+    monkeypatch.setattr(where, "finish", interrupted)
+    chosen = planned((160, 90, 300), "f4", "panels")
+    sources = {"a": ArraySource(matrix((160, 300), "f4", 0)), "b": ArraySource(matrix((300, 90), "f4", 1))}
+    before = set(threading.enumerate())
+    with HostStreams(pinned_arrays=False) as device:
+        with pytest.raises(KeyboardInterrupt):
+            stream_product(
+                chosen.plan, sources, Slow(np.zeros((160, 90), "f4")), device, settings=SMALL, progress=lambda _: None
+            )
+        left = [one.name for one in set(threading.enumerate()) - before]
+    # The device has threads of its own.
+    assert not [name for name in left if name.startswith("gemmule-") and not name.startswith("gemmule-stream")]

@@ -148,15 +148,15 @@ def signals_held() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def appear_folder(partial: str, final: str, name: str, *, force: bool) -> None:
-    """Give the folder `partial` its name `final`, in one step; with `force` what was there is deleted afterwards.
+def appear_folder(partial: str, final: str, *, replace: bool) -> None:
+    """Give the folder `partial` its name `final`, in one step; what `replace` allows to go is deleted afterwards.
 
     Raises
     ------
-    ArgumentError
-        If something else is there and `force` is false.
+    FileExistsError
+        If something is there and `replace` is false.
     """
-    if force and os.path.lexists(final):
+    if replace and os.path.lexists(final):
         _exchange(partial, final)
         store_folder(os.path.dirname(final))
         shutil.rmtree(partial, ignore_errors=True)
@@ -166,7 +166,7 @@ def appear_folder(partial: str, final: str, name: str, *, force: bool) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        raise ArgumentError(f"{name}: exists already; give --force to replace it, or choose another output") from None
+        raise FileExistsError(errno.EEXIST, "exists already", final) from None
     store_folder(os.path.dirname(final))
 
 

@@ -111,6 +111,15 @@ class Journal:
         os.fsync(self._fd)
 
 
+def header_of(path: str) -> dict[str, Any] | None:
+    """Return the header of the journal at `path`, whoever has it; None where there is none that is whole."""
+    try:
+        with open(path, "rb") as file:
+            return next((header for header, _ in _good_lines(file.readline())), None)
+    except FileNotFoundError:
+        return None
+
+
 def _locked(path: str, name: str) -> int:
     """Open the file and lock it; the lock ends with the process, however that ends."""
     import fcntl  # Not every system has it, and importing gemmule must not need it.

@@ -131,22 +131,19 @@ class NpySink:
             except FileExistsError:
                 check_output(self.name, force=False)
                 raise
-            self._open = False
-            os.close(self._fd)
+            self._close()
         store_folder(os.path.dirname(self._final))
 
     def keep(self) -> str:
         """Leave the temporary file as it is, and return its name. Does nothing after a commit."""
         if self._open:
-            self._open = False
-            os.close(self._fd)
+            self._close()
         return self._partial
 
     def abort(self) -> None:
         """Remove the temporary file. Does nothing after a commit."""
         if self._open:
-            self._open = False
-            os.close(self._fd)
+            self._close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._partial)
 
@@ -157,6 +154,12 @@ class NpySink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort()
+
+    def _close(self) -> None:
+        self._open = False
+        # The number may soon be another file's: who writes too late must fail rather than write there.
+        descriptor, self._fd = self._fd, -1
+        os.close(descriptor)
 
     def _reserve(self) -> None:
         """Take the room for the whole file now, so that it cannot run out later."""

@@ -6,13 +6,14 @@ import contextlib
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from ..core.errors import ArgumentError
 from .hidden import appear_folder, signals_held, store_folder
 from .matrix import AnyDType, Array
-from .zarr_source import ZarrSource, array_folder
+from .zarr_source import ZarrSource, array_folder, metadata_of, node_type
 
 
 class ZarrArraySink:
@@ -87,15 +88,20 @@ class ZarrSink(ZarrArraySink):
         What messages call the result.
     partial, final : str
         The hidden folder, and the name that it will get.
-    force : bool
-        Whether an existing folder may be replaced.
+    inner : sequence of str
+        Where in the hidden folder the array is: the names of folders; none where the folder is the array.
+    replace : bool
+        Whether an array that has the final name may be replaced.
     """
 
-    def __init__(self, array: Any, name: str, *, partial: str, final: str, force: bool) -> None:
+    def __init__(
+        self, array: Any, name: str, *, partial: str, final: str, inner: Sequence[str] = (), replace: bool = False
+    ) -> None:
         super().__init__(array, name)
         self._partial = partial
         self._final = final
-        self._force = force
+        self._inner = list(inner)
+        self._replace = replace
         self._folder = array_folder(array) or partial
         self._unstored: set[str] = set()
         self._lock = threading.Lock()
@@ -134,11 +140,40 @@ class ZarrSink(ZarrArraySink):
                 store_folder(path)
 
     def commit(self) -> None:
-        """Let the finished array appear under its name, at once and for good."""
+        """Let the finished array appear under its name, at once and for good.
+
+        Groups that somebody else has made meanwhile are taken as they are; no array but the one to replace is touched.
+
+        Raises
+        ------
+        ArgumentError
+            If something else has the name by now; the finished array stays where it is.
+        """
         self.flush()
         with signals_held():
-            appear_folder(self._partial, self._final, self.name, force=self._force)
+            self._appear()
             self._open = False
+
+    def _appear(self) -> None:
+        for depth in range(len(self._inner) + 1):
+            source, final = (os.path.join(place, *self._inner[:depth]) for place in (self._partial, self._final))
+            try:
+                appear_folder(source, final, replace=self._replace and node_type(final) == "array")
+            except FileExistsError:
+                found = metadata_of(final)
+                if depth == len(self._inner) or found.get("node_type") != "group" or found.get("consolidated_metadata"):
+                    # Nothing that was computed may go with the error.
+                    self._open = False
+                    array = os.path.join(self._partial, *self._inner)
+                    raise ArgumentError(
+                        f"{self.name}: {final} was made while the result was computed, and is not replaced; the "
+                        f"finished result lies in {array}; move it to where you want it"
+                    ) from None
+                continue
+            if depth:
+                # Groups alone are left, and they are there.
+                shutil.rmtree(self._partial, ignore_errors=True)
+            return
 
     def keep(self) -> str:
         """Leave the hidden folder as it is, and return its name. Does nothing after a commit."""

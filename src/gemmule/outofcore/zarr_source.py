@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -106,6 +107,21 @@ def array_folder(array: Any) -> str | None:
     """Return the folder of an array, None if its store is no folder."""
     root = getattr(array.store, "root", None)
     return None if root is None else os.path.realpath(os.path.join(root, array.path))
+
+
+def metadata_of(folder: str) -> dict[str, Any]:
+    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
+    try:
+        with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
+            metadata = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def node_type(folder: str) -> str | None:
+    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
+    return metadata_of(folder).get("node_type")
 
 
 def _instead(zarr: Any, path: str, inner: str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,9 +11,11 @@ from typing import Any
 from ..core.errors import ArgumentError, DTypeError
 from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
+from .journal import header_of
 from .matrix import AnyDType, MatrixSource
 from .npy_header import NAMED_BY_USER
 from .zarr_sink import ZarrSink
+from .zarr_source import metadata_of, node_type
 
 #: Rows and columns of a chunk where none are asked for: 4 MiB of float32.
 CHUNK = 1024
@@ -67,7 +68,6 @@ class ZarrTarget:
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
             default = [next(part for part in range(min(CHUNK, shard), 0, -1) if shard % part == 0) for shard in shards]
-        self._shape = shape
         self._chunks = chunks or (default[0], default[1])
         self._shards = shards
         for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
@@ -90,9 +90,9 @@ class ZarrTarget:
         check_folder(self._places[0], self.name)
         for depth in range(1, len(self._places)):
             group = os.path.join(*self._places[:depth])
-            if os.path.lexists(group) and _node_type(group) != "group":
+            if os.path.lexists(group) and node_type(group) != "group":
                 raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
-            if _metadata(group).get("consolidated_metadata"):
+            if metadata_of(group).get("consolidated_metadata"):
                 raise ArgumentError(
                     f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
                     "out of its zarr.json, or choose another output"
@@ -102,7 +102,7 @@ class ZarrTarget:
         for source in inputs:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
                 raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
-        if os.path.isdir(final) and os.listdir(final) and _node_type(final) != "array":
+        if os.path.isdir(final) and os.listdir(final) and node_type(final) != "array":
             raise ArgumentError(f"{self.name}: exists and is no Zarr array, version 3; choose another output")
 
     def describe(self) -> dict[str, Any]:
@@ -116,12 +116,19 @@ class ZarrTarget:
 
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
-        folder = os.path.join(self._partial, *self._places[self._depth() :])
-        if _node_type(folder) != "array":
-            return False
-        # After a replacement that was killed, what was replaced may lie here.
+        # Groups that were made since have no part in where it lies: whether it is the same product says the journal.
+        folders = (os.path.join(self._partial, *self._places[depth:]) for depth in range(len(self._places), 0, -1))
+        folder = next((folder for folder in folders if node_type(folder) == "array"), None)
+        before = header_of(self.journal)
+        if folder is None or before is None or not os.path.lexists(os.path.join(*self._places)):
+            return folder is not None
+        # After a replacement that was killed, what was replaced may lie here: it is not what the journal is about.
         array = self._zarr.open_array(self._store(folder), mode="r")
-        return bool(array.shape == self._shape and (array.chunks, array.shards) == (self._chunks, self._shards))
+        shards = None if array.shards is None else list(array.shards)
+        begun = before.get("stored", {})
+        return (list(array.shape), list(array.chunks), shards) == (
+            before.get("shape"), begun.get("chunks"), begun.get("shards"),
+        )  # fmt: skip
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
@@ -151,7 +158,10 @@ class ZarrTarget:
 
     def _sink(self, array: Any, depth: int, force: bool) -> ZarrSink:
         final = os.path.join(*self._places[:depth])
-        return ZarrSink(array, self.name, partial=self._partial, final=final, force=force)
+        inner = self._places[depth:]
+        # A folder that is made later on is nobody's to replace, and one with more than the array never is.
+        replace = force and not inner and node_type(final) == "array"
+        return ZarrSink(array, self.name, partial=self._partial, final=final, inner=inner, replace=replace)
 
     def _store(self, folder: str) -> Any:
         # Not by its name, which zarr would take for a URL where it has colons.
@@ -189,21 +199,6 @@ class ZarrTarget:
             store_folder(root)
         store_folder(os.path.dirname(self._partial))
         return array
-
-
-def _metadata(folder: str) -> dict[str, Any]:
-    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
-    try:
-        with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
-            metadata = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _node_type(folder: str) -> str | None:
-    """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
-    return _metadata(folder).get("node_type")
 
 
 def _remove_strays(folder: str) -> None:

@@ -165,6 +165,9 @@ class _Run:
         self.lock = threading.Lock()
         self.events: list[tuple[Op, Any, Any]] = []
         self.bytes_read = 0
+        self.lanes: list[Lane[list[Future[Filled]]]] = []
+        self.watch: Watch | None = None
+        self.finished = False
 
     def _read(self) -> set[str]:
         product = self.plan.product
@@ -198,12 +201,12 @@ class _Run:
         }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
-        lanes = {
-            name: Lane(name, self.device, self.board, run, self._note, threaded=threaded) for name, run in runs.items()
-        }
+        lanes: dict[str, Lane[list[Future[Filled]]]] = {}
+        for name, run in runs.items():
+            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded)
+            self.lanes.append(lanes[name])
         self._prepare(lanes[COMPUTE].stream)
-        watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
-        self.watch = watch
+        self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
         try:
             for op in operations(self.plan, self.done):
                 if self.board.failed:
@@ -213,18 +216,38 @@ class _Run:
             self.board.fail(error)
             raise
         finally:
-            for lane in lanes.values():
-                lane.finish()
-            watch.finish()
-            self.drain.finish()
+            self._finish()
         self.board.check()
         for _, _, end in self.events:
             self.device.synchronize(end)
         self.sink.flush()
         return self._report(time.perf_counter() - self.begin)
 
+    def _finish(self) -> None:
+        """Wait for every thread. An interruption lets them stop, and even then they are waited for.
+
+        What they write to, and the memory that they copy from, is given back afterwards.
+        """
+        interrupted: BaseException | None = None
+        while not self.finished:
+            try:
+                for lane in self.lanes:
+                    lane.finish()
+                if self.watch is not None:
+                    self.watch.finish()
+                self.drain.finish()
+                self.finished = True
+            except BaseException as error:
+                interrupted = interrupted or error
+                self.board.fail(error)
+        if interrupted is not None:
+            raise interrupted
+
     def close(self) -> None:
-        """Give threads back."""
+        """Give threads back, when they have ended."""
+        if not self.finished:
+            self.board.fail(RuntimeError("closed before everything was queued"))
+            self._finish()
         for filler in self.fillers.values():
             filler.stop()
         self.drain.stop()
@@ -239,6 +262,7 @@ class _Run:
     def _note(self, op: Op, start: Any, end: Any) -> None:
         with self.lock:
             self.events.append((op, start, end))
+        assert self.watch is not None
         self.watch.put(op, end)
 
     # What follows runs in the threads of the streams.

@@ -79,7 +79,7 @@ class Lane(Generic[T]):
                 self._board.fail(error)
 
     def finish(self) -> None:
-        """Wait until everything is queued."""
-        if self._thread is not None:
+        """Wait until everything is queued; again, where that was interrupted."""
+        if self._thread is not None and self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
