@@ -202,3 +202,41 @@ def test_what_is_refused(factors):
     with pytest.raises(gm.MemoryLimitError, match="at least"):
         gm.multiply(a, b, "out.npy", memory=1000)
     assert os.listdir() == ["m.npy"]
+
+
+def test_an_output_that_is_an_input_is_refused_and_left_alone(rng):
+    zarr = pytest.importorskip("zarr")
+    x, b = rng.standard_normal((60, 60), "f4"), rng.standard_normal((60, 60), "f4")
+    stored = zarr.create_array("in.zarr", name="x", data=x, chunks=(20, 20))
+    again = zarr.open_array("in.zarr", path="x", mode="r+")
+    os.symlink("in.zarr", "link.zarr")
+    store = zarr.storage.MemoryStore()
+    held = zarr.create_array(store, data=x, chunks=(20, 20))
+    np.save("in.npy", x)
+    mapped = np.load("in.npy", mmap_mode="r+")
+    logged = zarr.open_array(zarr.storage.LoggingStore(store), mode="r+")
+    wrapped = zarr.open_array(zarr.storage.LoggingStore(zarr.storage.LocalStore("in.zarr")), path="x", mode="r+")
+    pairs = [
+        (stored, stored), (stored, again), ("in.zarr::x", stored), ("in.zarr::x", wrapped), ("link.zarr::x", stored),
+        (held, held), (held, zarr.open_array(store, mode="r+")), (held, logged), ("in.npy", mapped),
+    ]  # fmt: skip
+    for matrix, out in pairs:
+        for inputs in ({"a": matrix, "b": b}, {"a": b, "b": matrix}, {"a": b, "b": b, "c": matrix, "beta": 1}):
+            with pytest.raises(gm.OverlapError, match="out is the input"):
+                gm.multiply(**inputs, out=out, memory="1MB", transpose_a=True, compute_dtype="float64")
+    for left in (stored[...], held[...], np.load("in.npy")):
+        np.testing.assert_array_equal(left, x)
+    with pytest.raises(gm.OverlapError, match="out is the input"):
+        gm.multiply(held, b, held, memory="1MB", device_memory="1MB")
+
+
+def test_an_output_that_is_like_an_input_is_written(rng):
+    zarr = pytest.importorskip("zarr")
+    b = rng.standard_normal((40, 40), "f4")
+    # Stores in memory of equal content are not one store.
+    zeros = [zarr.create_array(zarr.storage.MemoryStore(), shape=(40, 40), dtype="f4", chunks=(20, 20)) for _ in "ab"]
+    gm.multiply(zeros[0], b, zeros[1], memory="1MB")
+    # A matrix that nothing is added of is not read.
+    gm.multiply(b, np.eye(40, dtype="f4"), zeros[1], c=zeros[1], beta=0, memory="1MB")
+    np.testing.assert_array_equal(zeros[1][...], b)
+    np.testing.assert_array_equal(zeros[0][...], 0)

@@ -46,7 +46,8 @@ def dry_run(request: Request) -> DryRun:
     wanted = None if request.out_dtype is None else output_dtype(request.out_dtype)
     with contextlib.ExitStack() as stack:
         a, b, c = stack.enter_context(open_inputs(request))
-        sink = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request)
+        inputs = {"a": a, "b": b} | ({} if c is None else {"c": c})
+        sink = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request, inputs)
         dtype = result_dtype(a.dtype, b.dtype, wanted or (sink.dtype if sink is not None else None))
         shape = a.shape[0], b.shape[1]
         place = sink or result_target(request.out, shape, dtype, request.chunks, request.shards)

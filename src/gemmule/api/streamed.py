@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from gemmule.outofcore.resume import Work, open_work
 from gemmule.outofcore.target import Target
 from gemmule.outofcore.verify import Verdict, vectors_at_a_time, verify
 from gemmule.outofcore.zarr_sink import ZarrArraySink
+from gemmule.outofcore.zarr_source import array_folder, same_array
 
 from .device_product import DevicePart, DeviceProduct, plan_device_product
 from .device_streams import measured_rates, threads_for_copies
@@ -157,7 +158,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
     with contextlib.ExitStack() as stack:
         a, b, c = stack.enter_context(open_inputs(request))
         inputs = {"a": a, "b": b} | ({} if c is None else {"c": c})
-        place = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request)
+        place = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request, inputs)
         if place is not None:
             wanted = wanted or place.dtype
         dtype = result_dtype(a.dtype, b.dtype, wanted)
@@ -298,8 +299,16 @@ def open_computer(
         yield chosen
 
 
-def open_sink(request: Request) -> MatrixSink:
-    """Return the array of the caller as a sink."""
+def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSink:
+    """Return the array of the caller as a sink; `inputs` are what is multiplied and added, by role.
+
+    Raises
+    ------
+    OverlapError
+        If it is an input, also under another name.
+    ArgumentError
+        If it is no array that takes a result.
+    """
     out = request.out
     if request.chunks or request.shards:
         raise ArgumentError("chunks and shards are for a result that is made; out is an array, which has its own")
@@ -310,6 +319,7 @@ def open_sink(request: Request) -> MatrixSink:
             "to .zarr or to an array"
         )
     if package == "zarr":
+        _refuse_inputs(request, inputs)
         return ZarrArraySink(out, "out")
     if not isinstance(out, np.ndarray):
         raise ArgumentError(
@@ -317,11 +327,30 @@ def open_sink(request: Request) -> MatrixSink:
         )
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")
-    for name in ("a", "b", "c"):
-        matrix = getattr(request, name)
-        if isinstance(matrix, np.ndarray) and not (name == "c" and request.beta == 0) and _overlap(out, matrix):
-            raise OverlapError(f"out shares memory with {name}; an input is not overwritten; pass another array")
+    _refuse_inputs(request, inputs)
     return ArraySink(out, "out")
+
+
+def _refuse_inputs(request: Request, inputs: Mapping[str, MatrixSource]) -> None:
+    """Refuse an array as the result that is an input: tiles would be written over what is still to be read."""
+    out = request.out
+    place = mapped_file(out) if isinstance(out, np.ndarray) else array_folder(out)
+    for name, source in inputs.items():
+        matrix = getattr(request, name)
+        if name == "c" and request.beta == 0:
+            continue
+        if isinstance(out, np.ndarray) and isinstance(matrix, np.ndarray):
+            # Of one file, different parts may be read and written.
+            if _overlap(out, matrix):
+                raise OverlapError(f"out shares memory with {name}; an input is not overwritten; pass another array")
+        elif _same_place(place, source.path) or same_array(out, matrix):
+            raise OverlapError(f"out is the input {source.name}; an input is not overwritten; pass another array")
+
+
+def _same_place(first: str | None, second: str | None) -> bool:
+    if first is None or second is None:
+        return False
+    return first == second or (os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second))
 
 
 def _overlap(out: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any]) -> bool:

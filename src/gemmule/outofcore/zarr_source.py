@@ -105,7 +105,7 @@ def _store(path: str) -> Any:
 
 def array_folder(array: Any) -> str | None:
     """Return the folder of an array, None if its store is no folder."""
-    root = getattr(array.store, "root", None)
+    root = getattr(_inmost(array.store), "root", None)
     return None if root is None else os.path.realpath(os.path.join(root, array.path))
 
 
@@ -122,6 +122,31 @@ def metadata_of(folder: str) -> dict[str, Any]:
 def node_type(folder: str) -> str | None:
     """Return ``array`` or ``group`` where a folder is a node of a Zarr store, version 3."""
     return metadata_of(folder).get("node_type")
+
+
+def same_array(first: Any, second: Any) -> bool:
+    """Return whether two objects are one Zarr array: the same path of the same store."""
+    if any(type(each).__module__.partition(".")[0] != "zarr" for each in (first, second)):
+        return False
+    return bool(first.path == second.path and _same_store(_inmost(first.store), _inmost(second.store)))
+
+
+def _same_store(first: Any, second: Any) -> bool:
+    # Stores in memory are equal where their contents are, which those of two arrays of zeros are.
+    held = getattr(first, "_store_dict", None)
+    if held is not None:
+        return held is getattr(second, "_store_dict", None)
+    # Stores of one place are unequal where only one of them may be written.
+    if hasattr(first, "fs") and hasattr(second, "fs"):
+        return bool(first.fs == second.fs and first.path == second.path)
+    return bool(first == second)
+
+
+def _inmost(store: Any) -> Any:
+    """Return the store that others are wrapped around, for instance to log what they do."""
+    while type(store).__module__.partition(".")[0] == "zarr" and hasattr(store, "_store"):
+        store = store._store
+    return store
 
 
 def _instead(zarr: Any, path: str, inner: str | None) -> str:
