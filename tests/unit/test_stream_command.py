@@ -12,7 +12,11 @@ from click.testing import CliRunner
 import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.activity import Transfer
+from gemmule.core.dtype import numpy_dtype
 from gemmule.lab.streams import stream_trace
+from gemmule.outofcore.device.host_memory import is_transpose
+from gemmule.outofcore.matrix import TransposedSource
+from gemmule.outofcore.opening import open_source
 
 
 @pytest.fixture
@@ -169,6 +173,21 @@ def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
         with pytest.raises(gm.ArgumentError, match=r"whose device is (host, not None|None, not host); repeat"):
             gm.multiply("A.npy", "B.npy", out, **then)
         assert gm.multiply("A.npy", "B.npy", out, **first).tiles_computed
+
+
+def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
+    pytest.importorskip("ml_dtypes")
+    bits = np.random.default_rng(3).integers(0, 120, (96, 64)).astype("u1")
+    np.save("X.npy", bits.view("V1"))
+    options = {"compute_dtype": "float32", "transpose_b": True, "executor": "host", "device_memory": "64KiB"}
+    wide = {name: bits.view(numpy_dtype(name)).astype("f4") for name in ("float8_e4m3fn", "float8_e5m2")}
+    for one, other in (("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "float8_e5m2")):
+        out = np.full((96, 96), np.nan, "f4")
+        gm.multiply("X.npy", "X.npy", out, a_dtype=one, b_dtype=other, **options)
+        np.testing.assert_allclose(out, wide[one] @ wide[other].T, rtol=1e-4)
+    np.save("Y.npy", bits.astype("f2"))
+    two = open_source("Y.npy", "a", None, np.dtype("f4")), open_source("Y.npy", "b", None, np.dtype("f4"))
+    assert is_transpose(two[0], TransposedSource(two[1]))
 
 
 def test_arrays_that_do_not_fit_are_streamed():

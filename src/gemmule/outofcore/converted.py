@@ -25,6 +25,11 @@ class ConvertedSource:
     dtype : dtype
         Type to convert to: of the same kind, integers also to floats, and real numbers to complex ones.
 
+    Attributes
+    ----------
+    source : MatrixSource
+        That matrix.
+
     Raises
     ------
     DTypeError
@@ -52,7 +57,7 @@ class ConvertedSource:
         block = min(max(BLOCK_BYTES, lines * across * item), source.shape[0] * source.shape[1] * item)
         self.scratch_bytes = source.scratch_bytes + block
         self._lines = lines
-        self._source = source
+        self.source = source
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
@@ -62,16 +67,16 @@ class ConvertedSource:
         target = out if by_rows else out.T
         outer, inner = (rows, cols) if by_rows else (cols, rows)
         width = inner.stop - inner.start
-        height = max(BLOCK_BYTES // (width * self._source.dtype.itemsize), 1)
+        height = max(BLOCK_BYTES // (width * self.source.dtype.itemsize), 1)
         height = min(max(height - height % self._lines, self._lines), target.shape[0])
-        buffer = np.empty((height, width), self._source.dtype)
+        buffer = np.empty((height, width), self.source.dtype)
         total = first = 0
         while first < target.shape[0]:
             # Up to the next multiple of the grain, where it does not begin at one.
             last = min(first + height - (outer.start + first) % self._lines, target.shape[0])
             part = buffer[: last - first]
             piece = slice(outer.start + first, outer.start + last)
-            total += self._source.read(*((piece, inner) if by_rows else (inner, piece)), part if by_rows else part.T)
+            total += self.source.read(*((piece, inner) if by_rows else (inner, piece)), part if by_rows else part.T)
             with np.errstate(over="ignore"):
                 np.copyto(target[first:last], part, casting="unsafe")
             first = last
@@ -79,8 +84,8 @@ class ConvertedSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells this matrix from one that was changed."""
-        return {**self._source.fingerprint(), "read_as": self._source.dtype.name, "computed_in": self.dtype.name}
+        return {**self.source.fingerprint(), "read_as": self.source.dtype.name, "computed_in": self.dtype.name}
 
     def close(self) -> None:
         """Close the source."""
-        self._source.close()
+        self.source.close()

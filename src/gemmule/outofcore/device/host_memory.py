@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..arrays import ArraySink, ArraySource
+from ..converted import ConvertedSource
 from ..matrix import Array, MatrixSink, MatrixSource, TransposedSource
 
 
@@ -24,9 +25,12 @@ def same_matrix(first: MatrixSource, second: MatrixSource) -> bool:
         return True
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
+    if isinstance(first, ConvertedSource) and isinstance(second, ConvertedSource):
+        # The same bytes, stored in different types, may be computed in the same one.
+        return same_matrix(first.source, second.source)
     one, other = memory_of(first), memory_of(second)
     if one is not None and other is not None:
-        return one.ctypes.data == other.ctypes.data and one.strides == other.strides
+        return one.ctypes.data == other.ctypes.data and one.strides == other.strides and one.dtype == other.dtype
     # The name says which matrix of a store it is; the path, that there is one.
     return (
         first.path is not None
