@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule.api.distributed import _count_workers, check_address
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySource
 from gemmule.outofcore.bands import cut_into_bands
@@ -161,6 +164,43 @@ def test_zarr_on_workers(folder, cluster):
     out = zarr.open_array("a.zarr", path="c", mode="r")[...]
     np.testing.assert_allclose(out, np.load("expected.npy"), rtol=1e-4, atol=1e-4)
     assert results() == []
+
+
+@pytest.mark.parametrize("address", ["nonsense", "foo://x:1", "tcp://node", "tcp://node:port", ""])
+def test_what_is_no_address_is_refused(address):
+    pytest.importorskip("distributed")
+    with pytest.raises(gm.ArgumentError, match=r"is no address of a Dask scheduler .*; give one such as tcp"):
+        check_address(address)
+    check_address("tcp://node:8786")
+    check_address("127.0.0.1:8786")
+
+
+def test_a_command_with_no_address_ends(folder):
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "gemmule", "multiply", "A.npy", "B.npy", "-o", "C.npy", "--scheduler", "foo://x:1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("gemmule: scheduler foo://x:1: is no address of a Dask scheduler (unknown address")
+    assert done.stderr.count("\n") == 1
+    assert results() == []
+
+
+def test_a_scheduler_without_workers_that_can_is_refused(folder, monkeypatch):
+    dask = pytest.importorskip("distributed")
+    monkeypatch.setattr("gemmule.api.distributed.WORKERS_WITHIN_S", 0.3)
+    options = {"processes": False, "dashboard_address": None, "silence_logs": 50, "protocol": "tcp"}
+    with dask.LocalCluster(n_workers=0, **options) as none:
+        with pytest.raises(gm.UnsupportedError, match=r"has no workers after 0.3 s; start some"):
+            gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=none.scheduler_address)
+    assert results() == []
+    with dask.LocalCluster(n_workers=1, threads_per_worker=1, **options) as plain:
+        with dask.Client(plain.scheduler_address, set_as_default=False) as client:
+            assert _count_workers(client, plain.scheduler_address, None) == 1
+            with pytest.raises(gm.UnsupportedError, match=r"none of its 1 workers has the resource GPU=1"):
+                _count_workers(client, plain.scheduler_address, {"GPU": 1})
+    with dask.LocalCluster(n_workers=1, threads_per_worker=1, resources={"GPU": 1}, **options) as able:
+        with dask.Client(able.scheduler_address, set_as_default=False) as client:
+            assert _count_workers(client, able.scheduler_address, {"GPU": 1}) == 1
 
 
 def test_arrays_do_not_go_to_workers(folder):

@@ -53,6 +53,24 @@ def test_a_dry_run_says_what_happens_then(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "C.npy"]
 
 
+@pytest.mark.parametrize("options", [("--memory", "20MiB"), ("--device-memory", "500KiB")])
+@pytest.mark.parametrize(
+    ("output", "because"),
+    [("there.npy", "exists already"), ("A.npy", "is the input A.npy"), ("no/C.npy", "its folder does not exist")],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(folder, output, because, options):
+    np.save("there.npy", np.zeros(3))
+    before = sorted(path.name for path in folder.iterdir())
+    command = ("A.npy", "B.npy", "-o", output, *options)
+    planned, done = run(*command, "--dry-run"), run(*command)
+    assert planned.exit_code == done.exit_code == 1
+    assert planned.stderr == done.stderr
+    assert because in planned.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert run("A.npy", "B.npy", "-o", "there.npy", *options, "--force", "--dry-run").exit_code == 0
+    assert np.load("there.npy").shape == (3,)
+
+
 def test_what_is_printed(folder):
     planned = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--dry-run")
     assert planned.exit_code == 0, planned.output

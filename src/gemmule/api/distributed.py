@@ -20,6 +20,9 @@ from .streamed import Request, StreamedProduct, open_computer, open_inputs
 #: How often a band is tried again after an error on a worker, for instance a file system that is away for a moment.
 RETRIES = 2
 
+#: How long a scheduler may take to have a worker, in seconds: workers that are started together with it come later.
+WORKERS_WITHIN_S = 10.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -76,6 +79,48 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
     return report.bytes_read, report.bytes_written
 
 
+def check_address(scheduler: str) -> None:
+    """Refuse an address that Dask cannot connect to; its client would not end after the error.
+
+    Raises
+    ------
+    ArgumentError
+        If the scheme is unknown, or there is no port.
+    """
+    addressing = optional_package("distributed.comm.addressing", f"scheduler {scheduler}", "distributed")
+    registry = optional_package("distributed.comm.registry", f"scheduler {scheduler}", "distributed")
+    try:
+        scheme, location = addressing.parse_address(scheduler)
+        registry.get_backend(scheme)
+        if scheme != "inproc":
+            addressing.parse_host_port(location)
+    except (ValueError, ImportError) as error:
+        raise ArgumentError(
+            f"scheduler {scheduler}: is no address of a Dask scheduler ({error}); give one such as tcp://node:8786"
+        ) from None
+
+
+def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None) -> int:
+    """Return how many workers may take bands, once there are some: tasks without one would wait for ever."""
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_WITHIN_S)
+    except TimeoutError:
+        raise UnsupportedError(
+            f"scheduler {scheduler}: has no workers after {WORKERS_WITHIN_S:g} s; start some, with dask worker "
+            f"{scheduler} --nthreads 1 --memory-limit 0"
+        ) from None
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    wanted = resources or {}
+    able = sum(all(worker["resources"].get(name, 0) >= n for name, n in wanted.items()) for worker in workers)
+    if not able:
+        named = " ".join(f"{name}={n}" for name, n in wanted.items())
+        raise UnsupportedError(
+            f"scheduler {scheduler}: none of its {len(workers)} workers has the resource {named}, which the product "
+            f"asks for; start workers with --resources {named}, or compute with --executor host (executor='host')"
+        )
+    return able
+
+
 def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress | None = None) -> Report:
     """Compute the tiles that are not there on the workers of a scheduler.
 
@@ -99,9 +144,9 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     Raises
     ------
     UnsupportedError
-        If Dask is not installed, or a worker computes with something else.
+        If Dask is not installed, a worker computes with something else, or there is none that may take a band.
     ArgumentError
-        If a matrix is no file.
+        If a matrix is no file, or the address is none.
     OSError
         If the scheduler does not answer.
     """
@@ -109,15 +154,16 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     plan, work = product.plan, product.work
     if work is None:
         raise ArgumentError("out is an array, which workers do not see; give the name of a .npy or .zarr file")
+    check_address(scheduler)
     start = time.perf_counter()
     job = Job(worker_request(product.request), plan, product.sink.dtype, product.computer.describe(), product.room)
     total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
     done = 0
     figures = [0, 0]
     with dask.Client(scheduler, set_as_default=False) as client:
-        workers = len(client.scheduler_info(n_workers=-1)["workers"])
-        bands = cut_into_bands(plan, product.finished, workers)
         resources = {"GPU": 1} if product.computer.name == "gpu" else None
+        workers = _count_workers(client, scheduler, resources)
+        bands = cut_into_bands(plan, product.finished, workers)
         waiting = {
             client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
             for band in bands

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
 
 from gemmule.outofcore.budget import available_memory, parse_bytes
 from gemmule.outofcore.device.choose import Chosen
+from gemmule.outofcore.matrix import AnyDType, MatrixSource
 from gemmule.outofcore.multiply import plan_multiply
 from gemmule.outofcore.opening import result_target
 from gemmule.outofcore.plan import StreamPlan
 from gemmule.outofcore.result import output_dtype, result_dtype
+from gemmule.outofcore.target import Target
 
 from .streamed import Request, device_of, open_computer, open_inputs, open_sink, planned_part
 
@@ -40,6 +43,8 @@ def dry_run(request: Request) -> DryRun:
     ------
     GemmuleError
         If the product could not be computed as it is wanted.
+    OSError
+        If a file cannot be read, or the folder of the result is not there.
     """
     memory = request.memory
     limit = available_memory() // 2 if memory is None else memory if isinstance(memory, int) else parse_bytes(memory)
@@ -50,7 +55,7 @@ def dry_run(request: Request) -> DryRun:
         sink = None if isinstance(request.out, (str, os.PathLike)) else open_sink(request, inputs)
         dtype = result_dtype(a.dtype, b.dtype, wanted or (sink.dtype if sink is not None else None))
         shape = a.shape[0], b.shape[1]
-        place = sink or result_target(request.out, shape, dtype, request.chunks, request.shards)
+        place = sink or _free_target(request, shape, dtype, list(inputs.values()))
         device = device_of(request, a, b, c, dtype)
         if device is not None:
             part = planned_part(request, device, a, b, c, place, shape, dtype, limit)
@@ -61,3 +66,10 @@ def dry_run(request: Request) -> DryRun:
             alpha=request.alpha, beta=request.beta, c=c,
         )  # fmt: skip
         return DryRun(computer.name, computer.describe(), plan)
+
+
+def _free_target(request: Request, shape: tuple[int, int], dtype: AnyDType, inputs: Sequence[MatrixSource]) -> Target:
+    """Return the place of a result that may be written, refused in the words that the run would have."""
+    target = result_target(request.out, shape, dtype, request.chunks, request.shards)
+    target.check(request.force, inputs)
+    return target

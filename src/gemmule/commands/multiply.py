@@ -52,8 +52,10 @@ class _Number(click.ParamType[Any]):
 @click.argument("b", metavar="B", type=click.Path())
 @click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")
 @click.option(
-    "--memory", metavar="SIZE", help="Limit for all buffers, e.g. 256MiB or 2GB. Default: half of what is free."
-)
+    "--memory", metavar="SIZE",
+    help="Limit for all buffers, e.g. 256MiB or 2GB; not for those of --device-memory and --pinned-memory. "
+    "Default: half of what is free.",
+)  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
 @click.option("--beta", type=_Number(), default=0, show_default=True, help="Factor of the matrix that is added.")
 @click.option("--c", "c0", metavar="C0", type=click.Path(), help="Matrix to add, for --beta.")
@@ -86,8 +88,10 @@ class _Number(click.ParamType[Any]):
     "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of what is free."
 )
 @click.option(
-    "--pinned-memory", metavar="SIZE", help="Limit for pinned memory that files pass through. Default: 256MiB."
-)
+    "--pinned-memory", metavar="SIZE",
+    help="Limit for pinned memory that files pass through; a wide result takes at least whole rows. "
+    "Default: 256MiB, at most half of --memory.",
+)  # fmt: skip
 @click.option(
     "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),
     help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",
