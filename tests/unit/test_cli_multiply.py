@@ -193,9 +193,21 @@ main()
 """
 
 
+def hear_interrupts() -> None:
+    """Where the tests run in the background, a shell may have them ignore SIGINT, and so would the command."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def process(*arguments: str, code: str | None = None):
     command = [sys.executable, *(["-c", code] if code else ["-m", "gemmule.cli"]), "multiply", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=hear_interrupts if os.name == "posix" else None,
+    )
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
