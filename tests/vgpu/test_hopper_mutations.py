@@ -1,4 +1,4 @@
-"""Every synchronisation instruction of Hopper's kernels, removed in turn: a check must find that it is missing.
+"""Every synchronisation instruction of Hopper's production kernel, removed in turn: a check must find that it is missing.
 
 What no check finds is listed here with the reason.
 """
@@ -20,6 +20,8 @@ from gemmule.vgpu.ptx.parser import parse
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
+#: The kernels whose harmless instructions are known, below.
+KERNELS = [spec for spec in HOPPER if spec.name == "h09_production"]
 #: Eleven slices: the compiler's loops over four slices go round twice, and what is left over is three.
 SHAPE = (64, 136, 696)
 #: What no check misses, and why.
@@ -78,7 +80,7 @@ def has_reason(instruction):
     return any(re.match(pattern, instruction.text) for pattern in UNSEEN)
 
 
-@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+@pytest.mark.parametrize("spec", KERNELS, ids=case_id)
 def test_some_are_missed(spec, rng):
     """One of twenty, whichever: the others take longer and are for test-all."""
     subject = Subject(spec, rng)
@@ -91,7 +93,7 @@ def test_some_are_missed(spec, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+@pytest.mark.parametrize("spec", KERNELS, ids=case_id)
 def test_every_synchronisation_instruction_is_missed(spec, schedule, rng):
     subject = Subject(spec, rng)
     removed = list(synchronisation(parse(subject.ptx)))
