@@ -1,4 +1,4 @@
-"""Every synchronisation instruction of Hopper's production kernel, removed in turn: a check must find that it is missing.
+"""Synchronisation instructions of Hopper's production kernel, removed in turn: a check must find that each is missing.
 
 What no check finds is listed here with the reason.
 """
