@@ -67,9 +67,9 @@ def map_params(
     item = matrix.dtype.itemsize
     along = matrix if matrix.lies_in_rows else matrix.transposed()
     # Where there is only one line, or one matrix, it does not matter where the next would be.
-    line = max(along.row_stride * item, 0) if along.rows > 1 else _padded(along.cols * item)
+    line = max(along.row_stride * item, 0) if along.rows > 1 else padded(along.cols * item)
     steps = zip(batch, matrix.batch_strides or batch, strict=True)
-    further = tuple(step * item if extent > 1 else _padded(line * along.rows) for extent, step in steps)
+    further = tuple(step * item if extent > 1 else padded(line * along.rows) for extent, step in steps)
     described = TensorMapParam(
         operand=operand,
         dtype=matrix.dtype,
@@ -81,5 +81,6 @@ def map_params(
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return the least pitch of so many bytes that the copy engine takes."""
     return max(-(-size // MAP_ALIGNMENT) * MAP_ALIGNMENT, MAP_ALIGNMENT)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
+from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
+from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
@@ -25,9 +26,6 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
 K_BYTES, BOX_M = 128, 64
-#: What the copy engine asks of addresses and pitches, in bytes.
-ALIGNMENT = 16
-_MAX_PITCH = 1 << 40
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
@@ -153,7 +151,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices, C and the result of one kind"
             )
-        if reason := _why_not_copied(name, matrix, inner.batch):
+        if reason := why_not_copied(name, matrix, inner.batch):
             return reason
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
@@ -189,24 +187,6 @@ def _why_not_types(problem: GemmProblem) -> str | None:
 
 def _slices(problem: GemmProblem) -> int:
     return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
-
-
-def _why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
-    """Say why the copy engine cannot take a matrix."""
-    item = matrix.dtype.itemsize
-    rows = _in_rows(matrix) if name in "ab" else matrix.is_row_major
-    lines, pitch = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
-    steps = [("pitch", lines, pitch)]
-    steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
-    if matrix.alignment % ALIGNMENT:
-        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; the copy engine needs {ALIGNMENT}"
-    for what, extent, step in steps:
-        if extent > 1 and (step <= 0 or step * item % ALIGNMENT or step * item >= _MAX_PITCH):
-            return (
-                f"{name.upper()} has a {what} of {step * item} bytes; the copy engine needs positive multiples of "
-                f"{ALIGNMENT}"
-            )
-    return None
 
 
 def _in_rows(matrix: StridedMatrix) -> bool:
@@ -325,21 +305,17 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
     """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
     item = lines.dtype.itemsize
     # Where there is only one line, or one matrix, it does not matter where the next would be.
-    pitch = max(lines.row_stride * item, 0) if lines.rows > 1 else _padded(lines.cols * item)
-    next_matrix = (lines.batch_strides or (0,))[0] * item if batch > 1 else _padded(pitch * lines.rows)
+    pitch = max(lines.row_stride * item, 0) if lines.rows > 1 else padded(lines.cols * item)
+    next_matrix = (lines.batch_strides or (0,))[0] * item if batch > 1 else padded(pitch * lines.rows)
     return TensorMapParam(
         operand=operand,
         dtype=lines.dtype,
         extents=(lines.cols, lines.rows, batch),
         pitches=(pitch, next_matrix),
         box=(*box, 1),
-        swizzle=row_bytes if row_bytes > ALIGNMENT else 0,
+        swizzle=row_bytes if row_bytes > MAP_ALIGNMENT else 0,
         tf32=lines.dtype == FLOAT32 and operand in "ab",
     )
-
-
-def _padded(size: int) -> int:
-    return max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
 
 
 #: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a

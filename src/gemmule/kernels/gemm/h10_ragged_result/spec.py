@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
+from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
+from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
@@ -21,7 +22,6 @@ THREADS = (1 + CONSUMERS) * WARPGROUP
 K_BYTES = 128
 #: Bytes between two rows of the tile on its way out, beyond the rows themselves: 8 rows then lie in different banks.
 PAD = 16
-_MAX_PITCH = 1 << 40
 _BARRIERS = 1024
 _MOST_SHARED = 227 << 10
 #: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
@@ -96,29 +96,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str
     if oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     for name, matrix in ((first, oriented.a), (second, oriented.b)):
-        if reason := _why_not_copied(name, matrix, inner.batch):
+        if reason := why_not_copied(name, matrix, inner.batch):
             return reason
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
     return why_not_extents(problem)
-
-
-def _why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
-    """Say why the copy engine cannot take a matrix."""
-    item = matrix.dtype.itemsize
-    along = matrix.lies_in_rows
-    lines, pitch = (matrix.rows, matrix.row_stride) if along else (matrix.cols, matrix.col_stride)
-    steps = [("pitch", lines, pitch)]
-    steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
-    if matrix.alignment % MAP_ALIGNMENT:
-        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; the copy engine needs {MAP_ALIGNMENT}"
-    for what, extent, step in steps:
-        if extent > 1 and (step <= 0 or step * item % MAP_ALIGNMENT or step * item >= _MAX_PITCH):
-            return (
-                f"{name.upper()} has a {what} of {step * item} bytes; the copy engine needs positive multiples of "
-                f"{MAP_ALIGNMENT}"
-            )
-    return None
 
 
 def signature(problem: GemmProblem, config: RaggedResultConfig) -> Signature:
@@ -176,8 +158,8 @@ def _tiles_of(operand: str, matrix: StridedMatrix, along_k: bool, batch: int, ti
     box = (depth, tile) if along_k else (depth, depth)
     along = matrix if along_k else matrix.transposed()
     # Where there is only one line, or one matrix, it does not matter where the next would be.
-    line = along.row_stride * item if along.rows > 1 else _padded(along.cols * item)
-    next_matrix = (matrix.batch_strides or (0,))[0] * item if batch > 1 else _padded(line * along.rows)
+    line = along.row_stride * item if along.rows > 1 else padded(along.cols * item)
+    next_matrix = (matrix.batch_strides or (0,))[0] * item if batch > 1 else padded(line * along.rows)
     described = TensorMapParam(
         operand, matrix.dtype, (along.cols, along.rows, batch), (line, next_matrix), (*box, 1), K_BYTES
     )
@@ -188,10 +170,6 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
     """Describe C or D."""
     steps = matrix.batch_strides or (0,)
     return TensorParam(operand, (matrix.rows, matrix.cols, batch), (matrix.row_stride, *steps))
-
-
-def _padded(size: int) -> int:
-    return max(-(-size // MAP_ALIGNMENT) * MAP_ALIGNMENT, MAP_ALIGNMENT)
 
 
 #: Rate of a tile of that many rows and columns in a long product, as a share of that of 128 x 128 on an H200.
