@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from gemmule.outofcore.budget import available_memory, parse_bytes
+from gemmule.outofcore.budget import memory_limit
 from gemmule.outofcore.device.choose import Chosen
 from gemmule.outofcore.matrix import AnyDType, MatrixSource
 from gemmule.outofcore.multiply import plan_multiply
@@ -46,8 +46,7 @@ def dry_run(request: Request) -> DryRun:
     OSError
         If a file cannot be read, or the folder of the result is not there.
     """
-    memory = request.memory
-    limit = available_memory() // 2 if memory is None else memory if isinstance(memory, int) else parse_bytes(memory)
+    limit = memory_limit(request.memory)
     wanted = None if request.out_dtype is None else output_dtype(request.out_dtype)
     with contextlib.ExitStack() as stack:
         a, b, c = stack.enter_context(open_inputs(request))

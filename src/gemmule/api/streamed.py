@@ -14,7 +14,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.core.executor import TileExecutor
 from gemmule.outofcore.arrays import ArraySink, file_range
-from gemmule.outofcore.budget import available_memory, parse_bytes
+from gemmule.outofcore.budget import memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
@@ -152,8 +152,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
         If a file cannot be read or written.
     """
     alpha, beta = request.alpha, request.beta
-    memory = request.memory
-    limit = available_memory() // 2 if memory is None else memory if isinstance(memory, int) else parse_bytes(memory)
+    limit = memory_limit(request.memory)
     wanted = None if request.out_dtype is None else output_dtype(request.out_dtype)
     with contextlib.ExitStack() as stack:
         a, b, c = stack.enter_context(open_inputs(request))

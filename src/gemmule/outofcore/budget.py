@@ -86,3 +86,10 @@ def resident_memory() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
+
+
+def memory_limit(memory: str | int | None) -> int:
+    """Return the bytes that are asked for, or half of what is available where nothing is said."""
+    if memory is None:
+        return available_memory() // 2
+    return memory if isinstance(memory, int) else parse_bytes(memory)

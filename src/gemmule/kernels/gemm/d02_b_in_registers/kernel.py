@@ -70,7 +70,9 @@ class BInRegisters:
         smem = SmemAllocator()
         buffers = cute.make_layout((self.tile_m, self.tile_k, 2), stride=(1, self.lead, self.lead * self.tile_k))
         sA = smem.allocate_tensor(self.element, buffers, 16)
-        sTouched = smem.allocate_tensor(self.element, cute.make_layout(max(self.touched, 1)), 16)
+        sTouched = sA
+        if cutlass.const_expr(self.touched > 0):
+            sTouched = smem.allocate_tensor(self.element, cute.make_layout(self.touched), 16)
         rB = cute.make_rmem_tensor(cute.make_layout((self.thread_n, self.ahead)), self.element)
         rC = cute.make_rmem_tensor(cute.make_layout((self.thread_m, self.thread_n)), self.element)
         rC.fill(self.element(0))
