@@ -2,8 +2,8 @@
 
 Lane 4 g + t has row g of every 8 (of A, or column of B), and k = t of every 4. Half a warp reads at once, 8 bytes a
 lane: 4 rows by 4 k. Whether lines lie along K or across, these are 32 bytes of each of 4 neighbouring lines. Group c of
-32 bytes of line l stands where group ``c xor l`` of four would: such reads meet all banks, and so do copies, which write
-whole lines.
+32 bytes of line l stands where group ``c xor l`` of four would. Such reads meet all banks, and so do copies, which
+write whole lines.
 """
 
 from __future__ import annotations

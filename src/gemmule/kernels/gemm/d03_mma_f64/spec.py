@@ -20,8 +20,8 @@ COPIES = (16, 8)
 BLOCK, COLUMNS = 16, 8
 #: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
-#: Most sums of a thread: 128 of its 255 registers.
-_MOST_SUMS = 64
+#: Most sums of a thread: 192 of its 255 registers.
+_MOST_SUMS = 96
 
 
 @dataclasses.dataclass(frozen=True)
