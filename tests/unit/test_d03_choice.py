@@ -48,6 +48,12 @@ def test_what_it_refuses(problem, reason):
     assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
 
 
+def test_clusters_need_hopper():
+    config = MmaDoubleConfig(mma_m=8, mma_k=4, cluster_k=2)
+    assert SPEC.why_not(gemm(), HOPPER, config) is None
+    assert "sm_80 has no clusters" in SPEC.why_not(gemm(), AMPERE, config)
+
+
 def test_shared_memory_of_the_architecture():
     config = dataclasses.replace(SPEC.default, stages=8)
     assert "needs 262144 bytes of shared memory, more than the 232448" in SPEC.why_not(gemm(), HOPPER, config)
@@ -101,6 +107,8 @@ def test_how_much_is_written_at_once(d, run):
         {"mma_k": 32},
         {"tile_m": 256},
         {"tile_m": 32, "warps_n": 8},
+        {"cluster_k": 3},
+        {"cluster_k": 2, "stages": 3},
     ],
     ids=str,
 )

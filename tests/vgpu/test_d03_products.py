@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -63,16 +64,22 @@ def test_whole_tiles_without_bank_conflicts_and_every_bit(layout, rng):
 
 #: Layouts, extents, elements that every matrix begins late, and the widths of copies and of what is written then.
 WIDTHS = [
-    (("row", "row"), (70, 66, 34), 0, ("16", "16", "2")),
     (("col", "col"), (66, 34, 50), 0, ("16", "16", "2")),
-    (("row", "col"), (65, 33, 37), 0, ("8", "8", "1")),
-    (("col", "row"), (67, 41, 23), 0, ("8", "8", "1")),
     (("row", "row"), (65, 34, 37), 0, ("8", "16", "2")),
     (("col", "row"), (64, 32, 16), 1, ("8", "8", "1")),
 ]
+MORE_WIDTHS = [
+    (("row", "row"), (70, 66, 34), 0, ("16", "16", "2")),
+    (("row", "col"), (65, 33, 37), 0, ("8", "8", "1")),
+    (("col", "row"), (67, 41, 23), 0, ("8", "8", "1")),
+]
 
 
-@pytest.mark.parametrize(("layout", "shape", "offset", "widths"), WIDTHS, ids=str)
+@pytest.mark.parametrize(
+    ("layout", "shape", "offset", "widths"),
+    [*WIDTHS, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_WIDTHS)],
+    ids=str,
+)
 def test_layouts_and_widths(layout, shape, offset, widths, rng):
     m, n, k = shape
     a, b, c = (random_matrix(rng, FLOAT64, extents) for extents in ((m, k), (k, n), (m, n)))
@@ -91,13 +98,14 @@ def test_a_column_major_result(rng):
     assert_product(multiply(a, b, d, laid_out(c, "col"), 1.0, 1.0), a, b, c, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != (16, 16)], ids=str)
+@pytest.mark.parametrize("shape", [pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES[:-1]], ids=str)
 def test_every_instruction_gives_the_same_bits(shape, rng):
     config = dataclasses.replace(SMALL, mma_m=shape[0], mma_k=shape[1])
     a, b = random_matrix(rng, FLOAT64, (64, 48)), random_matrix(rng, FLOAT64, (48, 32))
     np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT64, (64, 32)), config=config), in_order(a, b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{"tile_k": 32}, {"warps_m": 1, "stages": 2}, {"tile_m": 32}], ids=str)
 def test_other_slices_and_warps(values, rng):
     config = dataclasses.replace(SMALL, **values)
@@ -105,6 +113,26 @@ def test_other_slices_and_warps(values, rng):
     np.testing.assert_array_equal(
         multiply(a, laid_out(b, "col"), poisoned(FLOAT64, (72, 40)), config=config), in_order(a, b)
     )
+
+
+def parts_in_order(a, b, parts, depth):
+    """The product of each part of K in order, and their sum in order; parts are whole slices but for the last."""
+    slices = -(-a.shape[1] // depth)
+    ends = [min(slices * part // parts * depth, a.shape[1]) for part in range(parts + 1)]
+    sums = [in_order(a[:, x:y], b[x:y]) for x, y in itertools.pairwise(ends)]
+    return functools.reduce(np.add, sums)
+
+
+@pytest.mark.parametrize("k", [8, 70], ids=str)
+@pytest.mark.parametrize("ctas", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_cluster_shares_sums(ctas, k, rng):
+    """CTAs whose part of K is empty too."""
+    config = dataclasses.replace(SMALL, tile_n=64, cluster_k=ctas)
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((66, k), (k, 70), (66, 70)))
+    expected = parts_in_order(a, b, ctas, config.tile_k)
+    np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT64, (66, 70)), config=config), expected)
+    got = multiply(a, laid_out(b, "col"), poisoned(FLOAT64, (66, 70)), c, 2.0, -1.0, config=config)
+    assert_product(got, a, b, c, 2.0, -1.0)
 
 
 def test_a_batch_whose_matrices_begin_anywhere(rng):

@@ -24,7 +24,9 @@ from cutlass import Float64, Int32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.cluster_columns import add_columns, put_sums
 from gemmule.parts.double_slice import DEPTH, DoubleSlice
+from gemmule.parts.double_sums import DoubleSums
 from gemmule.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.slice_copies import SliceCopies
@@ -40,7 +42,7 @@ class MmaDouble:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n, self.threads = config.warps_n, config.threads
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
-        self.stages, self.group = config.stages, config.group
+        self.stages, self.group, self.cluster_k = config.stages, config.group, config.cluster_k
         self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
         # Fragments of 8 or 16 k are read together; an mma.sync takes as many of a lane's words as its K needs.
         self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
@@ -48,23 +50,28 @@ class MmaDouble:
         self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
         # Copies are spread over all blocks but the last, which waits for an older slice.
         self.parts = max(self.steps * self.blocks - 1, 1)
-        self.run, self.whole = int(types["run"]), types["tiles"] == "whole"
+        whole = types["tiles"] == "whole"
+        self.end = DoubleSums(int(types["run"]), whole)
         self.cutA = DoubleSlice(self.tile_m, self.tile_k, types["a_along"] == "k")
         self.cutB = DoubleSlice(self.tile_n, self.tile_k, types["b_along"] == "k")
-        self.copyA = SliceCopies(self.cutA, int(types["a_copies"]), self.threads, self.parts, self.whole)
-        self.copyB = SliceCopies(self.cutB, int(types["b_copies"]), self.threads, self.parts, self.whole)
+        self.copyA = SliceCopies(self.cutA, int(types["a_copies"]), self.threads, self.parts, whole)
+        self.copyB = SliceCopies(self.cutB, int(types["b_copies"]), self.threads, self.parts, whole)
         self.stage_bytes = self.cutA.bytes + self.cutB.bytes
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         self.kernel(mA, mB, mC, mD, alpha, beta).launch(
-            grid=(tiles_m * tiles_n * mD.shape[2], 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
+            grid=(tiles_m * tiles_n * mD.shape[2] * self.cluster_k, 1, 1),
+            block=(self.threads, 1, 1),
+            cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
+            min_blocks_per_mp=1,
         )
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
-        cta, _, _ = cute.arch.block_idx()
+        block, _, _ = cute.arch.block_idx()
+        cta, rank = block // self.cluster_k, block % self.cluster_k
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
         batch = cta // (tiles_m * tiles_n)
@@ -87,14 +94,19 @@ class MmaDouble:
         startA, startB = slicesA + self.cutA.place(row), slicesB + self.cutB.place(col)
 
         depth = mA.shape[1] if alpha != 0 else 0
-        slices = cute.ceil_div(depth, self.tile_k)
+        slices, k0 = cute.ceil_div(depth, self.tile_k), Int32(0)
         stepA, stepB = self.copyA.slice_step(gA), self.copyB.slice_step(gB)
+        if cutlass.const_expr(self.cluster_k > 1):
+            # CTAs of a cluster take parts of K, one behind the other.
+            first, slices = slices * rank // self.cluster_k, slices * (rank + 1) // self.cluster_k
+            slices, k0 = slices - first, first * self.tile_k
+            sourceA, sourceB = sourceA + first * stepA, sourceB + first * stepB
         writing = Int32(0)
         for s in cutlass.range(self.stages - 1, unroll=1):
             if s < slices:
                 for part in cutlass.range_constexpr(self.parts):
-                    self.copyA.start(gA, sourceA, targetA + writing, m0, s * self.tile_k, part)
-                    self.copyB.start(gB, sourceB, targetB + writing, n0, s * self.tile_k, part)
+                    self.copyA.start(gA, sourceA, targetA + writing, m0, k0 + s * self.tile_k, part)
+                    self.copyB.start(gB, sourceB, targetB + writing, n0, k0 + s * self.tile_k, part)
             # A group even where there is no slice, so that all stages count alike.
             cute.arch.cp_async_commit_group()
             sourceA, sourceB, writing = sourceA + stepA, sourceB + stepB, writing + self.stage_bytes
@@ -111,8 +123,8 @@ class MmaDouble:
                 after = cutlass.const_expr((place + 1) % (self.steps * self.blocks))
                 if cutlass.const_expr(place < self.parts):  # noqa: SIM102, one when compiled and one when run
                     if ahead < slices:
-                        self.copyA.start(gA, sourceA, targetA + writing, m0, ahead * self.tile_k, place)
-                        self.copyB.start(gB, sourceB, targetB + writing, n0, ahead * self.tile_k, place)
+                        self.copyA.start(gA, sourceA, targetA + writing, m0, k0 + ahead * self.tile_k, place)
+                        self.copyB.start(gB, sourceB, targetB + writing, n0, k0 + ahead * self.tile_k, place)
                 if cutlass.const_expr(after == 0):
                     cute.arch.cp_async_commit_group()
                     self.await_slice()
@@ -128,7 +140,13 @@ class MmaDouble:
             writing = self.next_stage(writing)
             sourceA, sourceB = sourceA + stepA, sourceB + stepB
         cute.arch.cp_async_wait_group(0)
-        self.finish(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
+        if cutlass.const_expr(self.cluster_k > 1):
+            part = cutlass.const_expr(self.columns // self.cluster_k)
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.blocks, part)), Float64)
+            self.exchange(rPart, rC, slicesA, rank)
+            self.end.write(gD, gC, rPart, m0 + row, n0 + col + rank * (part * COLUMNS), alpha, beta)
+        else:
+            self.end.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
 
     @cute.jit
     def corner(self):
@@ -176,47 +194,17 @@ class MmaDouble:
                     mma_sync(self.mma, sums, tuple(rA[half, word] for word in words), b)
 
     @cute.jit
-    def finish(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
-        """Write this warp's part of the tile, which begins at (m, n): a lane has pairs of neighbours, 8 rows apart."""
-        tid, _, _ = cute.arch.thread_idx()
-        row, col = m + tid % 32 // 4, n + tid % 4 * 2
-        for i in cutlass.range_constexpr(self.blocks):
-            # All of C that a block needs is asked for at once.
-            addends = cute.make_rmem_tensor(cute.make_layout((4, self.columns)), Float64)
-            addends.fill(Float64(0))
-            if beta != 0:
-                for half in cutlass.range_constexpr(2):
-                    for j in cutlass.range_constexpr(self.columns):
-                        at = row + i * BLOCK + half * 8, col + j * COLUMNS
-                        for v in cutlass.range_constexpr(0, 2, self.run):
-                            if self.whole or (at[0] < gC.shape[0] and at[1] + v < gC.shape[1]):
-                                cute.autovec_copy(
-                                    _run_at(gC, at[0], at[1] + v, self.run),
-                                    _registers_at(addends, 2 * half + v, j, self.run),
-                                )
-            for half in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(self.columns):
-                    at = row + i * BLOCK + half * 8, col + j * COLUMNS
-                    for v in cutlass.range_constexpr(0, 2, self.run):
-                        if self.whole or (at[0] < gD.shape[0] and at[1] + v < gD.shape[1]):
-                            run = cute.make_rmem_tensor(cute.make_layout(self.run), Float64)
-                            for w in cutlass.range_constexpr(self.run):
-                                place = cutlass.const_expr(2 * half + v + w)
-                                run[w] = alpha * rC[place, i, j] + beta * addends[place, j]
-                            cute.autovec_copy(run, _run_at(gD, at[0], at[1] + v, self.run))
-
-
-@cute.jit
-def _registers_at(values: cute.Tensor, place: cutlass.Constexpr[int], j: cutlass.Constexpr[int], length):
-    return cute.make_tensor(values.iterator + cute.crd2idx((place, j), values.layout), cute.make_layout(length))
-
-
-@cute.jit
-def _run_at(gX: cute.Tensor, row, col, length: cutlass.Constexpr[int]):
-    """Return neighbours of a row as a tensor whose address is known to suit one wide access."""
-    start = gX.iterator + cute.crd2idx((row, col), gX.layout)
-    known = cute.make_ptr(Float64, start.toint(), gX.memspace, assumed_align=length * 8)
-    return cute.make_tensor(known, cute.make_layout(length))
+    def exchange(self, rPart: cute.Tensor, rC: cute.Tensor, slots, rank):
+        """Give the cluster this CTA's sums, and add up the part of the columns that it will write."""
+        # What was shared memory of slices becomes that of sums.
+        cute.arch.sync_threads()
+        put_sums(rC, slots, self.threads)
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+        add_columns(rPart, slots, rank, self.cluster_k, self.threads)
+        # Nobody leaves while others read.
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
 
 
 def buildable(config: MmaDoubleConfig, types: dict[str, str]) -> Buildable:

@@ -42,6 +42,9 @@ class MmaDoubleConfig(Config):
         Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
     group : int
         Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the columns. 1, or from
+        sm_90 on a divisor of a warp's columns by 8.
     """
 
     tile_m: int = 128
@@ -53,6 +56,7 @@ class MmaDoubleConfig(Config):
     mma_m: int = 16
     mma_k: int = 16
     group: int = 8
+    cluster_k: int = 1
 
     def __post_init__(self) -> None:
         unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
@@ -69,6 +73,13 @@ class MmaDoubleConfig(Config):
             raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, two a thread")
         if (sums := self.outputs // self.threads) > _MOST_SUMS:
             raise ArgumentError(f"config {self}: {sums} sums a thread are more than {_MOST_SUMS}; add warps")
+        if self.cluster_k > 1 and (
+            self.tile_n // self.warps_n // COLUMNS % self.cluster_k
+            or self.outputs * FLOAT64.itemsize > self.shared_bytes
+        ):
+            raise ArgumentError(
+                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the sums fit into the slices"
+            )
 
     @property
     def outputs(self) -> int:
@@ -101,6 +112,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
         return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
+    if arch.major < 9 and config.cluster_k > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
@@ -108,7 +121,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
 
 def _grid(problem: GemmProblem, config: MmaDoubleConfig) -> tuple[int, int, int]:
     tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0], 1, 1)
+    return (tiles * (problem.batch or (1,))[0] * config.cluster_k, 1, 1)
 
 
 def _run(problem: GemmProblem) -> int:
@@ -157,6 +170,7 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
         params=batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
     )
 
