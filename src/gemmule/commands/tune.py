@@ -279,6 +279,8 @@ class _Run:
         self._stopped = 0
 
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
+        from ..dispatch import tuned_table
+        from ..dispatch.select import forget_choices
         from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
         from ..lab.bench import BenchPlan
         from ..lab.experiment import experiment
@@ -318,6 +320,9 @@ class _Run:
                 if limit is not None and time.monotonic() - start > limit and number < len(searches):
                     self._stopped = len(searches) - number
                     break
+        # Calls of this process take what was found.
+        tuned_table.forget()
+        forget_choices()
         if not self._stopped:
             self._journal.remove()
         if file is not None:

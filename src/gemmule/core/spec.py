@@ -113,8 +113,8 @@ class KernelSpec:
         ``costs(problem, configs, multiprocessors)`` are the costs of many configs, faster than one after the other.
     cost_in_us : bool
         Whether costs are microseconds, and may be told as a prediction.
-    searched : tuple of Config
-        Configs that only a search takes into account, beside `configs`.
+    further : callable, optional
+        ``further()`` are configs that only a search takes into account, beside `configs`.
     """
 
     name: str
@@ -136,7 +136,7 @@ class KernelSpec:
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
     costs: Callable[[Any, Sequence[Any], int], Sequence[float]] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False
-    searched: tuple[Config, ...] = ()
+    further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def default(self) -> Config:

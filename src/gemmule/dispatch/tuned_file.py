@@ -140,7 +140,7 @@ def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
     """Replace a file by one with these entries: readers see the old one or the new one, never a part."""
-    ordered = sorted(entries, key=lambda one: (one.chip, *map(str, one.key.as_dict().values())))
+    ordered = sorted(entries, key=_order)
     runs: dict[tuple[tuple[str, str], ...], str] = {}
     lines = []
     for one in ordered:
@@ -170,6 +170,11 @@ def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
             file.close()
             Path(file.name).unlink(missing_ok=True)
             raise
+
+
+def _order(entry: Entry) -> tuple[object, ...]:
+    key = entry.key
+    return (entry.chip, key.a_dtype, key.d_dtype, key.precision, key.layout, key.m, key.n, key.k, repr(key))
 
 
 def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterable[Entry] = ()) -> int:

@@ -10,6 +10,8 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 
 #: Configs whose predicted time is so many times the best one's are left out, and of the others all beyond so many.
 FACTOR, MOST = 1.5, 12
+# Of configs that are not registered: how many are looked through, and how many of a shape are tried.
+_MANY, _OF_A_SHAPE = 4, 2
 
 
 def candidates(
@@ -51,20 +53,53 @@ def candidates(
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):
             continue
-        configs = (*spec.configs, *spec.searched)
-        able = [config for config in configs if spec.why_not(inner, arch, config) is None]
-        found += [Choice(spec, config) for config in _pruned(spec, inner, able, multiprocessors, factor, most)]
+        tried = _pruned(spec, inner, arch, spec.configs, multiprocessors, factor, most)
+        if spec.further is not None and spec.cost is not None:
+            more = [config for config in spec.further() if config not in tried]
+            tried = _diverse(tried + _pruned(spec, inner, arch, more, multiprocessors, factor, _MANY * most), most)
+        found += [Choice(spec, config) for config in tried]
     return tuple(found)
 
 
+def _shape(config: Config) -> tuple[int, ...]:
+    """Return what makes configs much alike: the same tile, whatever else."""
+    fields = config.as_dict()
+    return tuple(fields.get(name, 0) for name in ("tile_m", "tile_n", "cluster_k"))
+
+
+def _diverse(configs: Sequence[Config], most: int) -> list[Config]:
+    """Return the registered ones that come first, then others, no more than two of a shape, `most` beyond the first."""
+    found: list[Config] = []
+    for config in configs:
+        if sum(_shape(other) == _shape(config) for other in found) < _OF_A_SHAPE:
+            found.append(config)
+    return found[: 2 * most]
+
+
 def _pruned(
-    spec: KernelSpec, problem: GemmProblem, configs: Sequence[Config], multiprocessors: int, factor: float, most: int
+    spec: KernelSpec,
+    problem: GemmProblem,
+    arch: Arch,
+    configs: Sequence[Config],
+    multiprocessors: int,
+    factor: float,
+    most: int,
 ) -> list[Config]:
-    if spec.cost is None or not configs:
-        return list(configs[:most])
+    """Return the cheapest configs that can."""
+    if spec.cost is None:
+        return [config for config in configs if spec.why_not(problem, arch, config) is None][:most]
     if spec.costs is not None:
         costs = list(spec.costs(problem, configs, multiprocessors))
     else:
-        costs = [spec.cost(problem, config, multiprocessors) for config in configs]
-    ordered = sorted(range(len(configs)), key=costs.__getitem__)
-    return [configs[number] for number in ordered[:most] if costs[number] <= factor * costs[ordered[0]]]
+        able = [config for config in configs if spec.why_not(problem, arch, config) is None]
+        cost = spec.cost
+        configs, costs = able, [cost(problem, config, multiprocessors) for config in able]
+    found: list[Config] = []
+    least = None
+    for number in sorted(range(len(configs)), key=costs.__getitem__):
+        if len(found) == most or (least is not None and costs[number] > factor * least):
+            break
+        if spec.why_not(problem, arch, configs[number]) is None:
+            found.append(configs[number])
+            least = costs[number] if least is None else least
+    return found

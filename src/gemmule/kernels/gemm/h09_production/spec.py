@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -342,6 +344,32 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
     return costs(problem, (config,), multiprocessors)[0]
 
 
+#: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
+_ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
+_COLUMNS = (8, 16, 24, 32, 48, *range(64, 257, 16))
+_CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
+_LEAST_STAGES, _MOST_STAGES = 3, 16
+
+
+@functools.cache
+def further() -> tuple[ProductionConfig, ...]:
+    """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
+    found = []
+    for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
+        cluster_m, cluster_n, cluster_k = cluster
+        for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
+            try:
+                one = ProductionConfig(
+                    tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
+                    cluster_n=cluster_n, cluster_k=cluster_k, swapped=swapped,
+                )  # fmt: skip
+            except ArgumentError:
+                continue
+            found.append(one)
+            break
+    return tuple(one for one in found if one not in SPEC.configs)
+
+
 def build(config: ProductionConfig, signature: Signature) -> Buildable:
     """Return the kernel and its stand-in arguments."""
     from .kernel import buildable
@@ -392,4 +420,5 @@ SPEC = KernelSpec(
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
+    further=further,
 )
