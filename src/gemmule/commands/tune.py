@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from .tables import print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
+    from ..compiler.pool import Job
     from ..core.arch import Arch
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
@@ -249,16 +251,12 @@ def _tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_jso
 
 def _compiled(searches: Sequence[Search], arch: Arch, workers: int | None) -> list[Search]:
     """Compile in parallel processes; return the searches without the candidates that do not compile."""
-    import dataclasses
-
-    from ..compiler.pool import compile_all
-
     jobs = _jobs(searches, arch)
     failed: set[tuple[int, str, Any]] = set()
     with steps_progress("compiling", len(jobs)) as step:
-        for job, result in compile_all(jobs, workers):
-            if isinstance(result, CompileError):
-                click.echo(f"left out: {job} does not compile: {result}", err=True)
+        for job, error in _compiling(list(jobs), workers):
+            if error is not None:
+                click.echo(f"left out: {job} does not compile: {error}", err=True)
                 failed |= {(id(search), choice.spec.name, choice.config) for search, choice in jobs[job]}
             step(job.spec.name, 1)
     found = []
@@ -266,6 +264,29 @@ def _compiled(searches: Sequence[Search], arch: Arch, workers: int | None) -> li
         tried = tuple(c for c in search.candidates if (id(search), c.spec.name, c.config) not in failed)
         found.append(dataclasses.replace(search, candidates=tried))
     return found
+
+
+def _compiling(jobs: Sequence[Job], workers: int | None) -> Iterator[tuple[Job, CompileError | None]]:
+    """Compile, and yield what failed and what did not, even where a config makes the compiler itself fall over."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from ..compiler.pool import compile_all
+
+    left = dict.fromkeys(jobs)
+    # The second time finds most in the cache; what still breaks is compiled by itself.
+    for portions in ([list(left)], [list(left)], None):
+        for portion in portions if portions is not None else [[job] for job in left]:
+            wanted = [job for job in portion if job in left]
+            try:
+                for job, result in compile_all(wanted, workers):
+                    del left[job]
+                    yield job, result if isinstance(result, CompileError) else None
+            except BrokenProcessPool:
+                if portions is None:
+                    del left[wanted[0]]
+                    yield wanted[0], CompileError("the compiler's process ended without a word")
+        if not left:
+            return
 
 
 class _Run:

@@ -11,13 +11,20 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
-#: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a
-#: slice takes besides, and its rows outside of the matrix; how much longer narrow rows take; writing 128 x 128; the
-#: next tile, and more where warpgroups share it; a cluster's start; sums that it exchanges, and those of 64 x 64.
-_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _NARROW = 1.83, 0.274, 0.106, 0.056, 0.127, 1.26
-_WRITE, _NEXT, _SHARED, _START, _EXCHANGE, _SUMS = 0.72, 0.56, 0.5, 0.25, 0.38, 0.81
-#: Rows of a wgmma.
-_MMA_M = 64
+#: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a slice takes
+#: besides, and its rows outside of the matrix; writing 128 x 128; the next tile, and more where warpgroups share it; a
+#: cluster's start; sums that it exchanges, and those of 64 x 64, and how much of that each further wave takes.
+_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _WRITE = 1.56, 0.286, 0.135, 0.035, 0.0986, 0.66
+_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.137, 0.98, 0.433, 0.489, 1.07, 0.39
+#: How much longer the copy engine takes for rows of 64 bytes in shared memory, and of 32.
+_ROWS_64, _ROWS_32 = 1.9, 5.5
+#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
+#: slices of a multiprocessor for half of that.
+_HOT, _HALF_HOT = 0.232, 172.0
+#: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
+_MEMORY, _SLICES, _DEGREE = 4.11e6, 20.5e6, 2.6
+#: Rows of a wgmma, and bytes of a slice's row.
+_MMA_M, _ROW_BYTES = 64, 128
 
 
 class TileConfig(Protocol):
@@ -54,19 +61,13 @@ class Sides:
     ----------
     rows, cols : int
         Of the kernel's result.
-    slices : int
-        Slices of K.
-    batch : int
-        Matrices.
-    row_bytes : int
-        Bytes of an element of the operand that gives the columns, where that lies across K; 0 where along K.
+    across : bool
+        Whether the operand that gives the columns lies across K.
     """
 
     rows: int
     cols: int
-    slices: int
-    batch: int
-    row_bytes: int
+    across: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,21 +80,27 @@ class _Tile:
     clusters: int
     cluster_k: int
     tile_m: int
-    tile_n: int
     products: float
-    bytes: float
+    along: float
+    across: float
     every: float
     once: float
-    pingpong: int
+    again: float
+    slice_bytes: int
     swapped: int
 
 
 @functools.lru_cache(maxsize=4096)
 def _tile(config: TileConfig) -> _Tile:
     written = _WRITE * config.outputs / 2**14 / config.cluster_k
-    together = 0.0
-    if config.cluster > 1:
-        together = _EXCHANGE + _SUMS * config.outputs / 2**12 if config.cluster_k > 1 else _START
+    exchanged = 0.0
+    if config.cluster_k > 1:
+        exchanged = _EXCHANGE + _SUMS * config.outputs / 2**12 * (config.cluster_k - 1) / config.cluster_k
+    # The swizzle of lines across K is as wide as divides the tile.
+    row = config.tile_n * 2
+    narrow = 1.0 if row % 128 == 0 else _ROWS_64 if row % 64 == 0 else _ROWS_32
+    rows, cols = config.tile_m / config.cluster_n, config.tile_n / config.cluster_m
+    started = _START if config.cluster > config.cluster_k else 0.0
     return _Tile(
         rows=config.tile_m * config.cluster_m,
         cols=config.tile_n * config.cluster_n,
@@ -101,18 +108,26 @@ def _tile(config: TileConfig) -> _Tile:
         clusters=config.clusters,
         cluster_k=config.cluster_k,
         tile_m=config.tile_m,
-        tile_n=config.tile_n,
         products=_PRODUCTS * config.outputs / 2**14,
-        bytes=_BYTES * (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) / 256,
+        along=_BYTES * (rows + cols) / 256,
+        across=_BYTES * (rows + cols * narrow) / 256,
         every=0.0 if config.pingpong else _SHARED + written,
-        once=_LAUNCH + together + (written if config.pingpong else 0.0),
-        pingpong=config.pingpong,
+        once=_LAUNCH + started + exchanged + (written if config.pingpong else 0.0),
+        again=_NEXT + _AGAIN * exchanged,
+        slice_bytes=(config.tile_m * config.cluster_m + config.tile_n * config.cluster_n) * _ROW_BYTES,
         swapped=config.swapped,
     )
 
 
 def times_us(
-    plain: Sides, swapped: Sides, configs: Sequence[TileConfig], multiprocessors: int, slice_bytes: int
+    plain: Sides,
+    swapped: Sides,
+    configs: Sequence[TileConfig],
+    multiprocessors: int,
+    *,
+    slices: int,
+    batch: int,
+    bytes_min: int,
 ) -> list[float]:
     """Return roughly the time in microseconds of every config.
 
@@ -124,19 +139,26 @@ def times_us(
         The configs.
     multiprocessors : int
         The GPU's.
-    slice_bytes : int
-        Bytes of the longest rows of a slice.
+    slices, batch : int
+        Slices of K, of 128 bytes, and matrices.
+    bytes_min : int
+        Fewest bytes to move from and to memory.
     """
     found = []
+    memory = (_LAUNCH + bytes_min / _MEMORY) ** _DEGREE
     for config in configs:
         tile = _tile(config)
         sides = swapped if tile.swapped else plain
-        tiles = -(-sides.rows // tile.rows) * -(-sides.cols // tile.cols) * sides.batch
-        waves = -(-tiles // max(min(multiprocessors // tile.cluster, tile.clusters), 1))
-        narrow = sides.row_bytes and tile.tile_n * sides.row_bytes % slice_bytes
-        slice_time = max(tile.products, tile.bytes * (_NARROW if narrow else 1)) + _SLICE
+        tiles = -(-sides.rows // tile.rows) * -(-sides.cols // tile.cols) * batch
+        at_once = max(min(multiprocessors // tile.cluster, tile.clusters), 1)
+        waves = -(-tiles // at_once)
+        own_slices = -(-slices // tile.cluster_k)
+        every_slice = waves * own_slices
+        hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * min(tiles / at_once, 1)
+        slice_time = max(tile.products * hot, tile.across if sides.across else tile.along) + _SLICE
         if tile.tile_m > sides.rows:
             slice_time += _OUTSIDE * (tile.tile_m - sides.rows) / _MMA_M
-        slices = -(-sides.slices // tile.cluster_k)
-        found.append(waves * (slices * slice_time + tile.every) + _NEXT * (waves - 1) + tile.once)
+        computed = every_slice * slice_time + waves * tile.every + (waves - 1) * tile.again + tile.once
+        brought = _LAUNCH + tiles * slices * tile.slice_bytes / _SLICES
+        found.append(float((computed**_DEGREE + brought**_DEGREE + memory) ** (1 / _DEGREE)))
     return found

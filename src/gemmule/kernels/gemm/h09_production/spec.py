@@ -332,11 +332,13 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    a, b, item = oriented.a, oriented.b.transposed(), problem.a.dtype.itemsize
-    slices, batch = _slices(problem), (problem.batch or (1,))[0]
-    plain = Sides(a.rows, b.rows, slices, batch, 0 if _in_rows(b) else item)
-    swapped = Sides(b.rows, a.rows, slices, batch, 0 if _in_rows(a) else item)
-    return times_us(plain, swapped, configs, multiprocessors, K_BYTES)
+    a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
+    plain = Sides(oriented.m, oriented.n, not b_along)
+    swapped = Sides(oriented.n, oriented.m, not a_along)
+    return times_us(
+        plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
+        bytes_min=problem.bytes_min,
+    )  # fmt: skip
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
