@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..dispatch.tuned_file import Entry
+    from ..dispatch.tuned_table import TunedTable
     from ..lab.gemm_records import Record
     from ..lab.tuning.tuner import Cell, Search
 
@@ -57,6 +58,7 @@ Example: gemmule tune --shapes shapes.jsonl"""
     help="Leave out configs whose predicted time is so many times the least.",
 )  # fmt: skip
 @click.option("--most", type=click.IntRange(1), default=12, show_default=True, help="Most configs of a kernel to try.")
+@click.option("--registered", is_flag=True, help="Try only the configs that calls take without a table.")
 @click.option(
     "--keep", type=click.IntRange(1), default=3, show_default=True,
     help="Configs that are timed in full after a quick survey of all.",
@@ -90,11 +92,11 @@ def tune_command(**options: Any) -> None:
 
 def _tune(
     *, shapes: Path | None, preset: str | None, sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str,
-    kernels: str | None, factor: float, most: int, keep: int, seconds: float, limit: float | None, seed: int,
-    yardstick: bool, output: Path | None, record: str | None, resume: bool, workers: int | None, dry_run: bool,
-    chip: str | None, where: bool, as_json: bool,
+    kernels: str | None, factor: float, most: int, registered: bool, keep: int, seconds: float, limit: float | None,
+    seed: int, yardstick: bool, output: Path | None, record: str | None, resume: bool, workers: int | None,
+    dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from ..dispatch.tuned_table import chip_name, user_file
+    from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
 
     if where:
@@ -105,19 +107,20 @@ def _tune(
     names = _kernel_names(kernels)
     problems = _problems(shapes, preset, sizes, dtype, out_dtype, layout)
     table = output if output is not None else user_file()
-    pruned: dict[str, Any] = {"kernels": names, "factor": factor, "most": most}
+    pruned: dict[str, Any] = {"kernels": names, "factor": factor, "most": most, "further": not registered}
     if dry_run and chip is not None:
         arch, multiprocessors, name = _of_chip(chip)
-        searches = _searches(problems, arch, multiprocessors, name, **pruned)
+        searches = _searches(problems, arch, multiprocessors, TunedTable(name, table), **pruned)
         _tell_dry_run(searches, arch, table, as_json=as_json)
         return
     with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False) as (device, library):
-        searches = _searches(problems, device.arch, device.multiprocessors, device.name, **pruned)
+        known = TunedTable(chip_name(device.name), table)
+        searches = _searches(problems, device.arch, device.multiprocessors, known, **pruned)
         if dry_run:
             _tell_dry_run(searches, device.arch, table, as_json=as_json)
             return
         settings = {
-            "chip": chip_name(device.name), "gemmule": __version__, "kernels": names, "factor": factor, "most": most,
+            "chip": chip_name(device.name), "gemmule": __version__, **pruned,
             "keep": keep, "seconds": seconds, "seed": seed, "yardstick": library is not None,
             "products": sorted(json.dumps(_key(search).as_dict()) for search in searches),
         }  # fmt: skip
@@ -181,24 +184,24 @@ def _of_chip(name: str) -> tuple[Arch, int, str]:
 
 
 def _searches(
-    problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, device: str, *, kernels: Sequence[str],
-    factor: float, most: int,
-) -> list[Search]:  # fmt: skip
+    problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, table: TunedTable, **pruned: Any
+) -> list[Search]:
+    """Return what is tried for every product; tells of those that no kernel takes."""
     from ..core.spec import Choice as Chosen
     from ..dispatch import registry
-    from ..dispatch.select import choose
+    from ..dispatch.select import choose, tuned_choice
     from ..lab.tuning.search import candidates
     from ..lab.tuning.tuner import Search as Searched
 
     found = []
     for problem in problems:
-        tried = candidates(problem, arch, registry.REGISTRY, multiprocessors, kernels=kernels, factor=factor, most=most)
+        tried = candidates(problem, arch, registry.REGISTRY, multiprocessors, **pruned)
         if not tried:
             click.echo(f"left out: {problem.m} x {problem.n} x {problem.k}: no kernel takes it", err=True)
             continue
         taken = choose(problem, arch, registry.REGISTRY, multiprocessors=multiprocessors)
-        present = choose(problem, arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=device)
-        kept = Chosen(present.spec, present.config) if present.chosen_by == "tuned" else None
+        present = tuned_choice(problem, arch, registry.REGISTRY, table)
+        kept = Chosen(present.spec, present.config) if present is not None else None
         found.append(Searched(problem, tried, Chosen(taken.spec, taken.config), kept))
     if not found:
         raise UnsupportedError("no kernel takes any of the products")

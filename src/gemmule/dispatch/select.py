@@ -16,7 +16,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 from .problem_key import key_of
 from .recording import record_shape
 from .registry import REGISTRY, VIRTUAL
-from .tuned_table import table_for
+from .tuned_table import TunedTable, table_for
 
 #: Launches of one product beyond which a kernel that covers more of the batch at once is better.
 MAX_LAUNCHES = 16
@@ -83,7 +83,7 @@ def _choose(
     tuned = None
     if chip is not None and isinstance(problem, GemmProblem):
         record_shape(problem, chip)
-        tuned = _tuned(problem, arch, registry, chip)
+        tuned = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, str]] = []
     most_dims = _most_batch_dims(operation, registry)
     for spec in registry:
@@ -108,10 +108,10 @@ def _choose(
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
 
 
-def _tuned(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], chip: str) -> Choice | None:
+def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
     """Return what was measured to be fastest for a problem, if it still takes it; None where nothing was measured."""
     key = key_of(problem)
-    found = table_for(chip).find(key) if key is not None else None
+    found = table.find(key) if key is not None else None
     if found is None:
         return None
     entry = found.entry

@@ -23,6 +23,7 @@ def candidates(
     kernels: Sequence[str] = (),
     factor: float = FACTOR,
     most: int = MOST,
+    further: bool = True,
 ) -> tuple[Choice, ...]:
     """Return kernels and configs to try for a product.
 
@@ -42,7 +43,9 @@ def candidates(
     factor : float
         Of a kernel that predicts costs, configs up to this many times the least one are tried.
     most : int
-        Most configs of one kernel.
+        Most configs of one kernel that are registered; and as many of those that only a search takes into account.
+    further : bool
+        Whether to try the latter.
     """
     found: list[Choice] = []
     for spec in registry:
@@ -54,7 +57,7 @@ def candidates(
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):
             continue
         tried = _pruned(spec, inner, arch, spec.configs, multiprocessors, factor, most)
-        if spec.further is not None and spec.cost is not None:
+        if further and spec.further is not None and spec.cost is not None:
             more = [config for config in spec.further() if config not in tried]
             tried = _diverse(tried + _pruned(spec, inner, arch, more, multiprocessors, factor, _MANY * most), most)
         found += [Choice(spec, config) for config in tried]
