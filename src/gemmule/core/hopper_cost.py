@@ -7,9 +7,10 @@ constants were fitted to times measured on an H200; they are those of one CTA a 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
 
 #: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a slice takes
 #: besides, and its rows outside of the matrix; writing 128 x 128; the next tile, and more where warpgroups share it; a
@@ -23,6 +24,8 @@ _ROWS_64, _ROWS_32 = 1.9, 5.5
 _HOT, _HALF_HOT = 0.232, 172.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
 _MEMORY, _SLICES, _DEGREE = 4.11e6, 20.5e6, 2.6
+# Lists of configs whose tiles are kept.
+_MOST_KNOWN = 16
 #: Rows of a wgmma, and bytes of a slice's row.
 _MMA_M, _ROW_BYTES = 64, 128
 
@@ -70,53 +73,52 @@ class Sides:
     across: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tile:
-    """What only the config decides: extents of a cluster's tiles, clusters at a time, and times in microseconds."""
+class _Tiles:
+    """What only the configs decide, an array for each quantity: extents of a cluster's tiles, times in microseconds."""
 
-    rows: int
-    cols: int
-    cluster: int
-    clusters: int
-    cluster_k: int
-    tile_m: int
-    products: float
-    along: float
-    across: float
-    every: float
-    once: float
-    again: float
-    slice_bytes: int
-    swapped: int
+    def __init__(self, configs: Sequence[TileConfig]) -> None:
+        def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> np.ndarray[Any, np.dtype[Any]]:
+            return np.array([value(config) for config in configs], dtype)
+
+        self.configs = configs
+        self.swapped = each(lambda c: c.swapped, np.int64)
+        self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
+        self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
+        self.clusters = each(lambda c: c.clusters, np.int64)
+        self.cluster = each(lambda c: c.cluster, np.int64)
+        self.cluster_k = each(lambda c: c.cluster_k, np.int64)
+        self.tile_m = each(lambda c: c.tile_m)
+        self.products = each(lambda c: _PRODUCTS * c.outputs / 2**14)
+        # The swizzle of lines across K is as wide as divides the tile: the second row is for those.
+        lines = each(lambda c: c.tile_m / c.cluster_n), each(lambda c: c.tile_n / c.cluster_m)
+        narrow = each(lambda c: 1.0 if c.tile_n % 64 == 0 else _ROWS_64 if c.tile_n % 32 == 0 else _ROWS_32)
+        self.brought = _BYTES / 256 * np.stack([lines[0] + lines[1], lines[0] + lines[1] * narrow])
+        written = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
+        pingpong = each(lambda c: c.pingpong)
+        exchanged = each(
+            lambda c: (
+                (_EXCHANGE + _SUMS * c.outputs / 2**12 * (c.cluster_k - 1) / c.cluster_k) if c.cluster_k > 1 else 0.0
+            )
+        )
+        started = each(lambda c: _START if c.cluster > c.cluster_k else 0.0)
+        self.every = (1 - pingpong) * (_SHARED + written)
+        self.again = _NEXT + _AGAIN * exchanged
+        self.once = _LAUNCH + started + exchanged + pingpong * written
+        self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
 
 
-@functools.lru_cache(maxsize=4096)
-def _tile(config: TileConfig) -> _Tile:
-    written = _WRITE * config.outputs / 2**14 / config.cluster_k
-    exchanged = 0.0
-    if config.cluster_k > 1:
-        exchanged = _EXCHANGE + _SUMS * config.outputs / 2**12 * (config.cluster_k - 1) / config.cluster_k
-    # The swizzle of lines across K is as wide as divides the tile.
-    row = config.tile_n * 2
-    narrow = 1.0 if row % 128 == 0 else _ROWS_64 if row % 64 == 0 else _ROWS_32
-    rows, cols = config.tile_m / config.cluster_n, config.tile_n / config.cluster_m
-    started = _START if config.cluster > config.cluster_k else 0.0
-    return _Tile(
-        rows=config.tile_m * config.cluster_m,
-        cols=config.tile_n * config.cluster_n,
-        cluster=config.cluster,
-        clusters=config.clusters,
-        cluster_k=config.cluster_k,
-        tile_m=config.tile_m,
-        products=_PRODUCTS * config.outputs / 2**14,
-        along=_BYTES * (rows + cols) / 256,
-        across=_BYTES * (rows + cols * narrow) / 256,
-        every=0.0 if config.pingpong else _SHARED + written,
-        once=_LAUNCH + started + exchanged + (written if config.pingpong else 0.0),
-        again=_NEXT + _AGAIN * exchanged,
-        slice_bytes=(config.tile_m * config.cluster_m + config.tile_n * config.cluster_n) * _ROW_BYTES,
-        swapped=config.swapped,
-    )
+# What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
+_known: dict[int, _Tiles] = {}
+
+
+def _tiles(configs: Sequence[TileConfig]) -> _Tiles:
+    known = _known.get(id(configs))
+    if known is not None and known.configs is configs:
+        return known
+    tiles = _Tiles(configs)
+    if isinstance(configs, tuple) and len(_known) < _MOST_KNOWN:
+        _known[id(configs)] = tiles
+    return tiles
 
 
 def times_us(
@@ -144,21 +146,21 @@ def times_us(
     bytes_min : int
         Fewest bytes to move from and to memory.
     """
-    found = []
-    memory = (_LAUNCH + bytes_min / _MEMORY) ** _DEGREE
-    for config in configs:
-        tile = _tile(config)
-        sides = swapped if tile.swapped else plain
-        tiles = -(-sides.rows // tile.rows) * -(-sides.cols // tile.cols) * batch
-        at_once = max(min(multiprocessors // tile.cluster, tile.clusters), 1)
-        waves = -(-tiles // at_once)
-        own_slices = -(-slices // tile.cluster_k)
-        every_slice = waves * own_slices
-        hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * min(tiles / at_once, 1)
-        slice_time = max(tile.products * hot, tile.across if sides.across else tile.along) + _SLICE
-        if tile.tile_m > sides.rows:
-            slice_time += _OUTSIDE * (tile.tile_m - sides.rows) / _MMA_M
-        computed = every_slice * slice_time + waves * tile.every + (waves - 1) * tile.again + tile.once
-        brought = _LAUNCH + tiles * slices * tile.slice_bytes / _SLICES
-        found.append(float((computed**_DEGREE + brought**_DEGREE + memory) ** (1 / _DEGREE)))
-    return found
+    of = _tiles(configs)
+    rows = np.array((plain.rows, swapped.rows))[of.swapped]
+    cols = np.array((plain.cols, swapped.cols))[of.swapped]
+    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * batch
+    at_once = np.maximum(np.minimum(multiprocessors // of.cluster, of.clusters), 1)
+    waves = (tiles + (at_once - 1)) // at_once
+    every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
+    hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
+    brought = of.brought[int(plain.across)]
+    if plain.across != swapped.across:
+        brought = np.where(of.swapped, of.brought[int(swapped.across)], brought)
+    slice_time = np.maximum(of.products * hot, brought) + _SLICE
+    slice_time += _OUTSIDE / _MMA_M * np.maximum(of.tile_m - rows, 0)
+    computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once
+    carried = _LAUNCH + tiles * slices * of.slice_bytes
+    memory = _LAUNCH + bytes_min / _MEMORY
+    total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()
+    return total

@@ -85,14 +85,17 @@ def _choose(
         record_shape(problem, chip)
         tuned = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, str]] = []
+    parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
     most_dims = _most_batch_dims(operation, registry)
     for spec in registry:
         if spec.operation != operation or spec.in_place != in_place:
             continue
         if tuned is not None and spec is tuned.spec:
             return dataclasses.replace(tuned, refused=tuple(refused))
-        inner, outer, _ = split_batch(problem, spec.batch_dims)
-        config, reason, by = _config(spec, inner, arch, multiprocessors)
+        if spec.batch_dims not in parts:
+            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
+        inner, outer = parts[spec.batch_dims]
+        config, reason, by, cost = _config(spec, inner, arch, multiprocessors)
         launches = math.prod(outer)
         if config is None:
             refused.append((spec.name, reason))
@@ -101,9 +104,7 @@ def _choose(
         elif tuned is not None:
             refused.append((spec.name, f"it can, and {tuned.spec.name} was measured to be faster"))
         else:
-            predicted = None
-            if spec.cost_in_us and spec.cost is not None and multiprocessors is not None:
-                predicted = spec.cost(inner, config, multiprocessors) * launches
+            predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted)
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
 
@@ -136,24 +137,27 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 
 def _config(
     spec: KernelSpec, problem: Problem, arch: Arch, multiprocessors: int | None
-) -> tuple[Config | None, str, str]:
-    """Return the config that suits, or why there is none, and what it was chosen by."""
+) -> tuple[Config | None, str, str, float | None]:
+    """Return the config that suits, or why there is none; what it was chosen by, and its cost where that is known."""
     if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
-        return None, reason, ""
+        return None, reason, "", None
     by = "cost" if multiprocessors is not None and len(spec.configs) > 1 else "only one"
     if multiprocessors is None or spec.costs is not None:
         # The first that can, of the cheapest first: the others need not be asked.
-        ordered = spec.configs
+        costs: Sequence[float | None] = [None] * len(spec.configs)
+        order = list(range(len(spec.configs)))
         if multiprocessors is not None and spec.costs is not None:
-            costs = spec.costs(problem, spec.configs, multiprocessors)
-            ordered = tuple(spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
-        config = next((config for config in ordered if spec.why_not(problem, arch, config) is None), None)
+            known = costs = spec.costs(problem, spec.configs, multiprocessors)
+            order.sort(key=known.__getitem__)
+        for number in order:
+            if spec.why_not(problem, arch, spec.configs[number]) is None:
+                return spec.configs[number], "", by, costs[number]
     else:
         able = [config for config in spec.configs if spec.why_not(problem, arch, config) is None]
-        config = _suitable(spec, problem, able, multiprocessors) if able else None
-    if config is None:
-        return None, spec.why_not(problem, arch, spec.default) or "", ""
-    return config, "", by
+        if able:
+            config = _suitable(spec, problem, able, multiprocessors)
+            return config, "", by, spec.cost(problem, config, multiprocessors) if spec.cost is not None else None
+    return None, spec.why_not(problem, arch, spec.default) or "", "", None
 
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:

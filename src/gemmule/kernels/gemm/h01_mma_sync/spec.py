@@ -145,6 +145,12 @@ def _places(matrix: StridedMatrix, lines: int, stride: int) -> int:
     return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
 
 
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes the types of `problem`, or None where one may."""
+    del arch
+    return _why_not_types(problem, MmaSyncConfig())
+
+
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     if reason := _why_not_types(problem, config):
@@ -296,4 +302,5 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    refuses=refuses,
 )

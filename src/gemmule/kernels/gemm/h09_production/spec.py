@@ -343,7 +343,7 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, [config], multiprocessors)[0]
 
 
 #: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
