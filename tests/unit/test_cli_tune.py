@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from click.testing import CliRunner
@@ -219,21 +218,3 @@ def test_products_come_from_files(device, table, tmp_path):
 
 def test_the_user_is_told_where_the_table_is(table):
     assert run("--where").stdout.strip() == str(table)
-
-
-def test_a_config_that_breaks_the_compiler_costs_nothing_else(device, table, monkeypatch):
-    asked = []
-
-    def compiled(jobs, workers):
-        asked.append(len(jobs))
-        for job in jobs:
-            if job.config == FAST:
-                raise BrokenProcessPool("a process ended")
-            yield job, None
-
-    monkeypatch.setattr(pool, "compile_all", compiled)
-    result = run(*SIZES)
-    assert "tile_m=128 stages=2" in result.stderr
-    assert "the compiler's process ended" in result.stderr
-    assert {tuple(dict(one.config).values()) for one in read_tuned(table)} == {(64, 2)}
-    assert asked[0] == 3

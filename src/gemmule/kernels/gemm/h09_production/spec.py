@@ -348,7 +348,7 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
 
 #: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
 _ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
-_COLUMNS = (8, 16, 24, 32, 48, *range(64, 257, 16))
+_COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 
