@@ -14,6 +14,7 @@ from .commands.info import info_command
 from .commands.multiply import multiply_command
 from .commands.profile import profile_command
 from .commands.report import report_command
+from .commands.tune import tune_command
 
 
 class OneLineGroup(click.Group):
@@ -38,6 +39,7 @@ gemmule.add_command(compare_command)
 gemmule.add_command(explain_command)
 gemmule.add_command(profile_command)
 gemmule.add_command(report_command)
+gemmule.add_command(tune_command)
 
 
 def main() -> None:

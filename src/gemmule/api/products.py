@@ -177,7 +177,7 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     ordinal = operands.device
     device = get_device(ordinal)
     problem = _problem_in_place(product, operands.views)
-    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
+    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -242,7 +242,7 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         product,
         name,
         device.name,
-        choose(problem, device.arch, multiprocessors=device.multiprocessors),
+        choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name),
         reason,
         problem,
         run_on_gpu,
@@ -307,4 +307,7 @@ def _plan(
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
         workspace_bytes=sum(then.workspaces.values()) if then else 0,
+        chosen_by=choice.chosen_by if executor != "host" and choice else "",
+        chosen_from=choice.source if executor != "host" and choice else "",
+        predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
     )

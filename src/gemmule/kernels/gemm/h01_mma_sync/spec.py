@@ -115,6 +115,12 @@ def _most_run(dtype: DType) -> int:
     return min(max(COPIES) // dtype.itemsize, MOST_RUN)
 
 
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes the types of `problem`, or None where one may."""
+    del arch
+    return _why_not_types(problem, MmaSyncConfig())
+
+
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     if reason := _why_not_types(problem, config):
@@ -259,4 +265,5 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    refuses=refuses,
 )
