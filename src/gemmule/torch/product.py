@@ -70,8 +70,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
             grad_b = _product(a.mT, factor, ctx).sum_to_size(b.shape)
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
-        grad_c = grad.new_zeros(shape) if ctx.beta == 0 else grad.sum_to_size(shape) * ctx.beta
-        grad_c = grad_c.to(dtype)
+        grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
     return grad_a, grad_b, grad_c, None, None, None, None
 
 

@@ -28,6 +28,9 @@ def result_shape(a: Any, b: Any) -> tuple[Any, ...]:
             f"a of shape {tuple(a.shape)} has {a.shape[-1]} columns, b of shape {tuple(b.shape)} has {b.shape[-2]} "
             "rows; they must be equal"
         )
+    if a.ndim == 2 or b.ndim == 2:
+        # Most calls: PyTorch takes its time over the others.
+        return (*a.shape[:-2], *b.shape[:-2], a.shape[-2], b.shape[-1])
     try:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except RuntimeError:
