@@ -124,6 +124,7 @@ def test_an_output_of_another_type():
     torch.testing.assert_close(got, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
     got.sum().backward()
     assert a.grad.dtype == torch.bfloat16
+    torch.library.opcheck(gemm, (a, b, None, 1.0, 0.0, torch.float32, None))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
