@@ -14,6 +14,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.core.stacking import stacked
 from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
@@ -155,7 +156,7 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> GemmP
     """Return the product of matrices as they lie in a device's memory."""
     shape = product.shape
     matrices = {role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in views.items()}
-    return GemmProblem(
+    problem = GemmProblem(
         m=shape.m,
         n=shape.n,
         k=shape.k,
@@ -168,6 +169,7 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> GemmP
         beta=product.beta,
         precision=product.precision,
     )
+    return stacked(problem)
 
 
 def _plan_device(product: Product, executor: str | None) -> Plan:
