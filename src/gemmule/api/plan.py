@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.problem import Problem
+from gemmule.core.spec import Choice
 from gemmule.outofcore.device.choose import Chosen
 
 
@@ -43,6 +44,8 @@ class Plan:
         Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
     workspace_bytes : int
         Device memory that is taken beyond the arrays while the kernels run.
+    choice : Choice or None
+        The kernel and its config as the registry has them; None where no kernel takes part.
     """
 
     operation: str
@@ -60,6 +63,7 @@ class Plan:
     streaming: Chosen | None = None
     then: str = ""
     workspace_bytes: int = 0
+    choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""

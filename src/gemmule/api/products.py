@@ -307,4 +307,5 @@ def _plan(
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
         workspace_bytes=sum(then.workspaces.values()) if then else 0,
+        choice=choice,
     )

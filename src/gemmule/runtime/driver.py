@@ -58,8 +58,22 @@ def call(name: str, *arguments: Any) -> Any:
     module = driver()
     status, *results = getattr(module, name)(*arguments)
     if status != module.CUresult.CUDA_SUCCESS:
-        _, text = module.cuGetErrorString(status)
-        raise DriverError(name, status.name, text.decode() if text else "no description")
+        check(name, int(status))
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def check(name: str, status: int) -> None:
+    """Raise if a driver function returned an error.
+
+    Raises
+    ------
+    DriverError
+        It names the function.
+    """
+    if status:
+        module = driver()
+        known = module.CUresult(status)
+        _, text = module.cuGetErrorString(known)
+        raise DriverError(name, known.name, text.decode() if text else "no description")
