@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
-from gemmule.outofcore.device.choose import Chosen
+
+if TYPE_CHECKING:
+    from gemmule.outofcore.device.choose import Chosen
 
 
 @dataclasses.dataclass(frozen=True)
