@@ -1,6 +1,6 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
 
-from gemmule.api import Plan, gemm, matmul, matrix_transpose, multiply, plan, transpose
+from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
@@ -30,6 +30,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "gemm",
+    "load_pack",
     "matmul",
     "matrix_transpose",
     "multiply",

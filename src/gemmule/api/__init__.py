@@ -9,12 +9,13 @@ from typing import Any
 from gemmule.core.errors import ArgumentError
 
 from .multiplication import multiply
+from .packs import load_pack
 from .plan import Plan
 from .prepared import product
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
-__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
+__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
 
 
 def matmul(
