@@ -4,6 +4,7 @@ from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multipl
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
+    DeviceMemoryError,
     DriverError,
     DTypeError,
     FileFormatError,
@@ -20,6 +21,7 @@ __all__ = [
     "ArgumentError",
     "CompileError",
     "DTypeError",
+    "DeviceMemoryError",
     "DriverError",
     "FileFormatError",
     "GemmuleError",

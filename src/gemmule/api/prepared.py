@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from gemmule.core.errors import KernelFailedError
+
 from .known_arrays import KnownArrays, known_library, usual_scalars
 from .plan import Plan
 from .products import plan_product
@@ -151,7 +153,11 @@ def _keep(
     if not given:
         addresses = (*addresses, library.address(result))
     names = ("a", "b", "c", "d") if len(inputs) > 2 else ("a", "b", "d")
-    queue = repeated(plan.problem, plan.choice, names, addresses, library.device(inputs[0]))
+    try:
+        queue = repeated(plan.problem, plan.choice, names, addresses, library.device(inputs[0]))
+    except KernelFailedError:
+        # Another kernel took its place, and will be planned the next time.
+        return
     if queue is None:
         return
     low, high = library.reach(result)

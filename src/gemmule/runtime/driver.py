@@ -6,7 +6,12 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from gemmule.core.errors import DriverError, UnsupportedError
+from gemmule.core.errors import DeviceMemoryError, DriverError, UnsupportedError
+
+_MORE_MEMORY = (
+    "let go of arrays, and of what their library keeps of those that are gone (torch.cuda.empty_cache(), "
+    "cupy.get_default_memory_pool().free_all_blocks()), or multiply in parts"
+)
 
 
 @functools.cache
@@ -70,10 +75,13 @@ def check(name: str, status: int) -> None:
     Raises
     ------
     DriverError
-        It names the function.
+        It names the function; a DeviceMemoryError where memory is what lacks.
     """
     if status:
         module = driver()
         known = module.CUresult(status)
         _, text = module.cuGetErrorString(known)
-        raise DriverError(name, known.name, text.decode() if text else "no description")
+        detail = text.decode() if text else "no description"
+        if known == module.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise DeviceMemoryError(name, known.name, f"{detail}; {_MORE_MEMORY}")
+        raise DriverError(name, known.name, detail)
