@@ -129,7 +129,7 @@ def cupy_calls(m: int):
         yield record(path, values, dtype="float32", m=m, n=m, k=m)
 
 
-def in_fresh_processes(code: str, arguments: list[str], times: int = 8) -> list:
+def in_fresh_processes(code: str, arguments: list[str], times: int) -> list:
     """Return what a program prints, as JSON, in so many processes one after another."""
     command = [sys.executable, "-c", code, *arguments]
     return [
@@ -141,12 +141,12 @@ def main() -> None:
     """Measure and write the record."""
     records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
     records += cupy_calls(64)
-    for problem in PROBLEMS[:3]:
-        pairs = in_fresh_processes(FIRST, [*map(str, problem)])
+    for problem in PROBLEMS[0], PROBLEMS[2]:
+        pairs = in_fresh_processes(FIRST, [*map(str, problem)], 5)
         facts = dict(zip(("dtype", "m", "n", "k"), problem, strict=True))
         records.append(record("first_call", [first for first, _ in pairs], **facts))
         records.append(record("second_call", [second for _, second in pairs], **facts))
-    records.append(record("import", in_fresh_processes(IMPORT, [])))
+    records.append(record("import", in_fresh_processes(IMPORT, [], 9)))
     print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv), get_device(0).pci_bus_id), records))
 
 
