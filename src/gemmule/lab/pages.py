@@ -9,7 +9,7 @@ only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE �
 count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a
 kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
 FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
-transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones, ``overhead FILE`` what calls cost on the host.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gemmule.core.errors import UnsupportedError
 from . import counted, faithful, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
 from .explain.measured import measured_block
+from .overhead import overhead_table
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
@@ -99,6 +100,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "explained": measured_block,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
