@@ -9,7 +9,7 @@ only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE �
 count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a
 kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
 FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
-transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones, ``overhead FILE`` what calls cost on the host.
+transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones, ``overhead FILE`` what calls cost.
 """
 
 from __future__ import annotations
