@@ -314,6 +314,35 @@ def test_sixteen_processes_and_a_damaged_file(tmp_path):
     assert sorted(found.suffix for found in path.parent.iterdir()) == [".damaged", ".kernel"]
 
 
+def test_a_damaged_file_that_another_process_set_aside_first(monkeypatch):
+    path = cache.cache_folder() / (artifact_key(*what()) + ".kernel")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"damaged")
+
+    def gone(self, target):
+        raise FileNotFoundError(str(self))
+
+    monkeypatch.setattr(type(path), "replace", gone)
+    # Warnings are errors: there is nothing to tell.
+    assert mark(artifact_for(*what())) == "compiled"
+
+
+def test_a_damaged_file_that_another_process_wrote_again(monkeypatch):
+    load, seen = Artifact.load.__func__, []
+
+    def damaged_once(cls, path):
+        seen.append(path)
+        if len(seen) == 1:
+            raise CompileError("damaged")
+        return load(cls, path)
+
+    path = cache.cache_folder() / (artifact_key(*what()) + ".kernel")
+    made(*what(), mark="again").save(path)
+    monkeypatch.setattr(Artifact, "load", classmethod(damaged_once))
+    assert mark(artifact_for(*what())) == "again"
+    assert path.exists()
+
+
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 def test_sixteen_processes_write_one_pack(tmp_path):
     context = multiprocessing.get_context("fork")
