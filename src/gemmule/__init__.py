@@ -1,9 +1,10 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
 
-from gemmule.api import Plan, gemm, matmul, matrix_transpose, multiply, plan, transpose
+from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
+    DeviceMemoryError,
     DriverError,
     DTypeError,
     FileFormatError,
@@ -20,6 +21,7 @@ __all__ = [
     "ArgumentError",
     "CompileError",
     "DTypeError",
+    "DeviceMemoryError",
     "DriverError",
     "FileFormatError",
     "GemmuleError",
@@ -30,6 +32,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "gemm",
+    "load_pack",
     "matmul",
     "matrix_transpose",
     "multiply",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
-from gemmule.outofcore.device.watch import Progress as Far
-from gemmule.outofcore.multiply import Progress, Report
 
-from .device_product import DeviceProduct
 from .promotion import dtype_name
-from .streamed import Request, open_product
+
+if TYPE_CHECKING:
+    from gemmule.outofcore.device.watch import Progress as Far
+    from gemmule.outofcore.multiply import Progress, Report
 
 
 def multiply(
@@ -123,6 +123,10 @@ def multiply(
     array([[1., 2.],
            [3., 4.]])
     """
+    # Not with the package: those who multiply arrays in memory do not wait for what streams files.
+    from .device_product import DeviceProduct
+    from .streamed import Request, open_product
+
     request = Request(
         a, b, out, c, alpha, beta, transpose_a, transpose_b, memory,
         None if out_dtype is None else dtype_name(out_dtype),

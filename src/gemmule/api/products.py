@@ -20,6 +20,7 @@ from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
 
+from .candidates import choose_compiling, run_first_that_compiles
 from .executors import check_device_arrays, host_arrays_executor, wanted_executor
 from .operands import Operands, gather, least_seconds
 from .plan import Plan
@@ -179,7 +180,7 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     ordinal = operands.device
     device = get_device(ordinal)
     problem = _problem_in_place(product, operands.views)
-    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+    choice = choose_compiling(problem, device)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -188,7 +189,10 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         assert stream is not None
         out, finish = product.new_output(stream)
         pointers = {role: product.view(role).address for role in ("a", "b", "c") if role in operands.views}
-        run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
+        given = pointers | {"d": out.address}
+        run_first_that_compiles(
+            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
+        )
         operands.keep_until_done(stream, out)
         return finish()
 
@@ -312,4 +316,5 @@ def _plan(
         chosen_by=choice.chosen_by if executor != "host" and choice else "",
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        choice=choice,
     )

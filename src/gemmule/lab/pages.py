@@ -10,7 +10,8 @@ rooflines of what the files count and time, ``counts KERNEL FILE …`` for a ker
 ``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, and ``host_times FILE`` the host's time of a call in a framework.
+FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework, and
+``overhead FILE`` what calls cost.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gemmule.core.errors import UnsupportedError
 from . import counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
 from .explain.measured import measured_block
+from .overhead import overhead_table
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
@@ -103,6 +105,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
