@@ -1,0 +1,136 @@
+"""Epilogues on the device: the operations of an expression on values in registers."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cutlass
+from cutlass import Float32, Float64, cute
+
+from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+from gemmule.core.normal import LOG2_TAIL
+
+_LOG2_E = math.log2(math.e)
+
+
+def operations(kind: Any) -> Mapping[str, Callable[..., Any]]:
+    """Return the operations on Float32 or Float64, by the names of core.epilogue.
+
+    In float32, sigmoid and ndtr use the hardware's approximate power of two and reciprocal; the others are those of the
+    CUDA math library.
+    """
+    return _FLOAT64 if kind is Float64 else _FLOAT32
+
+
+class ElementEpilogue:
+    """An epilogue whose inputs are read where an element is.
+
+    Parameters
+    ----------
+    types : dict
+        ``epilogue``, the expression's text, and ``inputs``, types of its matrices.
+    kind : type
+        Float32 or Float64: what is computed in.
+    """
+
+    def __init__(self, types: dict[str, str], kind: Any) -> None:
+        self.expression, self.kind = Expression.parse(types["epilogue"]), kind
+        self.matrices = len(types["inputs"].split())
+
+    def stand_in_numbers(self) -> tuple[Any, ...]:
+        """Return stand-ins for the numbers that a launch brings."""
+        return (self.kind(1),) * self.expression.numbers
+
+    def value(self, acc: Any, mC: Any, extras: Any, at: tuple[Any, ...]) -> Any:
+        """Return the value of an element: its sum is `acc`; `extras` are matrices, then numbers."""
+
+        def leaf(name: str) -> Any:
+            if name == ACC:
+                return acc
+            if name == C:
+                return mC[at].to(self.kind)
+            place = int(name[1:])
+            return extras[place][at].to(self.kind) if name[0] == MATRIX else extras[self.matrices + place]
+
+        return self.expression.evaluate(leaf, self.kind, operations(self.kind))
+
+
+def _exp2(x: Any) -> Any:
+    return _approximate("ex2.approx.ftz.f32", x)
+
+
+def _approximate(instruction: str, x: Any) -> Any:
+    return cute.arch.inline_ptx(f"{instruction} {{$w0}}, {{$r0}};", write_only_types=[Float32], read_only_args=[x])
+
+
+def _sigmoid32(x: Any) -> Any:
+    return _approximate("rcp.approx.ftz.f32", Float32(1) + _exp2(x * Float32(-_LOG2_E)))
+
+
+def _ndtr32(x: Any) -> Any:
+    z = cute.math.abs(x)
+    power = Float32(LOG2_TAIL[-1])
+    for factor in reversed(LOG2_TAIL[:-1]):
+        power = power * z + Float32(factor)
+    tail = _exp2(Float32(-1) - power * z)
+    return cutlass.select_(x < Float32(0), tail, Float32(1) - tail)
+
+
+def _sigmoid64(x: Any) -> Any:
+    return Float64(1) / (Float64(1) + cute.math.exp(-x))
+
+
+def _ndtr64(x: Any) -> Any:
+    return Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
+
+
+def _extreme32(which: str) -> Callable[..., Any]:
+    def extreme(x: Any, y: Any) -> Any:
+        return cute.arch.inline_ptx(
+            f"{which}.NaN.f32 {{$w0}}, {{$r0}}, {{$r1}};", write_only_types=[Float32], read_only_args=[x, y]
+        )
+
+    return extreme
+
+
+def _extreme64(which: Callable[..., Any]) -> Callable[..., Any]:
+    def extreme(x: Any, y: Any) -> Any:
+        # The instruction drops NaN.
+        return cutlass.select_(x != x, x, cutlass.select_(y != y, y, which(x, y)))
+
+    return extreme
+
+
+_BOTH: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "abs": cute.math.abs,
+    "exp": cute.math.exp,
+    "log": cute.math.log,
+    "sqrt": cute.math.sqrt,
+    "tanh": cute.math.tanh,
+    "erf": cute.math.erf,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "lt": operator.lt,
+    "le": operator.le,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "where": cutlass.select_,
+}
+_FLOAT32 = _BOTH | {
+    "sigmoid": _sigmoid32,
+    "ndtr": _ndtr32,
+    "maximum": _extreme32("max"),
+    "minimum": _extreme32("min"),
+}
+_FLOAT64 = _BOTH | {
+    "sigmoid": _sigmoid64,
+    "ndtr": _ndtr64,
+    "maximum": _extreme64(cute.math.max),
+    "minimum": _extreme64(cute.math.min),
+}
