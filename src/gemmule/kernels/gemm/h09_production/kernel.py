@@ -180,7 +180,8 @@ class Production:
         if cutlass.const_expr(self.size > 1):
             cute.arch.cluster_arrive()
         if warp == 0:
-            # The warp that has made them need not wait, but for those that it shares slices with.
+            # The warp of the lane that made them need not wait, but for those that it shares slices with.
+            cute.arch.sync_warp()
             cute.arch.barrier_arrive(barrier_id=_BEGUN, number_of_threads=THREADS)
             if cutlass.const_expr(self.peers > 1):
                 cute.arch.cluster_wait()
