@@ -23,6 +23,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
@@ -34,6 +36,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
@@ -53,7 +56,8 @@ class Production:
         # The copy engine rounds float32 to TF32.
         self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
-        self.reads_c = types["adds"] == "yes"
+        self.reads_c = types["adds"] != "no"
+        self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages = config.stages
@@ -76,7 +80,9 @@ class Production:
         self.peers = self.cluster_m + self.cluster_n - 1
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
+    ):
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
@@ -104,7 +110,7 @@ class Production:
         )
         tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
         tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
-        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
+        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta, extras).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.size, 1, 1),
@@ -127,6 +133,7 @@ class Production:
         layout_d: cute.ComposedLayout,
         alpha,
         beta,
+        extras=None,
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
@@ -172,7 +179,8 @@ class Production:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             mine = warp // 4 - 1
             exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta)
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta,
+                         extras)  # fmt: skip
 
     @cute.jit
     def begin(self, warp):
@@ -257,7 +265,9 @@ class Production:
                 cute.arch.mbarrier_arrive(empty + stage, peer)
 
     @cute.jit
-    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta):
+    def consume(
+        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta, extras
+    ):
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
         mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
@@ -306,7 +316,7 @@ class Production:
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
             brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
-                                  alpha, beta)  # fmt: skip
+                                  alpha, beta, extras)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -338,7 +348,9 @@ class Production:
         return out, first_box + rank * self.boxes
 
     @cute.jit
-    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta):
+    def finish(
+        self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta, extras
+    ):
         """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
         gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, self.box_n), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = self.parts(tma_c, sD, gC)
@@ -350,6 +362,11 @@ class Production:
             row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
             col = first_box + box
             buffer = mine * self.buffers + n % self.buffers
+            inputs = None
+            if cutlass.const_expr(self.epilogue is not None):
+                inputs = self.epilogue.load(
+                    extras, mD, row * BOX_M + self.warp() * 16, col * self.box_n, batch, self.box_n
+                )
             if self.warp() == 0:
                 cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 if cutlass.const_expr(self.reads_c):
@@ -361,11 +378,18 @@ class Production:
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
-            write = write_columns if cutlass.const_expr(self.swapped) else write_rows
-            write(
-                sD.iterator.toint() + buffer * self.box_bytes, self.warp() * 16, self.box_n, sums,
-                (block * self.columns + box * self.box_n) // 2, self.out, self.reads_c, alpha, beta,
-            )  # fmt: skip
+            address, sum_0 = (
+                sD.iterator.toint() + buffer * self.box_bytes,
+                (block * self.columns + box * self.box_n) // 2,
+            )
+            if cutlass.const_expr(self.epilogue is not None):
+                self.epilogue.write(
+                    inputs, extras, address, self.warp() * 16, self.box_n, sums, sum_0, self.out, alpha, beta,
+                    reads_c=self.reads_c, columns=self.swapped,
+                )  # fmt: skip
+            else:
+                write = write_columns if cutlass.const_expr(self.swapped) else write_rows
+                write(address, self.warp() * 16, self.box_n, sums, sum_0, self.out, self.reads_c, alpha, beta)
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             if self.warp() == 0:
@@ -390,4 +414,6 @@ def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
         for operand, unit in zip("abcd", units, strict=True)
     )
     acc = cute_type(types["acc"])
-    return Buildable(Production(config, types), (*tensors, Int32(1), acc(1), acc(0)))
+    kernel = Production(config, types)
+    extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    return Buildable(kernel, (*tensors, Int32(1), acc(1), acc(0), *extras))
