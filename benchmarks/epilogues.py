@@ -202,8 +202,8 @@ def measured(
                     **circumstances(operands, timing, 0),
                 }
             print(
-                f"{'x'.join(map(str, shape))} {name} [{choice.config}]: {found['median_us']} us, over the product alone "
-                f"{found['over_plain']}, torch {found['torch_ratio']}, error {found['error_of_bound']}",
+                f"{'x'.join(map(str, shape))} {name} [{choice.config}]: {found['median_us']} us, over the product "
+                f"alone {found['over_plain']}, torch {found['torch_ratio']}, error {found['error_of_bound']}",
                 flush=True,
             )
             records.append(found)

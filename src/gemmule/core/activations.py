@@ -102,7 +102,7 @@ def gelu(x: Any, approximate: str = "none") -> Traced:
     """
     _checked("gelu", x)
     if approximate == "none":
-        return operation("mul", x, operation("ndtr", x))
+        return operation("gelu", x)
     if approximate == "tanh":
         square = operation("mul", x, x)
         factor = operation("add", operation("mul", square, _TWICE_ROOT * _CUBIC), _TWICE_ROOT)

@@ -14,9 +14,9 @@ from typing import Any
 from .errors import ArgumentError
 from .layout import StridedMatrix
 
-#: Operations by the number of their operands. `ndtr` is the normal distribution's cumulative function.
+#: Operations by the number of their operands. `gelu` is x times the normal distribution's cumulative function.
 ARITY = {
-    **dict.fromkeys(("neg", "abs", "exp", "log", "sqrt", "tanh", "erf", "sigmoid", "ndtr"), 1),
+    **dict.fromkeys(("neg", "abs", "exp", "log", "sqrt", "tanh", "erf", "sigmoid", "gelu"), 1),
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne"), 2),
     "where": 3,
 }

@@ -13,6 +13,8 @@ from .spec import Signature
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
 #: Strides by their marks: compiled in, but for those of `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
+#: The mark of a column stride of 1 where every two neighbours from an even column on lie in one word.
+PAIRS = "p"
 
 
 def why_not_inputs(problem: GemmProblem) -> str | None:
@@ -54,4 +56,8 @@ def _marks(matrix: StridedMatrix) -> tuple[str, str]:
         _NONE if extent <= 1 or not stride else _UNIT if stride == 1 else _ANY
         for extent, stride in ((matrix.rows, matrix.row_stride), (matrix.cols, matrix.col_stride))
     )
+    steps = (matrix.row_stride if row != _NONE else 0, *matrix.batch_strides)
+    paired = matrix.cols % 2 == 0 and all(step % 2 == 0 for step in steps)
+    if col == _UNIT and paired and matrix.alignment % (2 * matrix.dtype.itemsize) == 0:
+        col = PAIRS
     return row, col

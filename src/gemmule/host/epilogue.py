@@ -11,7 +11,7 @@ import numpy as np
 from ..core.dtype import NARROW_FLOATS
 from ..core.epilogue import ACC, MATRIX, C, Expression
 from ..core.executor import Array
-from ..core.normal import LOG2_TAIL
+from ..core.normal import SINGLE
 from .arithmetic import choose_arithmetic
 from .product import blocks
 from .rounding import PIECE, scale_dtype, write
@@ -76,13 +76,13 @@ def _as(x: Array, kind: np.dtype[Any]) -> Array:
 _SINGLE = np.dtype(np.float32).itemsize
 
 
-def _ndtr(x: Array) -> Array:
-    z = np.abs(x)
+def _gelu(x: Array) -> Array:
+    z = np.minimum(np.abs(x), x.dtype.type(SINGLE.edge))
     power = np.zeros_like(z)
-    for factor in reversed(LOG2_TAIL):
+    for factor in reversed(SINGLE.factors):
         power = (power + z.dtype.type(factor)) * z
-    tail: Array = np.exp2(-1 - power)
-    return np.where(x < 0, tail, 1 - tail)
+    value: Array = np.maximum(x, 0) - z * np.exp2(-1 - power)
+    return value
 
 
 def _elementwise(function: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Array]:
@@ -106,7 +106,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "erf": _elementwise(_exact_erf, np.float32),
     "sigmoid": _sigmoid,
-    "ndtr": _ndtr,
+    "gelu": _gelu,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -121,5 +121,5 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
 }
 _DOUBLE: Mapping[str, Callable[..., Any]] = {
     "erf": _elementwise(_exact_erf, np.float64),
-    "ndtr": lambda x: _elementwise(_exact_erfc, np.float64)(x * -math.sqrt(0.5)) / 2,
+    "gelu": lambda x: x * (_elementwise(_exact_erfc, np.float64)(x * -math.sqrt(0.5)) / 2),
 }

@@ -11,18 +11,27 @@ import cutlass
 from cutlass import Float32, Float64, cute
 
 from gemmule.core.epilogue import ACC, MATRIX, C, Expression
-from gemmule.core.normal import LOG2_TAIL
+from gemmule.core.normal import HALF, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
 
 
-def operations(kind: Any) -> Mapping[str, Callable[..., Any]]:
+def operations(kind: Any, out: Any) -> Mapping[str, Callable[..., Any]]:
     """Return the operations on Float32 or Float64, by the names of core.epilogue.
 
-    In float32, sigmoid and ndtr use the hardware's approximate power of two and reciprocal; the others are those of the
+    In float32, sigmoid and gelu use the hardware's approximate power of two and reciprocal; the others are those of the
     CUDA math library.
+
+    Parameters
+    ----------
+    kind : type
+        What is computed in.
+    out : type
+        What the result is rounded to.
     """
-    return _FLOAT64 if kind is Float64 else _FLOAT32
+    if kind is Float64:
+        return _FLOAT64
+    return _FLOAT32 if out.width == Float32.width else {**_FLOAT32, "gelu": _gelu32(HALF)}
 
 
 class ElementEpilogue:
@@ -44,8 +53,8 @@ class ElementEpilogue:
         """Return stand-ins for the numbers that a launch brings."""
         return (self.kind(1),) * self.expression.numbers
 
-    def value(self, acc: Any, mC: Any, extras: Any, at: tuple[Any, ...]) -> Any:
-        """Return the value of an element: its sum is `acc`; `extras` are matrices, then numbers."""
+    def value(self, acc: Any, mC: Any, extras: Any, at: tuple[Any, ...], out: Any) -> Any:
+        """Return the value of an element of type `out`: its sum is `acc`; `extras` are matrices, then numbers."""
 
         def leaf(name: str) -> Any:
             if name == ACC:
@@ -55,7 +64,7 @@ class ElementEpilogue:
             place = int(name[1:])
             return extras[place][at].to(self.kind) if name[0] == MATRIX else extras[self.matrices + place]
 
-        return self.expression.evaluate(leaf, self.kind, operations(self.kind))
+        return self.expression.evaluate(leaf, self.kind, operations(self.kind, out))
 
 
 def _exp2(x: Any) -> Any:
@@ -70,21 +79,24 @@ def _sigmoid32(x: Any) -> Any:
     return _approximate("rcp.approx.ftz.f32", Float32(1) + _exp2(x * Float32(-_LOG2_E)))
 
 
-def _ndtr32(x: Any) -> Any:
-    z = cute.math.abs(x)
-    power = Float32(LOG2_TAIL[-1])
-    for factor in reversed(LOG2_TAIL[:-1]):
-        power = power * z + Float32(factor)
-    tail = _exp2(Float32(-1) - power * z)
-    return cutlass.select_(x < Float32(0), tail, Float32(1) - tail)
+def _gelu32(tail: Tail) -> Callable[..., Any]:
+    def gelu(x: Any) -> Any:
+        z = cute.math.min(cute.math.abs(x), Float32(tail.edge))
+        power = Float32(tail.factors[-1])
+        for factor in reversed(tail.factors[:-1]):
+            power = power * z + Float32(factor)
+        # x times the function of x > 0 is x less that of -x.
+        return _extreme32("max")(x, Float32(0)) - z * _exp2(Float32(-1) - power * z)
+
+    return gelu
 
 
 def _sigmoid64(x: Any) -> Any:
     return Float64(1) / (Float64(1) + cute.math.exp(-x))
 
 
-def _ndtr64(x: Any) -> Any:
-    return Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
+def _gelu64(x: Any) -> Any:
+    return x * Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
 
 
 def _extreme32(which: str) -> Callable[..., Any]:
@@ -124,13 +136,13 @@ _BOTH: dict[str, Callable[..., Any]] = {
 }
 _FLOAT32 = _BOTH | {
     "sigmoid": _sigmoid32,
-    "ndtr": _ndtr32,
+    "gelu": _gelu32(SINGLE),
     "maximum": _extreme32("max"),
     "minimum": _extreme32("min"),
 }
 _FLOAT64 = _BOTH | {
     "sigmoid": _sigmoid64,
-    "ndtr": _ndtr64,
+    "gelu": _gelu64,
     "maximum": _extreme64(cute.math.max),
     "minimum": _extreme64(cute.math.min),
 }

@@ -11,6 +11,7 @@ import cutlass
 from cutlass import Float32, cute
 
 from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+from gemmule.core.epilogue_inputs import PAIRS
 
 from .box_values import read_box
 from .boxes import write_columns, write_rows
@@ -67,13 +68,18 @@ class FragmentEpilogue:
         loaded = []
         for place, (_, marks) in enumerate(self.inputs):
             by_row, by_col = (mark != "0" for mark in marks)
-            loaded.append(
-                {
-                    (at, half): extras[place][rows[half] if by_row else 0, cols[at] if by_col else 0, batch]
-                    for at in (cols if by_col else ((0, 0),))
-                    for half in range(2 if by_row else 1)
-                }
-            )
+            values: dict[Any, Any] = {}
+            for half in range(2 if by_row else 1):
+                row_at = rows[half] if by_row else 0
+                if marks[1] == PAIRS:
+                    # The last column is odd: it ends a pair.
+                    for j in range(width // _COLS_APART):
+                        at = (row_at, cutlass.min(first_col + _COLS_APART * j, last_col - 1), batch)
+                        values[(j, 0), half], values[(j, 1), half] = _pair(extras[place], at)
+                else:
+                    for own in cols if by_col else ((0, 0),):
+                        values[own, half] = extras[place][row_at, cols[own] if by_col else 0, batch]
+            loaded.append(values)
         return loaded
 
     def write(
@@ -96,7 +102,7 @@ class FragmentEpilogue:
         c: Any = read_box(address, row, width, out, columns) if reads_c else None
         adds = reads_c and not self.expression.names_c
         values = cute.make_rmem_tensor(cute.make_layout(width // 2), Float32)
-        table = operations(Float32)
+        table = operations(Float32, out)
         for v in range(width // 2):
             acc = sums[first + v] * alpha
             if adds:
@@ -121,3 +127,12 @@ class FragmentEpilogue:
             return loaded[place][at if by_col else (0, 0), half if by_row else 0].to(Float32)
 
         return leaf
+
+
+def _pair(matrix: Any, at: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Load two neighbours at once."""
+    start = matrix.iterator + cute.crd2idx(at, matrix.layout)
+    kind = matrix.element_type
+    known = cute.make_ptr(kind, start.toint(), matrix.memspace, assumed_align=kind.width // 4)
+    both = cute.make_tensor(known, cute.make_layout(2)).load()
+    return both[0], both[1]

@@ -55,7 +55,7 @@ class RunEpilogue:
         row = cutlass.min(at[0], mD.shape[0] - 1)
         length = cute.size(addend)
         values = cute.make_rmem_tensor(cute.make_layout(length), Float32)
-        table = operations(Float32)
+        table = operations(Float32, mD.element_type)
         for v in range(length):
             acc, c = alpha * sums[v], addend[v].to(Float32)
             if not self.expression.names_c:

@@ -93,7 +93,7 @@ class GemmReference:
                         if beta != acc(0):
                             value += beta * mC[m, n, l0, l1].to(acc)
                         if cutlass.const_expr(self.epilogue is not None):
-                            value = self.epilogue.value(value, mC, extras, (m, n, l0, l1))
+                            value = self.epilogue.value(value, mC, extras, (m, n, l0, l1), mD.element_type)
                         mD[m, n, l0, l1] = value.to(mD.element_type)
             tile += ctas
 
