@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -81,12 +82,13 @@ def _sigmoid32(x: Any) -> Any:
 
 def _gelu32(tail: Tail) -> Callable[..., Any]:
     def gelu(x: Any) -> Any:
-        z = cute.math.min(cute.math.abs(x), Float32(tail.edge))
+        # One instruction, which drops NaN; the other term keeps it.
+        z = _two("min.f32", cute.math.abs(x), Float32(tail.edge))
         power = Float32(tail.factors[-1])
         for factor in reversed(tail.factors[:-1]):
             power = power * z + Float32(factor)
         # x times the function of x > 0 is x less that of -x.
-        return _extreme32("max")(x, Float32(0)) - z * _exp2(Float32(-1) - power * z)
+        return _two("max.NaN.f32", x, Float32(0)) - z * _exp2(Float32(-1) - power * z)
 
     return gelu
 
@@ -99,13 +101,10 @@ def _gelu64(x: Any) -> Any:
     return x * Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
 
 
-def _extreme32(which: str) -> Callable[..., Any]:
-    def extreme(x: Any, y: Any) -> Any:
-        return cute.arch.inline_ptx(
-            f"{which}.NaN.f32 {{$w0}}, {{$r0}}, {{$r1}};", write_only_types=[Float32], read_only_args=[x, y]
-        )
-
-    return extreme
+def _two(instruction: str, x: Any, y: Any) -> Any:
+    return cute.arch.inline_ptx(
+        f"{instruction} {{$w0}}, {{$r0}}, {{$r1}};", write_only_types=[Float32], read_only_args=[x, y]
+    )
 
 
 def _extreme64(which: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,8 +136,8 @@ _BOTH: dict[str, Callable[..., Any]] = {
 _FLOAT32 = _BOTH | {
     "sigmoid": _sigmoid32,
     "gelu": _gelu32(SINGLE),
-    "maximum": _extreme32("max"),
-    "minimum": _extreme32("min"),
+    "maximum": functools.partial(_two, "max.NaN.f32"),
+    "minimum": functools.partial(_two, "min.NaN.f32"),
 }
 _FLOAT64 = _BOTH | {
     "sigmoid": _sigmoid64,
