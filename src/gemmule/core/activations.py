@@ -81,7 +81,7 @@ def relu(x: Any) -> Traced:
 def silu(x: Any) -> Traced:
     """Return ``x * sigmoid(x)`` of a traced value."""
     _checked("silu", x)
-    return operation("mul", x, operation("sigmoid", x))
+    return operation("gate", x, x)
 
 
 def gelu(x: Any, approximate: str = "none") -> Traced:
@@ -106,7 +106,7 @@ def gelu(x: Any, approximate: str = "none") -> Traced:
     if approximate == "tanh":
         square = operation("mul", x, x)
         factor = operation("add", operation("mul", square, _TWICE_ROOT * _CUBIC), _TWICE_ROOT)
-        return operation("mul", x, operation("sigmoid", operation("mul", x, factor)))
+        return operation("gate", x, operation("mul", x, factor))
     raise ArgumentError(f"approximate={approximate!r} is not known; choose 'none' or 'tanh'")
 
 

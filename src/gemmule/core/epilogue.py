@@ -14,10 +14,11 @@ from typing import Any
 from .errors import ArgumentError
 from .layout import StridedMatrix
 
-#: Operations by the number of their operands. `gelu` is x times the normal distribution's cumulative function.
+#: Operations by the number of their operands. `gelu` is x times the normal distribution's cumulative function; `gate`
+#: is x times the sigmoid of y, where y is NaN only if x is, and below -60 if x is below -100.
 ARITY = {
     **dict.fromkeys(("neg", "abs", "exp", "log", "sqrt", "tanh", "erf", "sigmoid", "gelu"), 1),
-    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne"), 2),
+    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne", "gate"), 2),
     "where": 3,
 }
 #: Those whose operands may change places: their order is canonical.

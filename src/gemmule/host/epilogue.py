@@ -106,6 +106,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "erf": _elementwise(_exact_erf, np.float32),
     "sigmoid": _sigmoid,
+    "gate": lambda x, y: x * _sigmoid(y),
     "gelu": _gelu,
     "add": np.add,
     "sub": np.subtract,

@@ -15,6 +15,7 @@ from gemmule.core.epilogue import ACC, MATRIX, C, Expression
 from gemmule.core.normal import HALF, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
+_MOST_POWER, _LEAST = 60, -100
 
 
 def operations(kind: Any, out: Any) -> Mapping[str, Callable[..., Any]]:
@@ -70,6 +71,31 @@ class ElementEpilogue:
 
 def _exp2(x: Any) -> Any:
     return _approximate("ex2.approx.ftz.f32", x)
+
+
+def pair_operations(out: Any) -> Mapping[str, Callable[..., Any]]:
+    """Return the operations on pairs of Float32: they share what is slow.
+
+    Parameters
+    ----------
+    out : type
+        What the result is rounded to.
+    """
+
+    def both(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *pairs: tuple(function(*values) for values in zip(*pairs, strict=True))
+
+    return {name: both(function) for name, function in operations(Float32, out).items()} | {"gate": _gates}
+
+
+def _gates(x: Any, y: Any) -> Any:
+    """Return x times the sigmoid of y of two elements, with one reciprocal of a product."""
+    # Limited, so that their product is finite; NaN is dropped here, and comes back with x.
+    first, second = (Float32(1) + _exp2(_two("min.f32", one * Float32(-_LOG2_E), Float32(_MOST_POWER))) for one in y)
+    inverse = _approximate("rcp.approx.ftz.f32", first * second)
+    # The limit is next to nothing, unless x is far from 0.
+    low, high = (_two("max.NaN.f32", one, Float32(_LEAST)) for one in x)
+    return low * (second * inverse), high * (first * inverse)
 
 
 def _approximate(instruction: str, x: Any) -> Any:
@@ -131,16 +157,18 @@ _BOTH: dict[str, Callable[..., Any]] = {
     "le": operator.le,
     "eq": operator.eq,
     "ne": operator.ne,
-    "where": cutlass.select_,
+    "where": lambda condition, x, y: type(x)(cutlass.select_(condition, x, y)),
 }
 _FLOAT32 = _BOTH | {
     "sigmoid": _sigmoid32,
+    "gate": lambda x, y: x * _sigmoid32(y),
     "gelu": _gelu32(SINGLE),
     "maximum": functools.partial(_two, "max.NaN.f32"),
     "minimum": functools.partial(_two, "min.NaN.f32"),
 }
 _FLOAT64 = _BOTH | {
     "sigmoid": _sigmoid64,
+    "gate": lambda x, y: x * _sigmoid64(y),
     "gelu": _gelu64,
     "maximum": _extreme64(cute.math.max),
     "minimum": _extreme64(cute.math.min),

@@ -15,7 +15,7 @@ from gemmule.core.epilogue_inputs import PAIRS
 
 from .box_values import read_box
 from .boxes import write_columns, write_rows
-from .epilogue import operations
+from .epilogue import pair_operations
 from .tensors import marked_tensor
 
 _ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
@@ -73,9 +73,10 @@ class FragmentEpilogue:
                 row_at = rows[half] if by_row else 0
                 if marks[1] == PAIRS:
                     # The last column is odd: it ends a pair.
+                    line = extras[place].iterator + cute.crd2idx((row_at, 0, batch), extras[place].layout)
                     for j in range(width // _COLS_APART):
-                        at = (row_at, cutlass.min(first_col + _COLS_APART * j, last_col - 1), batch)
-                        values[(j, 0), half], values[(j, 1), half] = _pair(extras[place], at)
+                        col_at = cutlass.min(first_col + _COLS_APART * j, last_col - 1)
+                        values[(j, 0), half], values[(j, 1), half] = _pair(line + col_at)
                 else:
                     for own in cols if by_col else ((0, 0),):
                         values[own, half] = extras[place][row_at, cols[own] if by_col else 0, batch]
@@ -102,12 +103,17 @@ class FragmentEpilogue:
         c: Any = read_box(address, row, width, out, columns) if reads_c else None
         adds = reads_c and not self.expression.names_c
         values = cute.make_rmem_tensor(cute.make_layout(width // 2), Float32)
-        table = operations(Float32, out)
-        for v in range(width // 2):
-            acc = sums[first + v] * alpha
+        table = pair_operations(out)
+        for v in range(0, width // 2, 2):
+            acc = tuple(sums[first + v + e] * alpha for e in range(2))
             if adds:
-                acc = acc + beta * c[v]
-            values[v] = self.expression.evaluate(self._leaf(acc, c, loaded, extras, v), Float32, table)
+                acc = tuple(acc[e] + beta * c[v + e] for e in range(2))
+            leaves = [self._leaf(acc[e], c, loaded, extras, v + e) for e in range(2)]
+
+            def leaf(name: str, leaves: Any = leaves) -> Any:
+                return tuple(one(name) for one in leaves)
+
+            values[v], values[v + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
         write = write_columns if columns else write_rows
         write(address, row, width, values, 0, out, False, Float32(1), Float32(0))
 
@@ -129,10 +135,9 @@ class FragmentEpilogue:
         return leaf
 
 
-def _pair(matrix: Any, at: tuple[Any, ...]) -> tuple[Any, Any]:
+def _pair(start: Any) -> tuple[Any, Any]:
     """Load two neighbours at once."""
-    start = matrix.iterator + cute.crd2idx(at, matrix.layout)
-    kind = matrix.element_type
-    known = cute.make_ptr(kind, start.toint(), matrix.memspace, assumed_align=kind.width // 4)
+    kind = start.dtype
+    known = cute.make_ptr(kind, start.toint(), start.memspace, assumed_align=kind.width // 4)
     both = cute.make_tensor(known, cute.make_layout(2)).load()
     return both[0], both[1]

@@ -36,6 +36,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.wgmma import tiled_mma
@@ -56,7 +57,7 @@ class Production:
         # The copy engine rounds float32 to TF32.
         self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
-        self.reads_c = types["adds"] != "no"
+        self.reads_c = types["adds"] == "yes"
         self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
@@ -78,6 +79,11 @@ class Production:
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
+        apart = 1 if self.pingpong else CONSUMERS
+        self.finished: Any = self.epilogue and FinishedBoxes(
+            self.epilogue, self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped,
+            self.reads_c,
+        )  # fmt: skip
 
     @cute.jit
     def __call__(
@@ -283,6 +289,10 @@ class Production:
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.order.tile(mD, number)
+            begun = None
+            if cutlass.const_expr(self.epilogue is not None):
+                row, col = self.corner(tile_m, tile_n, mine)
+                begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             # The first product overwrites the sums.
@@ -315,8 +325,13 @@ class Production:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
-                                  alpha, beta, extras)  # fmt: skip
+            if cutlass.const_expr(self.epilogue is not None):
+                row, col = self.corner(tile_m, tile_n, mine)
+                brought = self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, row,
+                                               col, batch, mine, _OWN + mine, alpha, beta)  # fmt: skip
+            else:
+                brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
+                                      alpha, beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -324,6 +339,17 @@ class Production:
     def warp(self):
         """Return this warp's number in its warpgroup."""
         return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+
+    @cute.jit
+    def corner(self, tile_m, tile_n, mine):
+        """Return the first box of this warpgroup's part of a tile."""
+        row, col = tile_m * (self.tile_m // BOX_M), tile_n * (self.tile_n // self.box_n)
+        if cutlass.const_expr(not self.pingpong):
+            row = row + mine
+        if cutlass.const_expr(self.cluster_k > 1):
+            cta, _, _ = cute.arch.block_idx()
+            col = col + cta % self.cluster_k * self.boxes
+        return row, col
 
     @cute.jit
     def add_up(self, sums, exchange, turn, mine, first_box, more):
@@ -348,9 +374,7 @@ class Production:
         return out, first_box + rank * self.boxes
 
     @cute.jit
-    def finish(
-        self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta, extras
-    ):
+    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta):
         """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
         gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, self.box_n), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = self.parts(tma_c, sD, gC)
@@ -362,11 +386,6 @@ class Production:
             row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
             col = first_box + box
             buffer = mine * self.buffers + n % self.buffers
-            inputs = None
-            if cutlass.const_expr(self.epilogue is not None):
-                inputs = self.epilogue.load(
-                    extras, mD, row * BOX_M + self.warp() * 16, col * self.box_n, batch, self.box_n
-                )
             if self.warp() == 0:
                 cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 if cutlass.const_expr(self.reads_c):
@@ -378,18 +397,11 @@ class Production:
                 cute.arch.mbarrier_wait(arrived + buffer, brought)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     brought = brought ^ 1
-            address, sum_0 = (
-                sD.iterator.toint() + buffer * self.box_bytes,
-                (block * self.columns + box * self.box_n) // 2,
-            )
-            if cutlass.const_expr(self.epilogue is not None):
-                self.epilogue.write(
-                    inputs, extras, address, self.warp() * 16, self.box_n, sums, sum_0, self.out, alpha, beta,
-                    reads_c=self.reads_c, columns=self.swapped,
-                )  # fmt: skip
-            else:
-                write = write_columns if cutlass.const_expr(self.swapped) else write_rows
-                write(address, self.warp() * 16, self.box_n, sums, sum_0, self.out, self.reads_c, alpha, beta)
+            write = write_columns if cutlass.const_expr(self.swapped) else write_rows
+            write(
+                sD.iterator.toint() + buffer * self.box_bytes, self.warp() * 16, self.box_n, sums,
+                (block * self.columns + box * self.box_n) // 2, self.out, self.reads_c, alpha, beta,
+            )  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             if self.warp() == 0:
