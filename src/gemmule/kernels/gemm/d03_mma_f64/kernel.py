@@ -41,6 +41,9 @@ class MmaDouble:
     def __init__(self, config: MmaDoubleConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n, self.threads = config.warps_n, config.threads
+        # One layout of the four, and copies of single elements, need a few registers more for their addresses.
+        roomy = (types["a_along"], types["b_along"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
+        self.resident = max(config.resident - roomy, 1)
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
         self.stages, self.group, self.cluster_k = config.stages, config.group, config.cluster_k
         self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
@@ -65,7 +68,9 @@ class MmaDouble:
             grid=(tiles_m * tiles_n * mD.shape[2] * self.cluster_k, 1, 1),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=1,
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler asks no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
         )
 
     @cute.kernel
