@@ -66,8 +66,7 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
     forget()
     assert (chosen().config, chosen().predicted_us) == (SPEC.configs[7], 7.0)
     assert str(table) in chosen().source
-    tuned_table.table_for(GPU).remember([entry(SPEC.configs[9], us=9.0)])
-    select.forget_choices()
+    select.use_tuned(GPU, [entry(SPEC.configs[9], us=9.0)])
     assert (chosen().config, chosen().source.split(":")[0]) == (SPEC.configs[9], "this process")
     # Without the GPU's name nothing is looked up.
     assert choose(PROBLEM, HOPPER, multiprocessors=132).chosen_by == "cost"

@@ -37,8 +37,7 @@ class Run:
         self._stopped = 0
 
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
-        from ..dispatch import tuned_table
-        from ..dispatch.select import forget_choices
+        from ..dispatch.select import use_tuned
         from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
         from ..dispatch.tuned_table import chip_name
         from ..lab.bench import BenchPlan
@@ -80,9 +79,8 @@ class Run:
                 if limit is not None and time.monotonic() - start > limit and number < len(searches):
                     self._stopped = len(searches) - number
                     break
-        # Calls of this process take what was found.
-        tuned_table.forget()
-        forget_choices()
+        # Calls of this process take what was found, whichever file it went into.
+        use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
         if not self._stopped:
             self._journal.remove()
         if file is not None:
