@@ -130,8 +130,16 @@ def table_for(device: str) -> TunedTable:
     table = _tables.get(device)
     if table is None:
         with _lock:
-            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), user_file()))
+            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), _users()))
     return table
+
+
+def _users() -> Path | None:
+    try:
+        return user_file()
+    except ArgumentError:
+        # A user without a home has no file.
+        return None
 
 
 def forget() -> None:
