@@ -8,10 +8,12 @@ import math
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.lab.products import gemm_problem
+from gemmule.dispatch.select import choose
+from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.tuning.cells import LLM_ROWS, LLM_WEIGHTS, preset
 from gemmule.lab.tuning.journal import TuningJournal
 from gemmule.lab.tuning.search import candidates
@@ -65,6 +67,28 @@ def test_candidates_take_the_product_and_are_not_predicted_to_be_slow(size, layo
     assert all(SPEC.cost(problem, config, 132) <= 1.5 * least for config in registered)
     shapes = [(c.config.tile_m, c.config.tile_n, c.config.cluster_k) for c in found]
     assert max(map(shapes.count, shapes)) <= 2
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
+    taken = 0
+    for size in preset("random:12:5"):
+        problem = gemm_problem(*size, dtype, output_type(dtype, None), layout)
+        if dtype == "float32":
+            problem = dataclasses.replace(problem, precision=Precision.TF32)
+        able = [config for config in SPEC.configs if SPEC.why_not(problem, HOPPER, config) is None]
+        found = choose(problem, HOPPER, multiprocessors=132)
+        assert (found.spec is SPEC) == bool(able)
+        if able:
+            taken += 1
+            assert found.config == min(able, key=lambda config: SPEC.cost(problem, config, 132))
+            assert found.predicted_us == SPEC.cost(problem, found.config, 132)
+            assert found.chosen_by == "cost"
+        else:
+            assert found.refused[0] == (SPEC.name, SPEC.why_not(problem, HOPPER, SPEC.default))
+    # 32-bit and 8-bit operands are taken along K only, and 8-bit ones in rows of whole 16 bytes.
+    assert (taken > 0) == (dtype == "bfloat16" or layout == "nt")
 
 
 def test_options_narrow_what_is_tried():
