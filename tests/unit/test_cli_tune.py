@@ -222,3 +222,13 @@ def test_products_come_from_files(device, table, tmp_path):
 
 def test_the_user_is_told_where_the_table_is(table):
     assert run("--where").stdout.strip() == str(table)
+
+
+def test_without_a_yardstick_the_shortest_time_is_kept(device, table):
+    result = run(*SIZES, "--no-yardstick")
+    entries = read_tuned(table)
+    assert {(tuple(dict(one.config).values()), one.ratio) for one in entries} == {((128, 2), None)}
+    assert "cuBLASLt" not in result.stdout
+    found = json.loads(run(*SIZES, "--no-yardstick", "--json").stdout)
+    assert found["left"] == 0
+    assert {one["record"] for one in found["records"]} == {"gemm"}
