@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import Problem
-from gemmule.outofcore.device.choose import Chosen
+from gemmule.core.spec import Choice
+
+if TYPE_CHECKING:
+    from gemmule.outofcore.device.choose import Chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Plan:
         Where a tuned config comes from; else empty.
     predicted_us : float or None
         Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
+    choice : Choice or None
+        The kernel and its config as the registry has them; None where no kernel takes part.
     """
 
     operation: str
@@ -70,6 +75,7 @@ class Plan:
     chosen_by: str = ""
     chosen_from: str = ""
     predicted_us: float | None = None
+    choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""

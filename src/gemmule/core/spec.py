@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,8 @@ class KernelSpec:
         Whether it transposes within one memory; all others read the source while they write the target.
     virtual : bool
         Whether the virtual GPU knows its instructions.
+    epilogues : bool
+        Whether it knows epilogues; where it does not, `why_not` refuses them by itself.
     cost : callable, optional
         ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
         equals the first. Without it, configs are told apart by the size of their tiles.
@@ -131,6 +134,7 @@ class KernelSpec:
     batch_dims: int = 1
     in_place: bool = False
     virtual: bool = True
+    epilogues: bool = False
     cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
     following: Callable[[Any, Any], Following] | None = dataclasses.field(default=None, compare=False)
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
@@ -138,10 +142,22 @@ class KernelSpec:
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
 
+    def __post_init__(self) -> None:
+        if not self.epilogues:
+            object.__setattr__(self, "why_not", functools.partial(_without_epilogue, self.why_not))
+
     @property
     def default(self) -> Config:
         """The config used where nothing better is known."""
         return self.configs[0]
+
+
+def _without_epilogue(
+    why_not: Callable[[Any, Arch, Any], str | None], problem: Problem, arch: Arch, config: Any
+) -> str | None:
+    if isinstance(problem, GemmProblem) and problem.epilogue is not None:
+        return "it computes no epilogue (a bias or a function of the product)"
+    return why_not(problem, arch, config)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,7 +89,10 @@ class ProblemKey:
 
 
 def key_of(problem: GemmProblem) -> ProblemKey | None:
-    """Return the key of a product, or None where an operand lies neither in rows nor in columns."""
+    """Return the key of a product; None where an operand lies neither in rows nor in columns, or with an epilogue."""
+    if problem.epilogue is not None:
+        # What it costs depends on the config too, and is not measured.
+        return None
     operands = problem.operands()
     if not all(matrix.is_row_major or matrix.is_col_major for matrix in operands.values()):
         return None

@@ -32,6 +32,7 @@ _TITLES = {
     "probe": "What counters count",
     "cta_times": "CTAs when half of a kernel's time has passed",
     "survey": "Surveys of a search",
+    "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 
 

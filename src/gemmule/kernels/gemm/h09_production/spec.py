@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
+from gemmule.core.epilogue import Epilogue
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.errors import ArgumentError
 from gemmule.core.hopper_cost import Sides, times_us
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
@@ -32,6 +34,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 K_BYTES, BOX_M = 128, 64
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
+#: Operands that the copy engine brings or takes.
+_COPIED = ("a", "b", "c", "d")
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Products of int8 whose sum int32 always holds.
@@ -158,9 +162,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     if reason := _why_not_types(problem):
         return reason
+    if reason := why_not_inputs(problem):
+        return reason
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    for name, matrix in oriented.operands().items():
+    operands = {name: matrix for name, matrix in oriented.operands().items() if name in _COPIED}
+    for name, matrix in operands.items():
         if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
@@ -219,7 +226,14 @@ def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
     along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
-    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+    return (*plain, *epilogue_signature(_epilogue(problem, config)))
+
+
+def _epilogue(problem: GemmProblem, config: ProductionConfig) -> Epilogue | None:
+    """Return the epilogue of the kernel's own product, which may be the transposed one."""
+    problem, _, _ = row_result(problem)
+    return problem.epilogue.transposed() if problem.epilogue is not None and config.swapped else problem.epilogue
 
 
 def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
@@ -252,6 +266,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
     first, a, second, b = _operands(problem, config)
+    epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
     clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
@@ -266,6 +281,7 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         *_boxes_of("d", problem.d, batch, box, config),
         ScalarParam("alpha", problem.accumulator, problem.alpha),
         ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
+        *epilogue_params(epilogue, batch, problem.accumulator),
     )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
@@ -423,4 +439,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     further=further,
+    epilogues=True,
 )
