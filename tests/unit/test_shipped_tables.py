@@ -15,7 +15,7 @@ from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.lab.tuning.shipped import shipped_entries
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-TABLES = sorted((Path(tuned_table.__file__).parent / "tuned").glob("*.json"))
+TABLES = tuned_table.shipped_files()
 SPECS = {spec.name: spec for spec in REGISTRY}
 
 

@@ -77,6 +77,11 @@ def shipped_file(chip: str) -> Path:
     return _SHIPPED / (re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-") + ".json")
 
 
+def shipped_files() -> list[Path]:
+    """Return the files that the package has."""
+    return sorted(_SHIPPED.glob("*.json"))
+
+
 class TunedTable:
     """The entries for one chip, from all three places; later ones are not asked where an earlier one answers.
 
