@@ -15,6 +15,7 @@ from .commands.multiply import multiply_command
 from .commands.pack import pack_command
 from .commands.profile import profile_command
 from .commands.report import report_command
+from .commands.tune import tune_command
 
 
 class OneLineGroup(click.Group):
@@ -40,6 +41,7 @@ gemmule.add_command(explain_command)
 gemmule.add_command(pack_command)
 gemmule.add_command(profile_command)
 gemmule.add_command(report_command)
+gemmule.add_command(tune_command)
 
 
 def main() -> None:

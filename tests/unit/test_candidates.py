@@ -13,7 +13,7 @@ from gemmule.core.errors import CompileError, CompilerMissingError, KernelFailed
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, contiguous_gemm
 
-DEVICE = types.SimpleNamespace(arch=Arch.parse("sm_80"), multiprocessors=108)
+DEVICE = types.SimpleNamespace(arch=Arch.parse("sm_80"), multiprocessors=108, name="NVIDIA A100-SXM4-80GB")
 PROBLEM = contiguous_gemm(256, 256, 256, ("float32",) * 3)
 
 
@@ -33,7 +33,7 @@ def refusing(kernels, ran):
 
 def test_the_first_runs_where_it_compiles():
     choice, ran = choose_compiling(PROBLEM, DEVICE), []
-    assert choice == choose(PROBLEM, DEVICE.arch, multiprocessors=108)
+    assert choice == choose(PROBLEM, DEVICE.arch, multiprocessors=108, chip="NVIDIA A100-SXM4-80GB")
     assert run_first_that_compiles(PROBLEM, choice, DEVICE, refusing((), ran)) is choice
     assert len(ran) == 1
 
@@ -53,8 +53,8 @@ def test_the_next_config_and_then_the_next_kernel():
     # One warning for each that was refused, and each was tried once.
     refused = ran[2:-1]
     assert len(told) == len(refused) == len(set(refused))
-    other = types.SimpleNamespace(arch=Arch.parse("sm_90a"), multiprocessors=132)
-    assert choose_compiling(PROBLEM, other) == choose(PROBLEM, other.arch, multiprocessors=132)
+    other = types.SimpleNamespace(arch=Arch.parse("sm_90a"), multiprocessors=132, name="NVIDIA H100 80GB HBM3")
+    assert choose_compiling(PROBLEM, other) == choose(PROBLEM, other.arch, multiprocessors=132, chip=other.name)
 
 
 def test_where_none_compiles_the_error_is_the_last_ones():

@@ -70,8 +70,8 @@ def test_narrow_results_get_small_tiles(m, n):
     [
         (FLOAT32, (70000,), "g07_cp_async"),
         (FLOAT32, (300, 300), "g07_cp_async"),
-        (FLOAT64, (16,), "d02_b_in_registers"),
-        (FLOAT64, (70000,), "gemm_reference"),
+        (FLOAT64, (16,), "d03_mma_f64"),
+        (FLOAT64, (70000,), "d03_mma_f64"),
     ],
 )
 def test_a_long_batch_takes_few_launches(dtype, batch, name):

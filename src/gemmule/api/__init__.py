@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.core.errors import ArgumentError
@@ -98,8 +98,11 @@ def gemm(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    bias: Any = None,
+    epilogue: Callable[..., Any] | str | None = None,
+    epilogue_args: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS.
+    """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
     With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not.
 
@@ -117,6 +120,16 @@ def gemm(
         Element type of the result. The default is the promoted type, and int32 for int8 times int8.
     precision, stream, executor
         As of `matmul`.
+    bias : array, optional
+        Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
+        row. It is added in front of `epilogue`, unless that is a function with a parameter ``bias``.
+    epilogue : function or {'relu', 'gelu', 'gelu_tanh', 'silu'}, optional
+        What is done to each element before it is rounded. A function is called once, with stand-ins for its values,
+        and compiled into the kernel: its first parameter is ``alpha * a @ b + beta * c``; those named ``bias`` and
+        ``c`` are these arrays (then `beta` must be 0), all others are in `epilogue_args`.
+    epilogue_args : mapping of str to array or number, optional
+        Further inputs of the function: floats that broadcast to the result, or numbers. Other numbers in it need no
+        compilation.
 
     Returns
     -------
@@ -134,8 +147,28 @@ def gemm(
     >>> gm.gemm(np.eye(2), np.eye(2), np.ones((2, 2)), alpha=3.0, beta=1.0)
     array([[4., 1.],
            [1., 4.]])
+    >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.relu(acc))
+    array([[0., 2.],
+           [0., 3.]])
     """
-    return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
+    if bias is None and epilogue is None and epilogue_args is None:
+        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
+    return plan_product(
+        "gemm",
+        a,
+        b,
+        c=c,
+        alpha=alpha,
+        beta=beta,
+        out=out,
+        out_dtype=out_dtype,
+        precision=precision,
+        stream=stream,
+        executor=executor,
+        bias=bias,
+        epilogue=epilogue,
+        epilogue_args=epilogue_args,
+    ).execute()
 
 
 def transpose(

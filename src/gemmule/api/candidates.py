@@ -45,7 +45,10 @@ _COMPILING = _Compiling()
 
 def choose_compiling(problem: Problem, device: Device) -> Choice:
     """Return the kernel for a problem among those that the compiler did not refuse in this process."""
-    return choose(problem, device.arch, _COMPILING.specs(device), multiprocessors=device.multiprocessors)
+    specs = _COMPILING.specs(device)
+    # A tuned config may be the one that was refused.
+    chip = device.name if specs is REGISTRY else None
+    return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=chip)
 
 
 def run_first_that_compiles(problem: Problem, choice: Choice, device: Device, run: Callable[[Choice], None]) -> Choice:

@@ -46,6 +46,13 @@ class Plan:
         Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
     workspace_bytes : int
         Device memory that is taken beyond the arrays while the kernels run.
+    chosen_by : str
+        How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost; or
+        ``only one``, where nothing was compared. Empty where no kernel takes part.
+    chosen_from : str
+        Where a tuned config comes from; else empty.
+    predicted_us : float or None
+        Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
     choice : Choice or None
         The kernel and its config as the registry has them; None where no kernel takes part.
     """
@@ -65,6 +72,9 @@ class Plan:
     streaming: Chosen | None = None
     then: str = ""
     workspace_bytes: int = 0
+    chosen_by: str = ""
+    chosen_from: str = ""
+    predicted_us: float | None = None
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def execute(self) -> Any:
@@ -79,6 +89,9 @@ class Plan:
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]
+        if self.chosen_by:
+            time = f"; {self.predicted_us:.1f} us expected" if self.predicted_us is not None else ""
+            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}{time}")
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
         if self.streaming is not None:
