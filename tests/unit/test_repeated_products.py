@@ -385,6 +385,13 @@ def test_usual_scalars():
     assert not usual_scalars(1.0, np.float64(1.0))
 
 
-def test_other_arrays_are_not_known():
+def test_other_arrays_are_not_known(state, monkeypatch):
+    libraries = {}
+    monkeypatch.setattr(prepared, "_libraries", libraries)
+    for kind in (np.ndarray, *[type(f"Array{number}", (), {"device": "cpu"}) for number in range(100)]):
+        matmul(np.ndarray(1) if kind is np.ndarray else kind(), B, OUT)
+    assert libraries[np.ndarray] is None
+    assert len(libraries) == prepared._MOST_TYPES
+    assert len(state.planned) == 101
     assert known_arrays.known_library(np.ndarray) is None
     assert known_arrays.known_library(int) is None

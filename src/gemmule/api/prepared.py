@@ -69,7 +69,10 @@ class Kept:
         return self._a, self._b
 
 
-_libraries: dict[type, KnownArrays] = {}
+# By type of array; None for those whose products are not kept.
+_libraries: dict[type, KnownArrays | None] = {}
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
 _kept: dict[Any, Kept] = {}
 _adding = threading.Lock()
 
@@ -88,7 +91,8 @@ def product(
     executor: Any,
 ) -> Any:
     """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
-    library = _libraries.get(type(a))
+    kind = type(a)
+    library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
         known = library.describe(a, b, c, out, (operation, alpha, beta, out_dtype, precision, executor))
@@ -125,9 +129,7 @@ def product(
         executor=executor,
     )
     result = plan.execute()
-    if library is None:
-        _make_known(type(a))
-    elif known is not None:
+    if library is not None and known is not None:
         key, addresses, _ = known
         _keep(library, plan, key, (a, b, *([c] if c is not None else [])), addresses, result, given=out is not None)
     return result
@@ -152,11 +154,12 @@ def forget() -> None:
         recent.forget()
 
 
-def _make_known(kind: type) -> None:
+def _first_seen(kind: type) -> KnownArrays | None:
     library = known_library(kind)
-    if library is not None:
-        with _adding:
+    with _adding:
+        if len(_libraries) < _MOST_TYPES:
             _libraries[kind] = library
+    return library
 
 
 def _keep(
