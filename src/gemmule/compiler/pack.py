@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError, FileFormatError
+from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
 from gemmule.core.spec import KernelSpec
 
 from .artifact import DAMAGE, Artifact
@@ -232,9 +232,13 @@ def cached_kernels(
         spec = specs.get(artifact.kernel)
         if spec is None or (arch is not None and artifact.arch != arch.name):
             continue
-        config = next((config for config in spec.configs if config.as_dict() == artifact.config), None)
+        try:
+            # Tuned configs need not be among those that the spec lists.
+            config = type(spec.default)(**artifact.config)
+        except (ArgumentError, TypeError):
+            continue
         # What was compiled from other sources has another key.
-        if config and artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
+        if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
             yield path.stem, content
 
 
@@ -251,9 +255,14 @@ class _Packs:
             self._loaded = [pack, *(other for other in self._loaded if other.path != pack.path)]
 
     def all(self) -> list[Pack]:
+        named = self.named()
+        return self._loaded if named is None else [*self._loaded, named]
+
+    def named(self) -> Pack | None:
+        """Return the pack that the variable names."""
         name = os.environ.get(VARIABLE)
         if not name:
-            return self._loaded
+            return None
         with self._lock:
             if name not in self._named:
                 try:
@@ -262,7 +271,7 @@ class _Packs:
                     raise FileFormatError(
                         f"{VARIABLE}={name!r} cannot be opened ({error.strerror}); name a pack, or unset it"
                     ) from error
-            return [*self._loaded, self._named[name]]
+            return self._named[name]
 
 
 PACKS = _Packs()
