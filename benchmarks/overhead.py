@@ -93,7 +93,8 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "gemm_out": lambda: gm.gemm(a, b, alpha=2.0, out=out),
     }
     plan = gm.plan(a, b)
-    kernel = f"{plan.kernel} [{plan.config}]" + (f", {plan.then}" if plan.then else "")
+    config = " ".join(f"{name}={value}" for name, value in plan.config.items())
+    kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
     for call in calls.values():
         sample(call)
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
