@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import pytest
@@ -131,3 +132,60 @@ def test_the_command_packs_the_table(tmp_path, monkeypatch):
     assert refused.exit_code == 1
     assert "not a file of tuned configurations" in refused.output
     assert command.tables(None) == {}
+
+
+def test_the_pack_of_a_search(tmp_path, monkeypatch):
+    """The kernels of the table, compiled here by a stand-in, what the cache has of registered ones, and the table."""
+    from test_packs import made
+
+    from gemmule.commands.tuned_pack import tuned_kernels, write_tuned_pack
+    from gemmule.compiler import cache
+    from gemmule.compiler.key import artifact_key
+    from gemmule.dispatch.registry import REGISTRY
+    from gemmule.lab.products import gemm_problem
+
+    arch = Arch.parse("sm_90a")
+    compiled = []
+
+    def compile_kernel(spec, config, signature, arch):
+        compiled.append((spec.name, config))
+        return made(spec, config, signature, arch)
+
+    monkeypatch.setattr(cache, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(cache, "_loaded", {})
+    specs = {spec.name: spec for spec in REGISTRY}
+    odd, packing = gemm_problem(515, 301, 263, "bfloat16", "bfloat16", "nn"), specs["h11_packed"]
+    unlisted = dataclasses.replace(SPEC.configs[3], group=SPEC.configs[3].group + 1)
+    assert unlisted not in SPEC.configs
+    entries = [
+        entry(unlisted),
+        entry(packing.default, problem=odd, kernel="h11_packed"),
+        entry(THIRD, chip="another chip"),
+        entry(THIRD, problem=gemm_problem(64, 64, 64, "bfloat16", "bfloat16", "nn"), kernel="of another version"),
+    ]
+    write_tuned(tmp_path / "tuned.json", entries)
+    signature = SPEC.signature(PROBLEM, SPEC.default)
+    for config in (SECOND, dataclasses.replace(SECOND, group=SECOND.group + 1)):
+        what = (SPEC, config, signature, arch)
+        made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
+    written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", CHIP, arch)
+    then = packing.following(odd, packing.default)
+    expected = [
+        (SPEC, unlisted, SPEC.signature(PROBLEM, unlisted)),
+        (packing, packing.default, packing.signature(odd, packing.default)),
+        (then.spec, then.config, then.spec.signature(then.problem, then.config)),
+        (SPEC, SECOND, signature),
+    ]
+    assert sorted(written.kernels) == sorted(artifact_key(*what, arch) for what in expected)
+    assert {name for name, _ in compiled} == {"h09_production", "h11_packed", then.spec.name}
+    assert written.table(packs.TUNED) == (tmp_path / "tuned.json").read_bytes()
+    # Another machine: an empty cache, no compiler, no table of its own.
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "compile_kernel", None)
+    monkeypatch.setattr(cache, "PACKS", pack.PACKS)
+    (tmp_path / "tuned.json").unlink()
+    forget()
+    gm.load_pack(written.path)
+    assert chosen().config == unlisted
+    assert len(tuned_kernels(entries[:2], arch)) == 3
