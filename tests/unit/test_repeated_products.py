@@ -54,6 +54,9 @@ class WithoutMemory(FakeTensor):
         raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
 
 
+A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
+
+
 @pytest.fixture
 def state():
     return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0)
@@ -153,7 +156,8 @@ def test_new_results_of_the_very_arrays(guarded):
     assert [addresses[2] for _, addresses, _ in guarded.queued] == [result.address for result, _ in results[1:]]
 
 
-def test_arrays_that_changed_are_not_found(guarded):
+@pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
+def test_arrays_that_changed_are_not_found(guarded, out):
     changes = {
         "shape": (2, 4), "dtype": "float16", "address": 0x1010, "_neg": True, "requires_grad": True, "_device": 1,
         "_stride": (1, 4),
@@ -161,11 +165,11 @@ def test_arrays_that_changed_are_not_found(guarded):
     for attribute, value in changes.items():
         a = FakeTensor(0x1000)
         for _ in range(3):
-            again(a, B, OUT)
-        assert again(a, B, OUT)[1]
+            again(a, B, out)
+        assert again(a, B, out)[1]
         setattr(a, attribute, value)
         before = len(guarded.planned)
-        assert not again(a, B, OUT)[1]
+        assert not again(a, B, out)[1]
         assert len(guarded.planned) == before + 1, attribute
 
 
@@ -220,9 +224,6 @@ def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, execu
 
 def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None):
     return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None)
-
-
-A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
 
 
 def test_the_second_call_is_not_planned(state):
