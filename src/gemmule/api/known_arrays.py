@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from . import recent
+from .torch_guards import tensor_guards
 
 #: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
 Described = tuple[Any, tuple[int, ...], int]
 
 # Alignment up to which kernels may differ, less one. What an address has beyond it is none of a product's business.
 _LOW = 255
+
+
+class Repeatable(Protocol):
+    """What is kept of a product."""
+
+    @property
+    def queue(self) -> Callable[[tuple[int, ...], int], None]:
+        """Queues it, given addresses and stream."""
+
+    @property
+    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """For A and B the differences, its address less the output's, between which the two may overlap."""
+
+    @property
+    def new(self) -> Callable[[], Any]:
+        """Makes the output."""
 
 
 class KnownArrays(Protocol):
@@ -32,6 +52,9 @@ class KnownArrays(Protocol):
 
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return what repeats a product of arrays that a guard lets through; None where there is no guard."""
 
 
 def known_library(kind: type) -> KnownArrays | None:
@@ -86,6 +109,7 @@ class TorchArrays:
         self._types = frozenset(_torch_types(torch))
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
         raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._guards = tensor_guards(torch)
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
     def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
@@ -130,6 +154,22 @@ class TorchArrays:
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
+
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return what repeats a product of tensors that PyTorch's own check takes for these."""
+        if self._guards is None or a.requires_grad or b.requires_grad:
+            return None
+        device = a.get_device()
+        if out is not None:
+            if out.requires_grad:
+                return None
+            check = self._guards(a, b, out)
+            return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+        result = kept.new()
+        # Of PyTorch's ways to make a tensor this is the quickest that is public.
+        quick = operator.methodcaller("new_empty", tuple(result.shape))
+        new = quick if result.dtype == a.dtype else lambda _: kept.new()
+        return recent.with_new_output(self._guards(a, b), new, kept.queue, self._raw_stream, device)
 
 
 class CupyArrays:
@@ -177,3 +217,8 @@ class CupyArrays:
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
+
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return None: CuPy has no guard."""
+        del kept, a, b, out
+        return None

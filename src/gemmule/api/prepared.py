@@ -14,6 +14,7 @@ from typing import Any
 
 from gemmule.core.errors import KernelFailedError
 
+from . import recent
 from .known_arrays import KnownArrays, known_library, usual_scalars
 from .plan import Plan
 from .products import plan_product
@@ -35,7 +36,7 @@ class Kept:
         Makes the output, where the caller gives none.
     """
 
-    __slots__ = ("_a", "_b", "_c", "new", "queue")
+    __slots__ = ("_a", "_b", "_c", "again", "new", "queue")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Kept:
         new: Callable[[], Any],
     ) -> None:
         self.queue, self.new = queue, new
+        self.again: recent.Again | None = None
         self._a, self._b, *rest = overlap
         self._c = rest[0] if rest else None
 
@@ -61,8 +63,16 @@ class Kept:
         low, high = self._c
         return not low < addresses[2] - at < high
 
+    @property
+    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The differences of A's address, and of B's, at which the output may overlap."""
+        return self._a, self._b
 
-_libraries: dict[type, KnownArrays] = {}
+
+# By type of array; None for those whose products are not kept.
+_libraries: dict[type, KnownArrays | None] = {}
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
 _kept: dict[Any, Kept] = {}
 _adding = threading.Lock()
 
@@ -81,7 +91,8 @@ def product(
     executor: Any,
 ) -> Any:
     """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
-    library = _libraries.get(type(a))
+    kind = type(a)
+    library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
         known = library.describe(a, b, c, out, (operation, alpha, beta, out_dtype, precision, executor))
@@ -96,9 +107,13 @@ def product(
             if out is None:
                 result = kept.new()
                 kept.queue((*addresses, library.address(result)), now)
+                if operation == "matmul" and out_dtype is precision is executor is None:
+                    _make_recent(library, kept, a, b, None, addresses)
                 return result
             if kept.apart(addresses, c is out):
                 kept.queue(addresses, now)
+                if operation == "matmul" and out_dtype is precision is executor is None:
+                    _make_recent(library, kept, a, b, out, addresses)
                 return out
     plan = plan_product(
         operation,
@@ -114,25 +129,37 @@ def product(
         executor=executor,
     )
     result = plan.execute()
-    if library is None:
-        _make_known(type(a))
-    elif known is not None:
+    if library is not None and known is not None:
         key, addresses, _ = known
         _keep(library, plan, key, (a, b, *([c] if c is not None else [])), addresses, result, given=out is not None)
     return result
+
+
+def _make_recent(library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...]) -> None:
+    """Let the next call with these arrays find the product by them."""
+    if any(address & recent.LOW for address in addresses):
+        return
+    again = kept.again
+    if again is None or recent.find((id(a), id(b), id(out))) is again:
+        # There is no guard, or the one there is does not let these arrays through, in this state of the library.
+        again = kept.again = library.again(kept, a, b, out)
+    if again is not None:
+        recent.remember(a, b, out, again)
 
 
 def forget() -> None:
     """Forget what was decided: kernels or configs would now be chosen otherwise."""
     with _adding:
         _kept.clear()
+        recent.forget()
 
 
-def _make_known(kind: type) -> None:
+def _first_seen(kind: type) -> KnownArrays | None:
     library = known_library(kind)
-    if library is not None:
-        with _adding:
+    with _adding:
+        if len(_libraries) < _MOST_TYPES:
             _libraries[kind] = library
+    return library
 
 
 def _keep(
@@ -168,5 +195,7 @@ def _keep(
     kept = Kept(queue, tuple(overlap), library.maker(result))
     with _adding:
         while len(_kept) >= MOST_KEPT:
+            # Those that are found by their arrays go with it.
+            recent.forget()
             del _kept[next(iter(_kept))]
         _kept[key] = kept
