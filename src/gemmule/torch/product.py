@@ -17,16 +17,21 @@ _SCHEMA = "(Tensor a, Tensor b, Tensor? c, float alpha, float beta, ScalarType? 
 
 def _compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     shape, dtype = _checked(a, b, c, out_dtype)
-    a, b = a.detach(), b.detach()
+    a, b = _plain(a), _plain(b)
     if c is None or beta == 0:
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision)
     # The one place that decides how something is added. What is broadcast is laid out in the output first: the copy
     # engine, by which the kernels for tensor cores read C, repeats no rows, and the sum is rounded once this way.
     out = torch.empty(shape, dtype=dtype, device=a.device)
-    addend = c.detach()
+    addend = _plain(c)
     if addend.shape != out.shape or not addend.is_contiguous():
         addend = out.copy_(addend)
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
+
+
+def _plain(x: Any) -> Any:
+    """Return a tensor that asks for no gradient: here is below where PyTorch keeps them."""
+    return x.detach() if x.requires_grad else x
 
 
 def _checked(a: Any, b: Any, c: Any, out_dtype: Any) -> tuple[tuple[Any, ...], Any]:
