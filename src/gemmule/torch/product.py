@@ -20,13 +20,19 @@ def _compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, 
     a, b = _plain(a), _plain(b)
     if c is None or beta == 0:
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision)
-    # The one place that decides how something is added. What is broadcast is laid out in the output first: the copy
-    # engine, by which the kernels for tensor cores read C, repeats no rows, and the sum is rounded once this way.
-    out = torch.empty(shape, dtype=dtype, device=a.device)
     addend = _plain(c)
+    if beta == 1 and addend.shape != shape and _adds_in_the_kernel(a, precision):
+        return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
+    # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
+    out = torch.empty(shape, dtype=dtype, device=a.device)
     if addend.shape != out.shape or not addend.is_contiguous():
         addend = out.copy_(addend)
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
+
+
+def _adds_in_the_kernel(a: Any, precision: str | None) -> bool:
+    """Whether the kernels for these types read a bias by themselves: those for tensor cores do."""
+    return a.is_cuda and (a.dtype.itemsize == 2 or (a.dtype == torch.float32 and precision == "tf32"))
 
 
 def _plain(x: Any) -> Any:
