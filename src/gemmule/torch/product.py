@@ -73,24 +73,29 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
-    # Both factors of one type: the kernels for tensor cores take no others.
+    # Both factors of one type, and none that repeats an element: the fast kernels take no others.
     factor = grad.to(a.dtype)
+    if 0 in factor.stride():
+        factor = factor.contiguous()
     grad_a = grad_b = grad_c = None
     if ctx.needs_input_grad[0]:
-        grad_a = _product(factor, b.mT, ctx).sum_to_size(a.shape)
+        grad_a = _product_like(a, factor, b.mT, ctx).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
         if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2]:
             # What b was multiplied with in every matrix of the batch is one long sum.
-            grad_b = _product(a.flatten(0, -2).mT, factor.flatten(0, -2), ctx).reshape(b.shape)
+            grad_b = _product_like(b, a.flatten(0, -2).mT, factor.flatten(0, -2), ctx).reshape(b.shape)
         else:
-            grad_b = _product(a.mT, factor, ctx).sum_to_size(b.shape)
+            grad_b = _product_like(b, a.mT, factor, ctx).sum_to_size(b.shape)
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
         grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
     return grad_a, grad_b, grad_c, None, None, None, None
 
 
-def _product(a: Any, b: Any, ctx: Any) -> Any:
+def _product_like(x: Any, a: Any, b: Any, ctx: Any) -> Any:
+    """Return a product that lies in columns if `x` does: PyTorch copies gradients that lie otherwise than theirs."""
+    if x.stride(-2) == 1 and x.stride(-1) != 1:
+        return gemm(b.mT, a.mT, None, ctx.alpha, 0.0, None, ctx.precision).mT
     return gemm(a, b, None, ctx.alpha, 0.0, None, ctx.precision)
 
 
