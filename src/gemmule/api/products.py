@@ -199,7 +199,7 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple
     if product.ending is None:
         return stacked(problem), roles
     problem, further = with_ending(problem, product.ending, views, shape)
-    return problem, roles | further
+    return stacked(problem), roles | further
 
 
 def _plan_device(product: Product, executor: str | None) -> Plan:
