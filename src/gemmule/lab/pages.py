@@ -1,13 +1,13 @@
 """Writes the generated blocks of the documentation, and its plots: ``python -m gemmule.lab.pages FOLDER``.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
-measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, ``searched FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for their plots (those
-only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files
-count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a
-kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
+``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``epilogues FILE``,
+``host_to_gpu FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
+for the figures of measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for
+their ratios to the yardstick, ``searched FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for
+their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines
+of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE
+AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
 FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
 transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
@@ -26,6 +26,7 @@ from gemmule.core.errors import UnsupportedError
 
 from . import counted, faithful, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
+from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
@@ -95,6 +96,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "bits": faithful.bits_table,
                     "checks": check_table,
                     "counters": faithful.counters_table,
+                    "epilogues": epilogue_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "host_to_gpu": host_to_gpu_table,
