@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -202,7 +203,14 @@ BIASED = Epilogue(Expression(("acc", "e0", "add 0 1")), (contiguous(dtype_named(
 @pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
 def test_kernels_know_epilogues_or_refuse_them(spec):
     reason = spec.why_not(problem(BIASED), spec.archs[0], spec.default)
-    if spec.epilogues:
+    if spec.following is not None:
+        kind = dtype_named("bfloat16")
+        odd = dataclasses.replace(problem(BIASED), k=31, a=contiguous(kind, 64, 31), b=contiguous(kind, 31, 48))
+        assert spec.why_not(odd, spec.archs[0], spec.default) is None
+        then = spec.following(odd, spec.default)
+        assert then.problem.epilogue == BIASED
+        assert then.operands["e0"] == "e0"
+    elif spec.epilogues:
         assert reason is None
         launch = spec.launch(problem(BIASED), spec.default)
         assert "e0" in {getattr(param, "operand", None) for param in launch.params}

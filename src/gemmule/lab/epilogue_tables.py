@@ -14,6 +14,7 @@ _NAMES = {
     "bias_gelu": "gelu(x + bias)",
     "bias_gelu_tanh": "gelu_tanh(x + bias)",
     "bias_silu": "silu(x + bias)",
+    "beta_c": "x + beta * c",
     "c": "x + c",
     "bias_residual": "x + bias + c",
 }

@@ -7,9 +7,9 @@ for the figures of measured products (of those kernels only; cublaslt is the yar
 their ratios to the yardstick, ``searched FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for
 their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines
 of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE
-AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
-FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
-transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
+AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``,
+``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS``
+show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
 """
 
 from __future__ import annotations

@@ -234,6 +234,7 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     virtual=False,
+    epilogues=True,
     cost=cost,
     following=following,
 )
