@@ -19,7 +19,6 @@ import numpy as np
 
 from gemmule.api.epilogues import ending_of
 from gemmule.compiler.pool import Job, compile_all
-from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.errors import WrongResultError
@@ -185,7 +184,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Measure epilogues of one product, in the config that dispatch takes or in those of the Hopper kernel."""
     plain = gemm_problem(*shape[:3], "bfloat16", "bfloat16", shape[3])
-    plain_choice = choose(plain, gpu.arch, multiprocessors=gpu.multiprocessors)
+    plain_choice = choose(plain, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)
     inputs = random_inputs(plain, SEED)
     rng = np.random.default_rng(SEED)
     inputs |= {"c": rng.standard_normal((plain.m, plain.n), np.float32).astype(BFLOAT16.numpy())}
@@ -195,7 +194,7 @@ def measured(
         problem = fused(plain, FORMS[name])
         own = {role: inputs[role] for role in problem.operands() if role != "d"}
         sets = protocol.buffer_sets(problem.bytes_min, gpu.l2_bytes)
-        for choice in choices(problem, gpu.arch, gpu.multiprocessors, searched):
+        for choice in choices(problem, gpu, searched):
             with gpu.operands(problem, own, sets) as operands:
                 operands.poison(0xFF)
                 works = [
@@ -248,25 +247,23 @@ def figures(samples: Sequence[Sequence[float]]) -> dict[str, Any]:
     return found
 
 
-def choices(problem: GemmProblem, arch: Arch, multiprocessors: int, searched: Sequence[int]) -> list[Choice]:
+def choices(problem: GemmProblem, gpu: BenchGpu, searched: Sequence[int]) -> list[Choice]:
     """Return what dispatch takes, or the Hopper kernel in configs of those numbers."""
     if not searched:
-        return [choose(problem, arch, multiprocessors=multiprocessors)]
+        return [choose(problem, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)]
     spec = next(spec for spec in REGISTRY if spec.name == "h09_production")
     configs = [spec.configs[number] for number in searched]
-    return [Choice(spec, config) for config in configs if spec.why_not(problem, arch, config) is None]
+    return [Choice(spec, config) for config in configs if spec.why_not(problem, gpu.arch, config) is None]
 
 
-def jobs(
-    shapes: Sequence[Shape], names: Sequence[str], arch: Arch, multiprocessors: int, searched: Sequence[int]
-) -> list[Job]:
+def jobs(shapes: Sequence[Shape], names: Sequence[str], gpu: BenchGpu, searched: Sequence[int]) -> list[Job]:
     """Return what must be compiled, each kernel once."""
     found: dict[Any, Job] = {}
     for shape in shapes:
         plain = gemm_problem(*shape[:3], "bfloat16", "bfloat16", shape[3])
         for problem in (plain, *(fused(plain, FORMS[name]) for name in names)):
-            for choice in choices(problem, arch, multiprocessors, searched if problem.epilogue else ()):
-                job = Job(choice.spec, choice.config, choice.signature(problem), arch)
+            for choice in choices(problem, gpu, searched if problem.epilogue else ()):
+                job = Job(choice.spec, choice.config, choice.signature(problem), gpu.arch)
                 found[job.spec.name, job.config, job.signature] = job
     return list(found.values())
 
@@ -281,8 +278,7 @@ def main() -> None:
     given = parser.parse_args()
     shapes = SHAPES[: given.shapes]
     with bench_gpu() as gpu:
-        device = (gpu.arch, gpu.multiprocessors)
-        todo = [*jobs(shapes, given.epilogues, *device, ()), *jobs(shapes[:1], SEARCHED, *device, given.search)]
+        todo = [*jobs(shapes, given.epilogues, gpu, ()), *jobs(shapes[:1], SEARCHED, gpu, given.search)]
         start = time.perf_counter()
         for job, result in compile_all(todo):
             if isinstance(result, Exception):
@@ -291,7 +287,15 @@ def main() -> None:
         stream = gpu.transposes().stream
         warm = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
         with gpu.operands(warm, random_inputs(warm, SEED), 3) as operands:
-            load(gpu, [gpu.kernel(warm, choose(warm, gpu.arch, multiprocessors=gpu.multiprocessors), operands)], 2.0)
+            load(
+                gpu,
+                [
+                    gpu.kernel(
+                        warm, choose(warm, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name), operands
+                    )
+                ],
+                2.0,
+            )
         with RecordFile(given.record, experiment(" ".join(["python", *sys.argv]), gpu.pci_bus_id)) as file:
             for shape in shapes:
                 for record in measured(gpu, stream, shape, given.epilogues, ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose
+from gemmule.dispatch.select import choose, tuned_choice
 
 M, N, K = 5, 7, 11
 FACTOR = 0.25
@@ -227,6 +228,20 @@ def test_a_kernel_is_always_found():
         bias = Epilogue(BIASED.expression, (contiguous(dtype_named(out), 9, 9),))
         choice = choose(GemmProblem(9, 9, 9, (), a, a, None, d, epilogue=bias), REGISTRY[0].archs[0])
         assert choice.spec.epilogues
+
+
+def test_a_tuned_config_counts_with_an_epilogue():
+    spec = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
+
+    class Table:
+        def find(self, key):
+            entry = SimpleNamespace(kernel=spec.name, config=spec.configs[1].as_dict(), us=1.0, source="measured")
+            return SimpleNamespace(entry=entry, same_chip=True, source="shipped") if key.m == 64 else None
+
+    arch = REGISTRY[0].archs[0]
+    found = tuned_choice(problem(BIASED), arch, REGISTRY, Table())
+    assert (found.spec, found.config, found.predicted_us) == (spec, spec.configs[1], None)
+    assert tuned_choice(problem(None), arch, REGISTRY, Table()).predicted_us == 1.0
 
 
 def test_a_transposed_problem_has_transposed_inputs():

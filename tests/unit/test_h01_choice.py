@@ -32,7 +32,7 @@ def gemm(dtype, out, extent=512, **changes):
         (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "h01_mma_sync"),
         (gemm(FLOAT32, FLOAT32), "g07_cp_async"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
-        (gemm(FLOAT64, FLOAT64), "d02_b_in_registers"),
+        (gemm(FLOAT64, FLOAT64), "d03_mma_f64"),
     ],
 )
 def test_choice(problem, name):

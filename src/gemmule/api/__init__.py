@@ -9,11 +9,13 @@ from typing import Any
 from gemmule.core.errors import ArgumentError
 
 from .multiplication import multiply
+from .packs import load_pack
 from .plan import Plan
+from .prepared import product
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
-__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
+__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
 
 
 def matmul(
@@ -75,9 +77,7 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
-    return plan_product(
-        "matmul", a, b, out=out, out_dtype=out_dtype, precision=precision, stream=stream, executor=executor
-    ).execute()
+    return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
 def gemm(
@@ -146,6 +146,8 @@ def gemm(
     array([[0., 2.],
            [0., 3.]])
     """
+    if bias is None and epilogue is None and epilogue_args is None:
+        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
     return plan_product(
         "gemm",
         a,

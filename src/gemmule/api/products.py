@@ -14,11 +14,13 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.core.stacking import stacked
 from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
 
+from .candidates import choose_compiling, run_first_that_compiles
 from .epilogues import Ending, ending_of, with_ending
 from .executors import check_device_arrays, host_arrays_executor, wanted_executor
 from .operands import Operands, gather, least_seconds
@@ -195,7 +197,7 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple
     )
     roles = {role: role for role in _OPERANDS if role in views}
     if product.ending is None:
-        return problem, roles
+        return stacked(problem), roles
     problem, further = with_ending(problem, product.ending, views, shape)
     return problem, roles | further
 
@@ -207,7 +209,7 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     ordinal = operands.device
     device = get_device(ordinal)
     problem, roles = _problem_in_place(product, operands.views)
-    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
+    choice = choose_compiling(problem, device)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -216,7 +218,10 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         assert stream is not None
         out, finish = product.new_output(stream)
         pointers = {name: product.view(role).address for name, role in roles.items()}
-        run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
+        given = pointers | {"d": out.address}
+        run_first_that_compiles(
+            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
+        )
         operands.keep_until_done(stream, out)
         return finish()
 
@@ -287,7 +292,7 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         product,
         name,
         device.name,
-        choose(problem, device.arch, multiprocessors=device.multiprocessors),
+        choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name),
         reason,
         problem,
         run_on_gpu,
@@ -364,4 +369,8 @@ def _plan(
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
         workspace_bytes=sum(then.workspaces.values()) if then else 0,
+        chosen_by=choice.chosen_by if executor != "host" and choice else "",
+        chosen_from=choice.source if executor != "host" and choice else "",
+        predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        choice=choice,
     )

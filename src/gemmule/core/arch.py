@@ -41,6 +41,13 @@ class Arch:
         """Compute capability as (major, minor)."""
         return (self.major, self.minor)
 
+    @property
+    def shared_bytes_per_block(self) -> int:
+        """Most shared memory that a CTA may have."""
+        if self.capability in ((8, 0), (8, 7)):
+            return 163 << 10
+        return (99 << 10) if self.major in (8, 12) else (227 << 10)
+
     @classmethod
     def parse(cls, name: str) -> Arch:
         """Return the architecture called `name`, e.g. ``sm_80`` or ``sm_90a``.

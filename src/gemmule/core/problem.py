@@ -188,6 +188,9 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
         For each operand, its strides over `outer` in elements.
     """
     operands = problem.operands()
+    if not problem.batch or (len(problem.batch) == 1 <= keep and problem.batch[0] != 1):
+        # Most problems: nothing is merged and nothing left over.
+        return problem, (), dict.fromkeys(operands, ())
     batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
     by_extent = sorted(range(len(batch)), key=lambda axis: -batch[axis])
     inner_axes, outer_axes = sorted(by_extent[:keep]), sorted(by_extent[keep:])

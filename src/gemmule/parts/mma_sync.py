@@ -1,9 +1,12 @@
-"""mma.sync: products of small matrices on tensor cores, which a warp holds as words of 32 bits in its registers."""
+"""mma.sync: products of small matrices on tensor cores, which a warp holds as words in its registers.
+
+Words have 32 bits, or 64 where they are float64.
+"""
 
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import cute
 
 #: What PTX calls the types of factors and sums.
 _FACTORS = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
@@ -17,6 +20,11 @@ def mma_name(factors: str, sums: str, k_bytes: int) -> str:
     return f"mma.sync.aligned.m16n8k{k_bytes // _ITEMSIZES[factors]}.row.col.{total}.{one}.{one}.{total}"
 
 
+def double_mma_name(rows: int, k: int) -> str:
+    """Return the instruction for `rows` (8 or 16) rows and 8 columns of float64, and `k` (4, 8 or 16) elements of K."""
+    return f"mma.sync.aligned.m{rows}n8k{k}.row.col.f64.f64.f64.f64"
+
+
 @cute.jit
 def mma_sync(name: cutlass.Constexpr[str], rC: cute.Tensor, a, b):
     """Add the product of the words of A and those of B, tuples both, to the words of C."""
@@ -24,7 +32,7 @@ def mma_sync(name: cutlass.Constexpr[str], rC: cute.Tensor, a, b):
     sums = cute.arch.inline_ptx(
         f"{name} {_places('w', 0, count)}, {_places('r', 0, len(a))}, {_places('r', len(a), len(b))}, "
         f"{_places('r', len(a) + len(b), count)};",
-        write_only_types=[Int32] * count,
+        write_only_types=[rC.element_type] * count,
         read_only_args=[*a, *b, *[rC[i] for i in range(count)]],
     )
     for i in cutlass.range_constexpr(count):

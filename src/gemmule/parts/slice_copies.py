@@ -13,6 +13,7 @@ import cutlass
 from cutlass import Int32, Int64, Uint8, cute
 
 from .async_copy import copy_run_async
+from .double_slice import DoubleSlice
 from .swizzled_slice import SwizzledSlice
 
 #: Bytes of a piece that is put together from elements.
@@ -25,7 +26,7 @@ class SliceCopies:
 
     Attributes
     ----------
-    cut : SwizzledSlice
+    cut : SwizzledSlice or DoubleSlice
         The slice.
     copy_bytes : int
         Bytes that one copy may move: 16, 8 or 4 by cp.async, else those of an element.
@@ -37,7 +38,7 @@ class SliceCopies:
         Whether all of every slice is inside the matrix.
     """
 
-    cut: SwizzledSlice
+    cut: SwizzledSlice | DoubleSlice
     copy_bytes: int
     threads: int
     parts: int

@@ -10,7 +10,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, P
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
-from gemmule.core.layout import StridedMatrix
+from gemmule.core.lines import line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
@@ -103,35 +103,12 @@ class MmaSyncConfig(Config):
         return self.k_bytes // dtype.itemsize
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lines:
-    """How a matrix lies in memory: whether its lines are rows, and the bytes that a copy in them may move at once."""
-
-    rows: bool
-    copy_bytes: int
-    stride: int
-
-
-def _lines(matrix: StridedMatrix) -> _Lines:
-    """Return the lines of a matrix; a single row or column is what takes the wider copies."""
-    found = []
-    if matrix.is_row_major:
-        found.append((True, matrix.rows, matrix.row_stride))
-    if matrix.is_col_major:
-        found.append((False, matrix.cols, matrix.col_stride))
-    lines = [
-        _Lines(rows, next(size for size in COPIES if _places(matrix, count, stride) % size == 0), stride)
-        for rows, count, stride in found
-    ]
-    return max(lines, key=lambda line: line.copy_bytes)
-
-
 def _run(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
     item = problem.d.dtype.itemsize
     run = _most_run(problem.d.dtype)
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % run == 0 and all(_places(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
+    fits = problem.n % run == 0 and all(line_bytes(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
     return run if fits else 1
 
 
@@ -139,18 +116,17 @@ def _most_run(dtype: DType) -> int:
     return min(max(COPIES) // dtype.itemsize, MOST_RUN)
 
 
-def _places(matrix: StridedMatrix, lines: int, stride: int) -> int:
-    """Return the bytes that every address of a line is a multiple of."""
-    # Of a single line it does not matter where the next would be.
-    steps = (stride if lines > 1 else 0, *matrix.batch_strides)
-    return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes the types of `problem`, or None where one may."""
+    del arch
+    return _why_not_types(problem, MmaSyncConfig())
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     if reason := _why_not_types(problem, config):
         return reason
-    if config.shared_bytes > (most := _most_shared_bytes(arch)):
+    if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
@@ -179,7 +155,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
     parts = config.k_bytes // FRAGMENT_BYTES - 1
     for matrix, side in ((problem.a, config.tile_m), (problem.b, config.tile_n)):
-        if _lines(matrix).copy_bytes < _WORD:
+        if lines_of(matrix, COPIES).copy_bytes < _WORD:
             words += side * config.depth(matrix.dtype) // (parts * config.threads)
     return words
 
@@ -200,13 +176,6 @@ def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
     return None
 
 
-def _most_shared_bytes(arch: Arch) -> int:
-    """Return the shared memory that a CTA may have."""
-    if arch.capability in ((8, 0), (8, 7)):
-        return 163 << 10
-    return (99 << 10) if arch.major in (8, 12) else (227 << 10)
-
-
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
     tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
     return (tiles * (problem.batch or (1,))[0], 1, 1)
@@ -215,7 +184,7 @@ def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
     """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, run = _lines(oriented.a), _lines(oriented.b), _run(oriented)
+    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
     sides = (config.tile_m, config.tile_n, config.depth(problem.a.dtype))
     whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
@@ -274,7 +243,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
-            *batched_params(problem, first, second, _lines(problem.a).stride, _lines(problem.b).stride),
+            *batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
         ),
     )
@@ -308,5 +277,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    refuses=refuses,
     epilogues=True,
 )

@@ -1,0 +1,206 @@
+"""Double precision on tensor cores: what the kernel takes, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT64
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import Launch
+from gemmule.core.lines import line_bytes, lines_of
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+
+#: Bytes that a copy may move at once: two elements, or one.
+COPIES = (16, 8)
+#: Rows of a block of a warp, and columns of a product.
+BLOCK, COLUMNS = 16, 8
+#: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
+SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
+#: Most sums of a thread: 192 of its 255 registers.
+_MOST_SUMS = 96
+
+
+@dataclasses.dataclass(frozen=True)
+class MmaDoubleConfig(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements.
+    tile_k : int
+        Depth of a slice, 16 or 32 elements.
+    warps_m, warps_n : int
+        Warps along M and N. A warp's part of the tile is a multiple of 16 x 16.
+    stages : int
+        Slices in shared memory, at least 2.
+    mma_m, mma_k : int
+        Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the columns. 1, or from
+        sm_90 on a divisor of a warp's columns by 8.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 16
+    warps_m: int = 2
+    warps_n: int = 4
+    stages: int = 4
+    mma_m: int = 16
+    mma_k: int = 16
+    group: int = 8
+    cluster_k: int = 1
+
+    def __post_init__(self) -> None:
+        unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
+        if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in (16, 32) or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, tile_k 16 or 32, and "
+                "stages 2 or more"
+            )
+        if (self.mma_m, self.mma_k) not in SHAPES:
+            known = ", ".join(f"{rows} x {COLUMNS} x {k}" for rows, k in SHAPES)
+            raise ArgumentError(f"config {self}: mma_m and mma_k must be those of a product among {known}")
+        copied = max(COPIES) // FLOAT64.itemsize * self.threads
+        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
+            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, two a thread")
+        if (sums := self.outputs // self.threads) > _MOST_SUMS:
+            raise ArgumentError(f"config {self}: {sums} sums a thread are more than {_MOST_SUMS}; add warps")
+        if self.cluster_k > 1 and (
+            self.tile_n // self.warps_n // COLUMNS % self.cluster_k
+            or self.outputs * FLOAT64.itemsize > self.shared_bytes
+        ):
+            raise ArgumentError(
+                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the sums fit into the slices"
+            )
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return (self.tile_m + self.tile_n) * self.tile_k * self.stages * FLOAT64.itemsize
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != FLOAT64:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes {FLOAT64} only"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+    if oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
+        return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
+    if arch.major < 9 and config.cluster_k > 1:
+        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
+    if config.shared_bytes > (most := arch.shared_bytes_per_block):
+        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+
+
+def _grid(problem: GemmProblem, config: MmaDoubleConfig) -> tuple[int, int, int]:
+    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
+    return (tiles * (problem.batch or (1,))[0] * config.cluster_k, 1, 1)
+
+
+def _run(problem: GemmProblem) -> int:
+    """Return how many neighbours of D, and of C, are moved at once."""
+    outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
+    aligned = all(line_bytes(x, x.rows, x.row_stride) % max(COPIES) == 0 for x in outputs)
+    return 2 if problem.n % 2 == 0 and aligned else 1
+
+
+def signature(problem: GemmProblem, config: MmaDoubleConfig) -> Signature:
+    """Specialise for the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    oriented, _, _ = row_result(problem)
+    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
+    sides = (config.tile_m, config.tile_n, config.tile_k)
+    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    whole = whole and run == 2 and a.copy_bytes == b.copy_bytes == max(COPIES)
+    return _signature(("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes), run, whole)
+
+
+def _signature(a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
+    return (
+        ("element", FLOAT64.name),
+        ("a_along", a[0]),
+        ("a_copies", str(a[1])),
+        ("b_along", b[0]),
+        ("b_copies", str(b[1])),
+        ("run", str(run)),
+        ("tiles", "whole" if whole else "ragged"),
+    )
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return all layouts with whole tiles, with tiles that do not divide, and with rows that are not aligned."""
+    del arch
+    widths = ((16, 2, True), (16, 2, False), (8, 1, False))
+    return tuple(
+        _signature((a, size), (b, size), run, whole)
+        for (size, run, whole), a, b in itertools.product(widths, "km", "nk")
+    )
+
+
+def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
+    problem, first, second = row_result(problem)
+    return Launch(
+        grid=_grid(problem, config),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
+        params=batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
+    )
+
+
+def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="d03_mma_f64",
+    operation="gemm",
+    summary="float64, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
+    package="gemmule.kernels.gemm.d03_mma_f64",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        MmaDoubleConfig(),
+        MmaDoubleConfig(mma_k=8),
+        MmaDoubleConfig(mma_k=4),
+        MmaDoubleConfig(stages=3, mma_m=8, mma_k=4),
+        MmaDoubleConfig(tile_n=64, warps_n=2),
+        MmaDoubleConfig(tile_m=64, tile_n=64, warps_n=2),
+        MmaDoubleConfig(tile_m=64, tile_n=64, warps_n=2, stages=3, mma_m=8, mma_k=4),
+        MmaDoubleConfig(tile_m=32, tile_n=32, tile_k=32, warps_n=2),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+)

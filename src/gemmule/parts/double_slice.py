@@ -1,0 +1,99 @@
+"""A slice of float64 in shared memory, and how a warp reads its fragments for mma.sync.
+
+Lane 4 g + t has row g of every 8 (of A, or column of B), and k = t of every 4. Half a warp reads at once, 8 bytes a
+lane: 4 rows by 4 k. Whether lines lie along K or across, these are 32 bytes of each of 4 neighbouring lines. Group c of
+32 bytes of line l stands where group ``c xor l`` of four would. Such reads meet all banks, and so do copies, which
+write whole lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cutlass
+from cutlass import Float64, cute
+
+#: Rows of a fragment, and elements of K.
+ROWS, DEPTH = 8, 4
+_ITEM, _PANEL = 8, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleSlice:
+    """Where the elements of a slice are.
+
+    Attributes
+    ----------
+    extent, depth : int
+        Rows (of A, or columns of B) and elements of K, multiples of 16.
+    along_k : bool
+        Whether neighbours in memory are neighbours along K; each row is a line then. Otherwise lines belong to one k,
+        and those of 16 rows form a panel.
+    """
+
+    extent: int
+    depth: int
+    along_k: bool
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return _ITEM
+
+    @property
+    def bytes(self) -> int:
+        """Size of the slice."""
+        return self.extent * self.depth * _ITEM
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line."""
+        return (self.depth if self.along_k else _PANEL) * _ITEM
+
+    def swizzle(self, line: Any) -> Any:
+        """Return what a line, a number or known when the kernel runs, changes in the place of a byte in it."""
+        return (line & 3) << 5
+
+    def k_of(self, line: Any) -> Any:
+        """Return the k of a line of a panel."""
+        return line
+
+    def step(self, octet: int, word: int) -> tuple[int, int]:
+        """Return what to change in (xor) and then to add to a lane's place for one of its elements.
+
+        Parameters
+        ----------
+        octet : int
+            Which 8 rows of the warp's.
+        word : int
+            Which 4 elements of K of the slice.
+        """
+        if self.along_k:
+            return word * DEPTH * _ITEM, octet * ROWS * self.line
+        panel, inside = divmod(octet * ROWS, _PANEL)
+        return inside * _ITEM, (panel * self.depth + word * DEPTH) * self.line
+
+    @cute.jit
+    def place(self, row):
+        """Return the byte where this lane's first element is, in the part of its warp, which begins at `row`."""
+        tid, _, _ = cute.arch.thread_idx()
+        g, t = tid % 32 // 4, tid % 4
+        if cutlass.const_expr(self.along_k):
+            return (row + g) * self.line + (t * _ITEM ^ self.swizzle(g))
+        return (row // _PANEL * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
+
+    @cute.jit
+    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
+        """Return one of this lane's elements.
+
+        Parameters
+        ----------
+        start : Int32
+            The slice's address in shared memory, a multiple of 1024, and this lane's place in it.
+        octet, word : int
+            Which 8 rows of the warp's, and which 4 elements of K of the slice.
+        """
+        change, plus = cutlass.const_expr(self.step(octet, word))
+        place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
+        return cute.make_tensor(place, cute.make_layout(1))[0]

@@ -1,0 +1,117 @@
+"""What d03_mma_f64 takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT32, FLOAT64
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC, MmaDoubleConfig
+
+HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
+
+
+def gemm(extent=512, **changes):
+    a = contiguous(FLOAT64, extent, extent)
+    return dataclasses.replace(GemmProblem(extent, extent, extent, (), a, a, None, a), **changes)
+
+
+@pytest.mark.parametrize("arch", [HOPPER, AMPERE, ADA], ids=str)
+@pytest.mark.parametrize("extent", [1, 127, 512, 1001, 4096, 8191])
+def test_every_extent_finds_a_config(extent, arch):
+    assert choose(gemm(extent), arch, multiprocessors=108).spec is SPEC
+
+
+def test_ampere_has_one_shape_of_products():
+    able = [config for config in SPEC.configs if SPEC.why_not(gemm(), AMPERE, config) is None]
+    assert able
+    assert {(config.mma_m, config.mma_k) for config in able} == {(8, 4)}
+    assert "sm_80 has float64 products of 8 x 8 x 4 only" in SPEC.why_not(gemm(), AMPERE, SPEC.default)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (gemm(a=contiguous(FLOAT32, 512, 512)), "A is float32; this kernel takes float64 only"),
+        (gemm(a=StridedMatrix(FLOAT64, 512, 512, 1024, 2)), "A has strides (1024, 2)"),
+        (gemm(c=contiguous(FLOAT64, 512, 512).transposed(), beta=1), "C and the output have different layouts"),
+        (gemm(m=2**30 + 1), "M=1073741825 is more than 1073741824"),
+    ],
+)
+def test_what_it_refuses(problem, reason):
+    assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
+
+
+def test_clusters_need_hopper():
+    config = MmaDoubleConfig(mma_m=8, mma_k=4, cluster_k=2)
+    assert SPEC.why_not(gemm(), HOPPER, config) is None
+    assert "sm_80 has no clusters" in SPEC.why_not(gemm(), AMPERE, config)
+
+
+def test_shared_memory_of_the_architecture():
+    config = dataclasses.replace(SPEC.default, stages=8)
+    assert "needs 262144 bytes of shared memory, more than the 232448" in SPEC.why_not(gemm(), HOPPER, config)
+
+
+@pytest.mark.parametrize(
+    ("a", "along", "copies"),
+    [
+        (contiguous(FLOAT64, 64, 96), "k", "16"),
+        (contiguous(FLOAT64, 96, 64).transposed(), "m", "16"),
+        (contiguous(FLOAT64, 64, 97), "k", "8"),
+        (StridedMatrix(FLOAT64, 64, 97, 98, 1), "k", "16"),
+        (contiguous(FLOAT64, 64, 96, alignment=8), "k", "8"),
+        # Of a single row or column it does not matter where the next would be.
+        (contiguous(FLOAT64, 1, 97), "k", "16"),
+        (StridedMatrix(FLOAT64, 97, 1, 1, 5), "m", "16"),
+    ],
+)
+def test_the_widest_copies_that_rows_allow(a, along, copies):
+    b, d = contiguous(FLOAT64, a.cols, 64), contiguous(FLOAT64, a.rows, 64)
+    signature = dict(SPEC.signature(GemmProblem(a.rows, 64, a.cols, (), a, b, None, d), SPEC.default))
+    assert (signature["a_along"], signature["a_copies"]) == (along, copies)
+
+
+@pytest.mark.parametrize(
+    ("d", "run"),
+    [
+        (contiguous(FLOAT64, 64, 72), "2"),
+        (contiguous(FLOAT64, 64, 65), "1"),
+        # Rows begin at multiples of 16 bytes, but do not end there.
+        (StridedMatrix(FLOAT64, 64, 65, 66, 1), "1"),
+        (contiguous(FLOAT64, 64, 72, alignment=8), "1"),
+        (contiguous(FLOAT64, 72, 64).transposed(), "2"),
+    ],
+)
+def test_how_much_is_written_at_once(d, run):
+    a, b = contiguous(FLOAT64, d.rows, 64), contiguous(FLOAT64, 64, d.cols)
+    problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
+    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tile_m": 48},
+        {"tile_n": 96},
+        {"tile_k": 24},
+        {"stages": 1},
+        {"mma_m": 8},
+        {"mma_k": 32},
+        {"tile_m": 256},
+        {"tile_m": 32, "warps_n": 8},
+        {"cluster_k": 3},
+        {"cluster_k": 2, "stages": 3},
+    ],
+    ids=str,
+)
+def test_impossible_configs_are_refused(values):
+    with pytest.raises(ArgumentError, match="config tile_m="):
+        MmaDoubleConfig(**values)
