@@ -56,8 +56,24 @@ def finish(case, rng, *, shape=(72, 88, 200), dtype="bfloat16", out="bfloat16", 
 
 
 def test_h09_with_c_a_bias_and_a_number(only, rng):
+    # Tiles of two boxes.
+    only("h09_production", tile_m=64, tile_n=128)
+    finish(CASES["named_c"], rng, shape=(72, 152, 200))
+
+
+def test_h09_with_special_values(only):
     only("h09_production", tile_m=64, tile_n=64, swapped=0, cluster_k=1)
-    finish(CASES["named_c"], rng)
+    x = np.array([1, math.nan, -1e30, math.inf, -math.inf, -200, -50, 2], dtype_named("bfloat16").numpy())
+    a, b = np.zeros((8, 64), x.dtype), np.zeros((64, 8), x.dtype)
+    a[:, 0], b[0] = x, 1
+    # In columns, where two rows are computed together.
+    out = np.full((8, 8), 7, np.float32, order="F")
+    got = gm.gemm(a, b, epilogue=lambda acc: gm.silu(acc), executor="vgpu", out=out)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = np.where(wide < -100, 0, np.where(np.isinf(wide), wide, silu(wide)))
+    assert np.isnan(got[1]).all()
+    np.testing.assert_allclose(got[[0, 2, 3, 4, 5, 6, 7]], np.tile(exact[[0, 2, 3, 4, 5, 6, 7], None], 8), 1e-5, 1e-15)
 
 
 def test_h01_with_a_bias_by_row(only, rng):
