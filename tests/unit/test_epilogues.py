@@ -178,6 +178,20 @@ def test_results_of_vectors_and_batches():
     np.testing.assert_array_equal(gm.gemm(a[0, 0], b, bias=cols), 2 + cols)
 
 
+def test_layers_are_one_product_with_their_bias():
+    kind = dtype_named("bfloat16").numpy()
+    x, w, bias, residual = (np.ones(shape, kind) for shape in ((3, 16, 8), (8, 24), (24,), (3, 16, 24)))
+    given = {"operation": "gemm", "executor": "vgpu", "epilogue": lambda acc, r: gm.relu(acc) + r}
+    plan = gm.plan(x, w, bias=bias, epilogue_args={"r": residual}, **given)
+    assert (plan.problem.m, plan.problem.batch, plan.problem.c.rows) == (48, (), 48)
+    assert "epilogue: c; acc; e0; add 1 2; =0.0; maximum 3 4; add 0 5" in str(plan).splitlines()
+    (found,) = plan.problem.epilogue.matrices
+    assert (found.rows, found.row_stride, found.col_stride, found.batch_strides) == (48, 0, 1, ())
+    # A value for each row of every matrix is none for each row of the large one.
+    plan = gm.plan(x, w, bias=np.ones((16, 1), kind), epilogue_args={"r": residual}, **given)
+    assert (plan.problem.m, plan.problem.batch) == (16, (3,))
+
+
 def test_c_is_not_read_unless_it_is_named():
     a, b, nan = np.ones((2, 3)), np.ones((3, 4)), np.full((2, 4), np.nan)
     np.testing.assert_array_equal(gm.gemm(a, b, nan, epilogue="relu"), np.full((2, 4), 3.0))
