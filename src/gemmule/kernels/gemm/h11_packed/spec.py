@@ -244,6 +244,7 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     virtual=False,
+    epilogues=True,
     cost=cost,
     refuses=refuses,
     costs=costs,
