@@ -7,6 +7,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest
 
 TORCH = 2.13.0
+JAX = 0.10.2
 
 .PHONY: help demo test test-all lint gpu-test test-interop clean
 .DELETE_ON_ERROR:
@@ -18,8 +19,8 @@ help: ## list the targets
 demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw a picture
 	$(BIN)/python demo/run.py
 
-test: $(VENV)/.dev ## the tests that need no GPU and little time
-	$(PYTEST) -m "not gpu and not slow"
+test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
+	$(PYTEST) -n auto --dist loadgroup -m "not gpu and not slow"
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
 	$(PYTEST)
@@ -27,8 +28,8 @@ test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is
 gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
-test-interop: $(VENV)/.torch ## the tests with PyTorch arrays, on the CPU
-	$(PYTEST) tests/interop
+test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
+	$(PYTEST) tests/interop tests/docs
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
@@ -61,6 +62,6 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
-$(VENV)/.torch: $(VENV)/.dev
-	$(PIP) install --quiet 'torch==$(TORCH)'
+$(VENV)/.interop: $(VENV)/.dev
+	$(PIP) install --quiet 'torch==$(TORCH)' 'jax==$(JAX)'
 	@touch $@

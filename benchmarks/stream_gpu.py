@@ -8,6 +8,7 @@ precision.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -24,9 +25,9 @@ from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device.choose import choose_plan
-from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
@@ -107,14 +108,14 @@ def cublasxt(a: np.ndarray, b: np.ndarray, out: np.ndarray, block: int) -> float
     return seconds
 
 
-def streamed(plan, matrices, settings):
-    """Run a plan once in a fresh device and return what it took."""
+def streamed(plan, matrices, settings, ordinals):
+    """Run a plan once in fresh devices and return what it took."""
     a, b, out = matrices
     out[...] = np.nan
-    with GpuStreams(choose) as device:
-        return stream_product(
-            plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, settings=settings
-        )
+    with contextlib.ExitStack() as stack:
+        devices = [stack.enter_context(GpuStreams(choose, ordinal)) for ordinal in ordinals]
+        sources = {"a": ArraySource(a), "b": ArraySource(b)}
+        return stream_on_devices(plan, sources, ArraySink(out), devices, settings=settings)
 
 
 def record_of(options, source, chosen, runs, rates, incore, error) -> dict:
@@ -133,6 +134,7 @@ def record_of(options, source, chosen, runs, rates, incore, error) -> dict:
         "c_tiles": plan.c_tiles,
         "slots": list(plan.slots),
         "threads": options.threads,
+        "devices": len(options.devices.split(",")),
         "wall_s": wall,
         "wall_samples_s": [one.seconds for one in runs],
         "device_s": run.device_seconds,
@@ -140,10 +142,10 @@ def record_of(options, source, chosen, runs, rates, incore, error) -> dict:
         "predicted_exposed_share": prediction.exposed_share,
         "bottleneck": prediction.bottleneck,
         "exposed_copy_share": run.exposed_share,
-        "bound_share": best_s(chosen, rates) / wall,
+        "bound_share": best_s(options, chosen, rates) / wall,
         "tflops": run.flop / wall / 1e12,
         "incore_tflops": incore / 1e12,
-        "incore_rate_share": run.flop / wall / incore,
+        "incore_rate_share": run.flop / wall / incore / len(options.devices.split(",")),
         "bytes": {"h2d": run.bytes_in, "d2h": run.bytes_out},
         "busy_s": {
             name: sum(one.duration_ns for one in run.activity if one.stream == name) / 1e9
@@ -154,9 +156,10 @@ def record_of(options, source, chosen, runs, rates, incore, error) -> dict:
     }  # fmt: skip
 
 
-def best_s(chosen, rates) -> float:
+def best_s(options, chosen, rates) -> float:
     """Return the time of the bottleneck if it never waited: products at the rate in core, links at theirs."""
-    return max(chosen.prediction.flop / rates.compute, chosen.prediction.h2d_s, chosen.prediction.d2h_s,
+    devices = len(options.devices.split(","))
+    return max(chosen.prediction.flop / rates.compute / devices, chosen.prediction.h2d_s, chosen.prediction.d2h_s,
                chosen.prediction.source_s, chosen.prediction.sink_s)  # fmt: skip
 
 
@@ -174,8 +177,10 @@ def main() -> None:
     parser.add_argument("--sources", default="pinned,pageable")
     parser.add_argument("--incore", default="16384,16384", help="side and depth of the product in core")
     parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
+    parser.add_argument("--devices", default="0", help="GPUs that share the tiles, e.g. 0,1")
     parser.add_argument("--activity", type=Path, help="folder for what ran when, one file for each strategy")
     options = parser.parse_args()
+    ordinals = [int(number) for number in options.devices.split(",")]
     n, dtype = options.size, dtype_named(options.dtype).numpy()
     total = accumulator(dtype_named(options.dtype), dtype_named(options.dtype)).numpy()
     memory, settings = parse_bytes(options.device_memory), Settings(parse_bytes(options.pinned), options.threads)
@@ -206,13 +211,15 @@ def main() -> None:
             rates = base if source == "pinned" else dataclasses.replace(base, source=staging, sink=staging)
             names = options.strategies.split(",")
             plans = {
-                name: choose_plan(product, total, memory, rates, strategy=None if name == "default" else name)
+                name: choose_plan_for(
+                    len(ordinals), product, total, memory, rates, strategy=None if name == "default" else name
+                )
                 for name in names
             }
             runs, errors = {name: [] for name in names}, dict.fromkeys(names, 0.0)
             for repeat in range(options.repeats):
                 for name in names if repeat % 2 == 0 else reversed(names):
-                    runs[name].append(streamed(plans[name].plan, (a, b, out), settings))
+                    runs[name].append(streamed(plans[name].plan, (a, b, out), settings, ordinals))
                     print(source, name, round(runs[name][-1].seconds, 4), flush=True)
                     if options.activity and repeat == 0:
                         where = options.activity / f"activity-{options.dtype}-{source}-{name}.json"

@@ -1,9 +1,11 @@
 """gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
 
-from gemmule.api import Plan, gemm, matmul, matrix_transpose, multiply, plan, transpose
+from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
+from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where
 from gemmule.core.errors import (
     ArgumentError,
     CompileError,
+    DeviceMemoryError,
     DriverError,
     DTypeError,
     FileFormatError,
@@ -20,6 +22,7 @@ __all__ = [
     "ArgumentError",
     "CompileError",
     "DTypeError",
+    "DeviceMemoryError",
     "DriverError",
     "FileFormatError",
     "GemmuleError",
@@ -29,10 +32,23 @@ __all__ = [
     "ShapeError",
     "UnsupportedError",
     "__version__",
+    "erf",
+    "exp",
+    "gelu",
     "gemm",
+    "load_pack",
+    "log",
     "matmul",
     "matrix_transpose",
+    "maximum",
+    "minimum",
     "multiply",
     "plan",
+    "relu",
+    "sigmoid",
+    "silu",
+    "sqrt",
+    "tanh",
     "transpose",
+    "where",
 ]

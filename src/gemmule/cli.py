@@ -12,8 +12,10 @@ from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
 from .commands.multiply import multiply_command
+from .commands.pack import pack_command
 from .commands.profile import profile_command
 from .commands.report import report_command
+from .commands.tune import tune_command
 
 
 class OneLineGroup(click.Group):
@@ -36,8 +38,10 @@ gemmule.add_command(info_command)
 gemmule.add_command(bench_command)
 gemmule.add_command(compare_command)
 gemmule.add_command(explain_command)
+gemmule.add_command(pack_command)
 gemmule.add_command(profile_command)
 gemmule.add_command(report_command)
+gemmule.add_command(tune_command)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from gemmule.runtime.device import device_count
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *pages(ROOT)]
-CODE = re.compile(r"^```python(?P<gpu> gpu)?\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^```python(?: (?P<needs>gpu|torch|jax))?\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?")
 FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(?P<text>.+?)(?: +#+)? *$", re.MULTILINE)
@@ -27,10 +27,10 @@ BLOCKS = [
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_code_blocks_run(block, tmp_path, monkeypatch):
-    if block["gpu"]:
-        if device_count() == 0:
-            pytest.skip("needs an NVIDIA GPU")
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+    if block["needs"] == "gpu" and device_count() == 0:
+        pytest.skip("needs an NVIDIA GPU")
+    if block["needs"]:
+        pytest.importorskip("jax" if block["needs"] == "jax" else "torch", reason="the framework is not installed")
     monkeypatch.chdir(tmp_path)
     exec(compile(block["code"], "block", "exec"), {"__name__": "block"})
 

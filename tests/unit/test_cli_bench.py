@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 
 import pytest
@@ -314,3 +315,20 @@ def test_help_explains_sizes_and_has_an_example():
     for word in ("source", "square", "llm", "odd", "M,N,K", "Example"):
         assert word in text
     assert "gemm" in run("--help").stdout
+
+
+def test_chosen_is_what_a_call_would_run(device, tmp_path, monkeypatch):
+    device.multiprocessors = 132
+    specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
+    monkeypatch.setattr(registry, "REGISTRY", (*specs, REFERENCE))
+    result = run("gemm", *QUICK, "--kernels", "chosen", "--record", tmp_path)
+    assert result.exit_code == 0, result.output
+    (file,) = tmp_path.glob("*.jsonl")
+    timed = [one for one in read_records(file) if one["record"] == "gemm"]
+    assert [(one["kernel"], one["chosen_by"]) for one in timed] == [("g01_naive", "dispatch")] * 2
+    result = run("gemm", *QUICK, "--kernels", "chosen,g01_naive[*]", "--record", tmp_path / "both")
+    (file,) = (tmp_path / "both").glob("*.jsonl")
+    timed = [one for one in read_records(file) if one["record"] == "gemm"]
+    assert [one["chosen_by"] for one in timed].count("dispatch") == 2
+    # What is chosen is not measured twice.
+    assert len({(one["m"], tuple(one["config"].values())) for one in timed}) == len(timed) == 6

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "host": {"core"},
 }
 #: Modules that may import every room.
-ENTRANCES = {"__init__", "__main__", "api", "cli", "commands"}
+ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.gemm.h09_production.spec import SPEC
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.searched import searched
@@ -33,7 +34,10 @@ def test_best_and_taken_stand_side_by_side():
     assert [row[0] for row in rows] == ["512 x 512 x 512", "8192 x 8192 x 8192"]
     assert [(row[header.index("/ cuBLAS")], row[-1]) for row in rows] == [("1.000", "0.500"), ("1.000", "1.000")]
     assert [row[1] for row in rows] == ["10.0", "10.0"]
-    assert means == "Geometric means: 1.000 searched, 0.707 unsearched"
+    assert means == (
+        "Geometric means: 1.000 (least 1.000) searched, 0.707 (least 0.500) unsearched, which is 0.707 (least 0.500) "
+        "of the searched"
+    )
 
 
 def test_a_config_that_was_not_measured_is_not_made_up():
@@ -41,9 +45,44 @@ def test_a_config_that_was_not_measured_is_not_made_up():
     other = next(config for config in SPEC.configs if config != taken(size))
     (_, rows), means = searched([EXPERIMENT, product(size, other, 0.5)])
     assert rows[0][-2:] == ["", ""]
-    assert means == "Geometric means: 0.500 searched"
+    assert means == "Geometric means: 0.500 (least 0.500) searched"
 
 
 def test_a_kernel_that_is_not_known():
     with pytest.raises(KeyError, match="no kernel k99"):
         searched([EXPERIMENT, product((8, 8, 8), SPEC.default, 1.0, kernel="k99")])
+
+
+def test_what_dispatch_took_then_is_what_was_taken():
+    size = (512, 512, 512)
+    other = next(config for config in SPEC.configs if config != taken(size))
+    then = product(size, other, 0.5) | {"chosen_by": "dispatch"}
+    best = product(size, taken(size), 1.0) | {"chosen_by": "search"}
+    (header, rows), means = searched([EXPERIMENT, best, then])
+    assert rows[0][header.index("config taken unsearched") :] == [rows[0][-2], "0.500"]
+    assert "of the searched" in means
+    # Where the two are one, it is not told twice.
+    (_, rows), _ = searched([EXPERIMENT, product(size, other, 0.5) | {"chosen_by": "dispatch"}])
+    assert rows[0][-2:] == ["the same", "0.500"]
+
+
+def test_types_and_layouts_are_told_apart_and_may_be_left_out():
+    size = (512, 512, 512)
+    records = [EXPERIMENT, product(size, SPEC.default, 0.5), product(size, SPEC.default, 1.0) | {"layout": "tn"}]
+    (header, rows), _ = searched(records)
+    assert header[:3] == ["M x N x K", "types", "layout"]
+    assert [row[1:3] for row in rows] == [["bfloat16", "nn"], ["bfloat16", "tn"]]
+    (header, rows), means = searched(records, ["tn"])
+    assert header[1] == "us"
+    assert len(rows) == 1
+    assert means.startswith("Geometric means: 1.000")
+    with pytest.raises(KeyError, match="nothing was measured of float16"):
+        searched(records, ["float16"])
+
+
+def test_kernels_are_named_where_there_are_several():
+    size = (512, 512, 512)
+    other = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
+    records = [EXPERIMENT, product(size, SPEC.default, 0.5), product(size, other.default, 1.0, kernel=other.name)]
+    (header, rows), _ = searched(records)
+    assert rows[0][header.index("best config")].startswith("h01_mma_sync: ")

@@ -31,6 +31,19 @@ def test_matmul(rng):
     np.testing.assert_array_equal(got, plan.execute())
 
 
+def test_a_batch_whose_factor_is_the_same_is_one_product(rng):
+    a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((2, 3, 5, 33), (33, 50), (2, 3, 5, 50)))
+    rows = gm.plan(a, b, c, operation="gemm", alpha=2.0, beta=-1.0, executor="vgpu")
+    assert (rows.problem.m, rows.problem.batch) == (30, ())
+    assert_product(rows.execute(), a, b, c, 2.0, -1.0)
+    vectors = gm.plan(a[:, 0], b, executor="vgpu", out=np.full((2, 5, 60), np.nan, np.float32)[..., 4:54])
+    assert vectors.problem.batch == (2,)  # the rows of A have others between two matrices
+    assert_product(vectors.execute(), a[:, 0], b)
+    vectors = gm.plan(a[0, :, 1:2], b, executor="vgpu")
+    assert (vectors.problem.m, vectors.problem.batch) == (3, ())
+    assert_product(vectors.execute(), a[0, :, 1:2], b)
+
+
 def test_gemm_writes_where_it_is_told(rng):
     a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((40, 33), (33, 50), (40, 50)))
     out = np.full((40, 100), np.nan, np.float32)[:, ::2]

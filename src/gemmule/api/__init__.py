@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.core.errors import ArgumentError
 
 from .multiplication import multiply
+from .packs import load_pack
 from .plan import Plan
+from .prepared import product
 from .products import plan_product
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
-__all__ = ["Plan", "gemm", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
+__all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
 
 
 def matmul(
@@ -75,9 +77,7 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
-    return plan_product(
-        "matmul", a, b, out=out, out_dtype=out_dtype, precision=precision, stream=stream, executor=executor
-    ).execute()
+    return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
 def gemm(
@@ -93,8 +93,11 @@ def gemm(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    bias: Any = None,
+    epilogue: Callable[..., Any] | str | None = None,
+    epilogue_args: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS.
+    """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
     With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not.
 
@@ -112,6 +115,16 @@ def gemm(
         Element type of the result. The default is the promoted type, and int32 for int8 times int8.
     precision, stream, executor
         As of `matmul`.
+    bias : array, optional
+        Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
+        row. It is added in front of `epilogue`, unless that is a function with a parameter ``bias``.
+    epilogue : function or {'relu', 'gelu', 'gelu_tanh', 'silu'}, optional
+        What is done to each element before it is rounded. A function is called once, with stand-ins for its values,
+        and compiled into the kernel: its first parameter is ``alpha * a @ b + beta * c``; those named ``bias`` and
+        ``c`` are these arrays (then `beta` must be 0), all others are in `epilogue_args`.
+    epilogue_args : mapping of str to array or number, optional
+        Further inputs of the function: floats that broadcast to the result, or numbers. Other numbers in it need no
+        compilation.
 
     Returns
     -------
@@ -129,7 +142,12 @@ def gemm(
     >>> gm.gemm(np.eye(2), np.eye(2), np.ones((2, 2)), alpha=3.0, beta=1.0)
     array([[4., 1.],
            [1., 4.]])
+    >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.relu(acc))
+    array([[0., 2.],
+           [0., 3.]])
     """
+    if bias is None and epilogue is None and epilogue_args is None:
+        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
     return plan_product(
         "gemm",
         a,
@@ -142,6 +160,9 @@ def gemm(
         precision=precision,
         stream=stream,
         executor=executor,
+        bias=bias,
+        epilogue=epilogue,
+        epilogue_args=epilogue_args,
     ).execute()
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.activity import Transfer
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.outofcore.device.choose import Chosen, choose_plan
-from gemmule.outofcore.device.engine import Settings, Streamed, stream_product
+from gemmule.outofcore.device.choose import Chosen
+from gemmule.outofcore.device.engine import Settings, Streamed
 from gemmule.outofcore.device.host_memory import is_transpose
 from gemmule.outofcore.device.plan import DevicePlan
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
 from gemmule.outofcore.device.watch import Progress
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource
 from gemmule.outofcore.multiply import Report
@@ -76,6 +77,8 @@ class DevicePart:
         What is taken of the host.
     precision : Precision
         What float32 factors may be rounded to.
+    ordinals : tuple of int
+        The GPUs, which are of one kind.
     """
 
     name: str
@@ -83,6 +86,7 @@ class DevicePart:
     chosen: Chosen
     settings: Settings
     precision: Precision
+    ordinals: tuple[int, ...] = (0,)
 
     def run(
         self,
@@ -99,9 +103,12 @@ class DevicePart:
         """Compute the tiles that are not there; return what it took, and what ran when."""
         there = finished_tiles(plan, finished)
         sources = {"a": a, "b": b} | ({"c": c} if c is not None and plan.product.c is not None else {})
-        with open_streams(self.name, self.precision) as device:
-            streamed = stream_product(
-                plan, sources, sink, device, alpha=alpha, beta=beta, settings=self.settings, done=there,
+        with contextlib.ExitStack() as stack:
+            devices = [
+                stack.enter_context(open_streams(self.name, self.precision, ordinal)) for ordinal in self.ordinals
+            ]
+            streamed = stream_on_devices(
+                plan, sources, sink, devices, alpha=alpha, beta=beta, settings=self.settings, done=there,
                 progress=progress,
             )  # fmt: skip
         return self._report(plan, streamed, a.shape[1]), streamed.activity
@@ -113,7 +120,7 @@ class DevicePart:
         share = streamed.flop / prediction.flop if prediction.flop else 1.0
         return DeviceReport(
             executor=self.name,
-            device=self.device,
+            device=self.device if len(self.ordinals) == 1 else f"{len(self.ordinals)} x {self.device}",
             m=product.m,
             n=product.n,
             k=k,
@@ -122,7 +129,7 @@ class DevicePart:
             tile_m=plan.tile_m,
             tile_n=plan.tile_n,
             tile_k=plan.tile_k,
-            memory_bytes=plan.device_bytes,
+            memory_bytes=plan.device_bytes * len(self.ordinals),
             seconds=streamed.seconds,
             gflops=streamed.flop / max(streamed.seconds, 1e-9) / 1e9,
             bytes_read=streamed.bytes_read,
@@ -167,6 +174,7 @@ def plan_device_product(
     memory: int | None = None,
     pinned: int | None = None,
     strategy: str | None = None,
+    devices: Sequence[int] = (0,),
 ) -> DevicePart:
     """Check a product and plan it through a device.
 
@@ -184,11 +192,13 @@ def plan_device_product(
         Bytes of device memory, and of pinned memory for staging.
     strategy : str, optional
         What stays on the device.
+    devices : sequence of int
+        The GPUs.
 
     Raises
     ------
     ShapeError, DTypeError, ArgumentError, MemoryLimitError
-        As of `plan_multiply` and `choose_plan`.
+        As of `plan_multiply` and `choose_plan`; also if the GPUs are not of one kind.
     """
     check_product(a, b, c, shape, out, alpha, beta)
     product = Product(
@@ -208,13 +218,27 @@ def plan_device_product(
         if pinned < 1 << 16:
             raise ArgumentError(f"pinned memory of {pinned} bytes is too small; give at least 64KiB")
         settings = dataclasses.replace(settings, pinned=pinned)
-    with open_streams(name, precision) as device:
-        described = device.describe()
-    found = choose_plan(
-        product, sums, device_memory(name) if memory is None else memory, rates(sums), symmetric=symmetric,
-        strategy=strategy,
+    described = _one_kind(name, precision, devices)
+    found = choose_plan_for(
+        len(devices), product, sums, device_memory(name, devices) if memory is None else memory, rates(sums),
+        symmetric=symmetric, strategy=strategy,
     )  # fmt: skip
-    return DevicePart(name, described, found, settings, precision)
+    return DevicePart(name, described, found, settings, precision, tuple(devices))
+
+
+def _one_kind(name: str, precision: Precision, devices: Sequence[int]) -> str:
+    """Return what the devices are called, all alike."""
+    names = []
+    for ordinal in devices:
+        with open_streams(name, precision, ordinal) as device:
+            names.append(device.describe())
+    for ordinal, other in zip(devices, names, strict=True):
+        if other != names[0]:
+            raise ArgumentError(
+                f"device {devices[0]} is {names[0]} and device {ordinal} is {other}; the bits of a result would differ "
+                "from tile to tile; name GPUs of one kind"
+            )
+    return names[0]
 
 
 @dataclasses.dataclass(frozen=True)

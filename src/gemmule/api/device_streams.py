@@ -6,11 +6,12 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gemmule.core.dtype import Precision
+from gemmule.core.errors import ArgumentError
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
@@ -26,13 +27,13 @@ _HOST_LAUNCH_S, _STAGED_LAUNCH_S = 1e-3, 2e-4
 
 
 @contextlib.contextmanager
-def open_streams(name: str, precision: Precision) -> Iterator[DeviceStreams]:
-    """Open the GPU, or a device made of host memory and threads."""
+def open_streams(name: str, precision: Precision, ordinal: int = 0) -> Iterator[DeviceStreams]:
+    """Open a GPU, or a device made of host memory and threads."""
     if name == "gpu":
         from gemmule.dispatch.select import choose
         from gemmule.runtime.streams import GpuStreams
 
-        with GpuStreams(choose, 0, precision) as gpu:
+        with GpuStreams(choose, ordinal, precision) as gpu:
             yield gpu
     else:
         from gemmule.host.streams import HostStreams
@@ -41,12 +42,34 @@ def open_streams(name: str, precision: Precision) -> Iterator[DeviceStreams]:
             yield host
 
 
-def device_memory(name: str) -> int:
-    """Return the bytes of device memory that may be taken where nobody says."""
+def check_devices(devices: Sequence[int], name: str) -> None:
+    """Refuse a list of GPUs that cannot share a product.
+
+    Raises
+    ------
+    ArgumentError
+        If the product runs on the host, the list is empty or names a GPU twice, or there is no such GPU.
+    """
+    from gemmule.runtime.device import device_count
+
+    if name != "gpu":
+        raise ArgumentError(
+            f"devices={list(devices)} are GPUs, and this product runs on the {name}; leave devices out, or take "
+            "executor='gpu' on a machine that has them"
+        )
+    count = device_count()
+    if not devices or len(set(devices)) != len(devices) or not all(0 <= ordinal < count for ordinal in devices):
+        raise ArgumentError(
+            f"devices={list(devices)} must be numbers of GPUs from 0 to {count - 1}, each once; see `gemmule info`"
+        )
+
+
+def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
+    """Return the bytes of each device's memory that may be taken where nobody says."""
     if name == "gpu":
         from gemmule.runtime.memory import usable_memory
 
-        return usable_memory(0)
+        return min(usable_memory(ordinal) for ordinal in ordinals)
     from gemmule.outofcore.budget import available_memory
 
     return available_memory() // 4
@@ -76,6 +99,7 @@ def measured_rates(
     sums: AnyDType,
     precision: Precision,
     threads: int,
+    ordinal: int = 0,
 ) -> Rates:
     """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU."""
     source, to = ([memory_of(a), memory_of(b)], memory_of(sink) if sink is not None else None)
@@ -87,7 +111,7 @@ def measured_rates(
     from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
     from gemmule.runtime.streams import GpuStreams
 
-    with GpuStreams(choose, 0, precision) as device:
+    with GpuStreams(choose, ordinal, precision) as device:
         h2d, d2h = link_rates(device)
         orders = a.order + b.order
         compute = product_rate(device, a.dtype, b.dtype, out, added=False, orders=orders)

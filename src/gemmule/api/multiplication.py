@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
-from gemmule.outofcore.device.watch import Progress as Far
-from gemmule.outofcore.multiply import Progress, Report
 
-from .device_product import DeviceProduct
 from .promotion import dtype_name
-from .streamed import Request, open_product
+
+if TYPE_CHECKING:
+    from gemmule.outofcore.device.watch import Progress as Far
+    from gemmule.outofcore.multiply import Progress, Report
 
 
 def multiply(
@@ -41,6 +41,7 @@ def multiply(
     device_memory: int | str | None = None,
     pinned_memory: int | str | None = None,
     strategy: str | None = None,
+    devices: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
@@ -89,6 +90,8 @@ def multiply(
         giving one has the product computed as on a GPU, with host memory as the device's.
     strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
         What stays on the GPU while the rest passes by; chosen by default.
+    devices : sequence of int, optional
+        GPUs of one kind that share the tiles, e.g. ``[0, 1]``; `device_memory` holds for each. By default the first.
     progress : callable, optional
         Told after every slice: multiplications done, multiplications in all.
 
@@ -120,12 +123,17 @@ def multiply(
     array([[1., 2.],
            [3., 4.]])
     """
+    # Not with the package: those who multiply arrays in memory do not wait for what streams files.
+    from .device_product import DeviceProduct
+    from .streamed import Request, open_product
+
     request = Request(
         a, b, out, c, alpha, beta, transpose_a, transpose_b, memory,
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
         a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
         scheduler, device_memory, pinned_memory, strategy,
+        devices=None if devices is None else tuple(devices),
     )  # fmt: skip
     with open_product(request) as product:
         if isinstance(product, DeviceProduct):

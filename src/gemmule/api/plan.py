@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import Problem
-from gemmule.outofcore.device.choose import Chosen
+from gemmule.core.spec import Choice
+
+if TYPE_CHECKING:
+    from gemmule.outofcore.device.choose import Chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,15 @@ class Plan:
         Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
     workspace_bytes : int
         Device memory that is taken beyond the arrays while the kernels run.
+    chosen_by : str
+        How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost; or
+        ``only one``, where nothing was compared. Empty where no kernel takes part.
+    chosen_from : str
+        Where a tuned config comes from; else empty.
+    predicted_us : float or None
+        Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
+    choice : Choice or None
+        The kernel and its config as the registry has them; None where no kernel takes part.
     """
 
     operation: str
@@ -60,6 +72,10 @@ class Plan:
     streaming: Chosen | None = None
     then: str = ""
     workspace_bytes: int = 0
+    chosen_by: str = ""
+    chosen_from: str = ""
+    predicted_us: float | None = None
+    choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""
@@ -73,6 +89,9 @@ class Plan:
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]
+        if self.chosen_by:
+            time = f"; {self.predicted_us:.1f} us expected" if self.predicted_us is not None else ""
+            lines.append(f"chosen by: {self.chosen_by}{self.chosen_from and f' ({self.chosen_from})'}{time}")
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
         if self.streaming is not None:

@@ -14,11 +14,14 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.core.stacking import stacked
 from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
 
+from .candidates import choose_compiling, run_first_that_compiles
+from .epilogues import Ending, ending_of, with_ending
 from .executors import check_device_arrays, host_arrays_executor, wanted_executor
 from .operands import Operands, gather, least_seconds
 from .plan import Plan
@@ -48,6 +51,8 @@ class Product:
         What a float32 product may be rounded to.
     out : array or None
         The caller's output.
+    ending : Ending or None
+        What is done to the product before it is rounded.
     """
 
     operation: str
@@ -58,6 +63,7 @@ class Product:
     beta: Any
     precision: Precision
     out: Any
+    ending: Ending | None = None
 
     def view(self, role: str) -> ArrayView:
         """Return the memory of an operand."""
@@ -91,17 +97,27 @@ def plan_product(
     precision: Any = None,
     stream: Any = None,
     executor: str | None = None,
+    bias: Any = None,
+    epilogue: Any = None,
+    epilogue_args: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Check a product and say what would run. The parameters are those of `gemm` and `matmul`."""
     executor = wanted_executor(executor)
-    product = _checked(
-        operation, gather({"a": a, "b": b, "c": c, "out": out}, stream), alpha, beta, out, out_dtype, precision
-    )
+    ending, inputs = ending_of(epilogue, bias, c, epilogue_args)
+    operands = gather({"a": a, "b": b, "c": c, "out": out, **inputs}, stream)
+    product = _checked(operation, operands, alpha, beta, out, out_dtype, precision, ending)
     return _plan_host(product, executor) if product.operands.device is None else _plan_device(product, executor)
 
 
 def _checked(
-    operation: str, operands: Operands, alpha: Any, beta: Any, out: Any, out_dtype: Any, precision: Any
+    operation: str,
+    operands: Operands,
+    alpha: Any,
+    beta: Any,
+    out: Any,
+    out_dtype: Any,
+    precision: Any,
+    ending: Ending | None = None,
 ) -> Product:
     views = dict(operands.views)
     a, b = views["a"], views["b"]
@@ -114,9 +130,13 @@ def _checked(
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
+    reads_c = beta != 0
+    if ending is not None:
+        ending.check(views, shape.result, inputs, beta)
+        reads_c = reads_c or ending.expression.names_c
     views["a"] = with_axis(a, 0) if shape.drop_row else a
     views["b"] = with_axis(b, -1) if shape.drop_col else b
-    product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out)
+    product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out, ending)
     for role in ("c", "out"):
         if role in views:
             if views[role].shape != shape.result:
@@ -125,9 +145,9 @@ def _checked(
                 )
             views[role] = product.as_matrices(views[role])
     if "out" in views:
-        read = {role: view for role, view in views.items() if role != "out" and not (role == "c" and beta == 0)}
-        check_output(views["out"], read, may_be_same=("c",))
-    if beta == 0:
+        read = {role: view for role, view in views.items() if role != "out" and not (role == "c" and not reads_c)}
+        check_output(views["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
+    if not reads_c:
         views.pop("c", None)
     return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))
 
@@ -151,11 +171,18 @@ def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> Str
     return StridedMatrix(dtype, rows, cols, row_stride, col_stride, batch_strides(view, batch), min(alignment, 256))
 
 
-def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> GemmProblem:
-    """Return the product of matrices as they lie in a device's memory."""
+_OPERANDS = ("a", "b", "c")
+
+
+def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:
+    """Return the product of matrices as they lie in a device's memory, and the role of each operand that is read."""
     shape = product.shape
-    matrices = {role: _device_matrix(view, dtype_named(view.dtype_name), shape.batch) for role, view in views.items()}
-    return GemmProblem(
+    matrices = {
+        role: _device_matrix(views[role], dtype_named(views[role].dtype_name), shape.batch)
+        for role in (*_OPERANDS, "out")
+        if role in views
+    }
+    problem = GemmProblem(
         m=shape.m,
         n=shape.n,
         k=shape.k,
@@ -168,6 +195,11 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> GemmP
         beta=product.beta,
         precision=product.precision,
     )
+    roles = {role: role for role in _OPERANDS if role in views}
+    if product.ending is None:
+        return stacked(problem), roles
+    problem, further = with_ending(problem, product.ending, views, shape)
+    return problem, roles | further
 
 
 def _plan_device(product: Product, executor: str | None) -> Plan:
@@ -176,8 +208,8 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
     assert operands.device is not None
     ordinal = operands.device
     device = get_device(ordinal)
-    problem = _problem_in_place(product, operands.views)
-    choice = choose(problem, device.arch, multiprocessors=device.multiprocessors)
+    problem, roles = _problem_in_place(product, operands.views)
+    choice = choose_compiling(problem, device)
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -185,8 +217,11 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         stream = operands.work_stream()
         assert stream is not None
         out, finish = product.new_output(stream)
-        pointers = {role: product.view(role).address for role in ("a", "b", "c") if role in operands.views}
-        run_kernel(problem, choice, pointers | {"d": out.address}, ordinal, stream)
+        pointers = {name: product.view(role).address for name, role in roles.items()}
+        given = pointers | {"d": out.address}
+        run_first_that_compiles(
+            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
+        )
         operands.keep_until_done(stream, out)
         return finish()
 
@@ -200,16 +235,24 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
     name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, dtypes, c_dtype)
     c = product.view("c").host if "c" in views else None
     a, b = _host(product.view("a")), _host(product.view("b"))
+    ending = product.ending
 
     if name == "vgpu":
         return _plan_virtual(product, reason)
+    from gemmule.host.epilogue import new_sum
+
     if name == "host":
         from gemmule.host.gemm import gemm
         from gemmule.host.tiles import HostTileExecutor
 
         def run_on_host() -> Any:
             out, finish = product.new_output()
-            gemm(a, b, _host(out), alpha=product.alpha, beta=product.beta, c=c)
+            if ending is None:
+                gemm(a, b, _host(out), alpha=product.alpha, beta=product.beta, c=c)
+            else:
+                total = new_sum(a, b, _host(out))
+                gemm(a, b, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
+                _finish_on_host(product, total, _host(out))
             return finish()
 
         return _plan(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
@@ -231,7 +274,14 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         from .staged import multiply_on_gpu
 
         out, finish = product.new_output()
-        multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
+        if ending is None:
+            multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
+        else:
+            # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
+            total = new_sum(a, b, _host(out))
+            added = None if product.beta == 0 else c
+            multiply_on_gpu(a, b, total, product.alpha, product.beta, added, product.precision)
+            _finish_on_host(product, total, _host(out))
         return finish()
 
     from gemmule.runtime.memory import usable_memory
@@ -242,7 +292,7 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
         product,
         name,
         device.name,
-        choose(problem, device.arch, multiprocessors=device.multiprocessors),
+        choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name),
         reason,
         problem,
         run_on_gpu,
@@ -255,7 +305,7 @@ def _plan_virtual(product: Product, reason: str) -> Plan:
     from gemmule.vgpu.arch import device_name, virtual_arch
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
-    problem = _problem_in_place(product, views)
+    problem, roles = _problem_in_place(product, views)
     choice = choose(problem, virtual_arch(), VIRTUAL)
 
     def run() -> Any:
@@ -263,13 +313,25 @@ def _plan_virtual(product: Product, reason: str) -> Plan:
 
         given, finish = product.new_output()
         out = views.get("out") or as_device_view(given)
-        run_kernel(
-            problem, choice, {role: _host(view) for role, view in views.items() if role != "out"} | {"d": _host(out)}
-        )
+        run_kernel(problem, choice, {name: _host(views[role]) for name, role in roles.items()} | {"d": _host(out)})
         copy_back(out, given)
         return finish()
 
     return _plan(product, "vgpu", device_name(), choice, reason, problem, run)
+
+
+def _finish_on_host(
+    product: Product, total: np.ndarray[Any, np.dtype[Any]], out: np.ndarray[Any, np.dtype[Any]]
+) -> None:
+    """Write the epilogue of a sum."""
+    from gemmule.host.epilogue import apply
+
+    ending, result = product.ending, product.shape.result
+    assert ending is not None
+    c = _host(product.view("c")) if ending.expression.names_c else None
+    # Inputs are broadcast to what the caller gets, which has no dimension of a 1-D operand.
+    matrices = [np.broadcast_to(_host(product.view(role)), result).reshape(out.shape) for role in ending.roles]
+    apply(out, total, ending.expression, c, matrices, ending.numbers)
 
 
 def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
@@ -307,4 +369,8 @@ def _plan(
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
         workspace_bytes=sum(then.workspaces.values()) if then else 0,
+        chosen_by=choice.chosen_by if executor != "host" and choice else "",
+        chosen_from=choice.source if executor != "host" and choice else "",
+        predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        choice=choice,
     )

@@ -29,7 +29,7 @@ from gemmule.outofcore.zarr_sink import ZarrArraySink
 from gemmule.outofcore.zarr_source import array_folder, same_array
 
 from .device_product import DevicePart, DeviceProduct, plan_device_product
-from .device_streams import measured_rates, threads_for_copies
+from .device_streams import check_devices, measured_rates, threads_for_copies
 from .executors import host_arrays_executor, wanted_executor
 from .tile_executor import chosen_executor
 
@@ -67,6 +67,7 @@ class Request:
     pinned_memory: int | str | None = None
     strategy: str | None = None
     traced: bool = False
+    devices: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +226,8 @@ def device_of(
     request: Request, a: MatrixSource, b: MatrixSource, c: MatrixSource | None, dtype: AnyDType
 ) -> str | None:
     """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
-    asked = request.traced or not (request.device_memory is request.strategy is request.pinned_memory is None)
+    wanted = (request.device_memory, request.strategy, request.pinned_memory, request.devices)
+    asked = request.traced or any(one is not None for one in wanted)
     if request.scheduler is not None:
         if asked:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
@@ -235,6 +237,8 @@ def device_of(
     name, _ = host_arrays_executor(wanted_executor(request.executor), None, names, added)
     if name == "vgpu" and asked:
         raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; take 'gpu' or 'host'")
+    if request.devices is not None:
+        check_devices(request.devices, name)
     return name if name == "gpu" or (asked and name == "host") else None
 
 
@@ -254,14 +258,16 @@ def planned_part(
     precision = Precision.parse(request.precision)
     sink = place if isinstance(place, ArraySink) else None
     pinned = _bytes(request.pinned_memory)
+    devices = request.devices or (0,)
 
     def rates(sums: AnyDType) -> Rates:
-        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies())
+        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0])
 
     return plan_device_product(
         device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,
         beta=request.beta, precision=precision, memory=_bytes(request.device_memory),
         pinned=max(min(PINNED_BYTES, limit // 2), 1 << 16) if pinned is None else pinned, strategy=request.strategy,
+        devices=devices,
     )  # fmt: skip
 
 

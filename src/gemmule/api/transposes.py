@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
@@ -18,6 +17,7 @@ from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.arrays.overlap import same_memory
 from gemmule.runtime.device import get_device
 
+from .candidates import choose_compiling, run_first_that_compiles
 from .executors import check_device_arrays, wanted_executor
 from .operands import gather, least_seconds
 from .plan import Plan
@@ -92,7 +92,9 @@ def plan_transpose(
     assert operands.device is not None
     ordinal = operands.device
     device = get_device(ordinal)
-    problem, choice = _chosen(source, order, operands.views.get("out"), device.arch, device.multiprocessors)
+    problem, choice = _chosen(
+        source, order, operands.views.get("out"), lambda problem: choose_compiling(problem, device)
+    )
 
     def run() -> Any:
         from gemmule.runtime.execute import run_kernel
@@ -100,7 +102,10 @@ def plan_transpose(
         stream = operands.work_stream()
         assert stream is not None
         view, finish = new_output(stream)
-        run_kernel(problem, choice, {"a": source.address, "d": view.address}, ordinal, stream)
+        given = {"a": source.address, "d": view.address}
+        run_first_that_compiles(
+            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
+        )
         operands.keep_until_done(stream, view)
         return finish()
 
@@ -121,7 +126,10 @@ def plan_transpose(
 
 
 def _chosen(
-    source: ArrayView, order: tuple[int, ...], target: ArrayView | None, arch: Arch, multiprocessors: int | None
+    source: ArrayView,
+    order: tuple[int, ...],
+    target: ArrayView | None,
+    pick: Callable[[TransposeProblem], Choice],
 ) -> tuple[TransposeProblem, Choice]:
     """Return the transpose of device memory as a problem, and the kernel for it.
 
@@ -141,7 +149,7 @@ def _chosen(
         shape, source_strides, target_strides, source.itemsize, (alignments[0], alignments[1]), in_place=in_place
     )
     try:
-        return problem, choose(problem, arch, multiprocessors=multiprocessors)
+        return problem, pick(problem)
     except UnsupportedError as error:
         if not in_place:
             raise
@@ -165,7 +173,7 @@ def _plan_virtual(
 
     seen = as_device_view(source)
     target = as_device_view(out) if out is not None else None
-    problem, choice = _chosen(seen, order, target, virtual_arch(), None)
+    problem, choice = _chosen(seen, order, target, lambda problem: choose(problem, virtual_arch()))
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,11 @@ from .tables import print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
+    from ..core.problem import GemmProblem
+    from ..core.spec import Choice
     from ..lab.bench import Bench
     from ..lab.gemm_records import Record
+    from ..runtime.bench import BenchGpu
 
 _SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
 _EPILOG = f"""\b
@@ -51,8 +55,8 @@ bench_command.add_command(transpose_command)
 @bench_command.command("gemm", cls=ToldCommand, epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, or names with commas; name[1], name[tile_m=128] (all that have it) or name[*] choose "
-    "configs. May be repeated.",
+    help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[tile_m=128] (all that have "
+    "it) or name[*] choose configs. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
@@ -91,7 +95,7 @@ def _gemm(
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.bench import Bench, BenchPlan
-    from ..lab.candidates import parse_kernels
+    from ..lab.candidates import parse_kernels, without_chosen
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
     from ..lab.products import gemm_problem, output_type
@@ -105,19 +109,36 @@ def _gemm(
     probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
     if plot is not None:
         check_matplotlib()
+    words, asks_chosen = without_chosen(kernels)
     # Names are looked up before a GPU is asked for, so that a wrong one is told of first.
-    parse_kernels(kernels, probe, None, registry.REGISTRY, registry.LADDER)
+    parse_kernels(words, probe, None, registry.REGISTRY, registry.LADDER)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
-        choices = parse_kernels(kernels, probe, device.arch, registry.REGISTRY, registry.LADDER)
-        if not choices:
+        choices = parse_kernels(words, probe, device.arch, registry.REGISTRY, registry.LADDER)
+        if not choices and not asks_chosen:
             raise UnsupportedError(f"no rung of the ladder takes {dtype}; name kernels with --kernels, or all")
-        plan = BenchPlan(problems, choices, seconds=seconds, seed=seed)
+        chosen = _chosen_on(device) if asks_chosen else None
+        plan = BenchPlan(problems, choices, seconds=seconds, seed=seed, chosen=chosen)
         bench = Bench(plan, device, gpu.known_chip(device.name), library)
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
-        records = _measured(bench, block, len(problems) * len(choices), record, quiet=as_json)
+        records = _measured(bench, block, len(problems) * (len(choices) + asks_chosen), record, quiet=as_json)
     end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
+
+
+def _chosen_on(device: BenchGpu) -> Callable[[GemmProblem], Choice]:
+    """Return what says which kernel and config a call would run on a GPU."""
+    from ..dispatch import registry
+    from ..dispatch.select import choose
+
+    def chosen(problem: GemmProblem) -> Choice:
+        found = choose(
+            problem, device.arch, registry.REGISTRY, multiprocessors=device.multiprocessors, chip=device.name
+        )
+        # Records name a kernel and a config; how they were found does not matter here.
+        return dataclasses.replace(found, refused=())
+
+    return chosen
 
 
 def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:

@@ -76,7 +76,7 @@ def _transpose(
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..dispatch.select import choose
-    from ..lab.candidates import parse_kernels
+    from ..lab.candidates import parse_kernels, without_chosen
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
     from ..lab.transpose_bench import TransposeBench, TransposePlan
@@ -84,7 +84,7 @@ def _transpose(
 
     wanted = parse_sizes(sizes)
     itemsizes = tuple(dict.fromkeys(map(itemsize_of, dtypes)))
-    words, chosen = _without_chosen(kernels)
+    words, chosen = without_chosen(kernels)
     probe = transpose_of(4096, 4096, itemsizes[0])
     choices = parse_kernels(words, probe, None, registry.REGISTRY, registry.TRANSPOSE_LADDER) if words else ()
     if plot is not None:
@@ -105,12 +105,6 @@ def _transpose(
         add = _counter() if counts else None
         records = _measured(bench, block, plan.points, record, add, quiet=as_json)
     end(block, records, print_end, draw_plots, plot=plot, as_json=as_json)
-
-
-def _without_chosen(kernels: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the words without ``chosen``, and whether that was among them."""
-    left = [",".join(part for part in word.split(",") if part.strip() != "chosen") for word in kernels]
-    return [word for word in left if word], left != list(kernels)
 
 
 def _measured(

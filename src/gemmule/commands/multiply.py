@@ -35,6 +35,20 @@ class _Pair(click.ParamType[Any]):
         return int(parts[0]), int(parts[-1])
 
 
+class _Numbers(click.ParamType[Any]):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(part.strip().isdecimal() for part in parts):
+            self.fail(f"{value!r} is not a list of numbers, as in 0,1.", param, ctx)
+        return tuple(map(int, parts))
+
+
 class _Number(click.ParamType[Any]):
     """An integer where it is written as one, else a float."""
 
@@ -96,6 +110,7 @@ class _Number(click.ParamType[Any]):
     "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),
     help="What stays on the GPU while the rest passes by. Default: what is expected to be fastest.",
 )  # fmt: skip
+@click.option("--devices", type=_Numbers(), help="GPUs of one kind that share the tiles, e.g. 0,1. Default: the first.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
 @click.option("--trace", metavar="T.json", type=click.Path(), help="Write what ran when, for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=click.Path(), help="Draw what ran when, by stream (.png or .svg).")
@@ -120,7 +135,7 @@ def _run(
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
     shards: tuple[int, int] | None, scheduler: str | None, device_memory: str | None, pinned_memory: str | None,
-    strategy: str | None, dry_run: bool, trace: str | None, timeline: str | None,
+    strategy: str | None, devices: tuple[int, ...] | None, dry_run: bool, trace: str | None, timeline: str | None,
 ) -> None:  # fmt: skip
     from ..api.device_product import DeviceProduct, DeviceReport
     from ..api.streamed import Request, open_product
@@ -137,7 +152,7 @@ def _run(
     request = Request(
         a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
         b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
-        scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None,
+        scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None, devices,
     )  # fmt: skip
     check_drawings(trace, timeline, force=force)
     if dry_run:

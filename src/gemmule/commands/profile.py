@@ -135,7 +135,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
 
     if not words:
         multiprocessors = get_device(0).multiprocessors
-        return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors),)
+        return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=device.name),)
     asked = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
     reasons = [(one, one.spec.why_not(problem, device.arch, one.config)) for one in asked]
     skipped = [f"{one.spec.name}: {reason}" for one, reason in reasons if reason is not None]

@@ -6,8 +6,6 @@ import dataclasses
 import io
 import json
 import lzma
-import os
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -18,19 +16,13 @@ from gemmule.core.spec import Signature
 
 from .resources import Resources
 from .signature import ParamSlot
+from .whole_file import whole_file
 
 # What reading a damaged archive raises, from memory; the standard library documents no common base. A flipped bit in
 # the method of compression leads to bzip2 (OSError) and LZMA.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, KeyError,
-           TypeError, ValueError, EOFError)  # fmt: skip
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, KeyError,
+          TypeError, ValueError, EOFError)  # fmt: skip
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
-
-
-def _umask() -> int:
-    # The only way to read it is to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,22 +82,19 @@ class Artifact:
 
     def save(self, path: Path) -> None:
         """Write the artifact to `path`: whole or not at all."""
+        with whole_file(path) as file:
+            file.write(self.as_bytes())
+
+    def as_bytes(self) -> bytes:
+        """Return the artifact as a file's content."""
         fields = dataclasses.asdict(self)
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    archive.writestr(_META, json.dumps(fields, indent=1))
-                    archive.writestr(_PTX, ptx)
-                    archive.writestr(_CUBIN, cubin)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(partial, 0o666 & ~_umask())
-            os.replace(partial, path)
-        finally:
-            Path(partial).unlink(missing_ok=True)
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_META, json.dumps(fields, indent=1))
+            archive.writestr(_PTX, ptx)
+            archive.writestr(_CUBIN, cubin)
+        return content.getvalue()
 
     @classmethod
     def load(cls, path: Path) -> Artifact:
@@ -116,7 +105,17 @@ class Artifact:
         CompileError
             If the file is damaged.
         """
-        content = path.read_bytes()
+        return cls.from_bytes(path.read_bytes(), f"the cached kernel {path}")
+
+    @classmethod
+    def from_bytes(cls, content: bytes, what: str) -> Artifact:
+        """Read an artifact from a file's content.
+
+        Raises
+        ------
+        CompileError
+            If it is damaged; the message begins with `what`.
+        """
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 fields = json.loads(archive.read(_META))
@@ -125,5 +124,5 @@ class Artifact:
             fields["params"] = tuple(ParamSlot(**slot) for slot in fields["params"])
             fields["resources"] = Resources(**fields["resources"])
             return cls(ptx=ptx, cubin=cubin, **fields)
-        except _DAMAGE as error:
-            raise CompileError(f"the cached kernel {path} is damaged ({type(error).__name__}: {error})") from error
+        except DAMAGE as error:
+            raise CompileError(f"{what} is damaged ({type(error).__name__}: {error})") from error

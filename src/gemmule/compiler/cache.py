@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: in this process, then on disk, then the compiler."""
+"""The cache of compiled kernels: in this process, then on disk, then the packs, then the compiler."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import warnings
 from pathlib import Path
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import ArgumentError, CompileError
+from gemmule.core.errors import ArgumentError, CompileError, CompilerMissingError
 from gemmule.core.spec import Config, KernelSpec, Signature
 
 from .artifact import Artifact
 from .compile import compile_kernel
 from .key import artifact_key, source_digests
+from .pack import PACKS
 
 _SUFFIX = ".kernel"
 # What the cache writes, damaged and unfinished files included: nothing else is ever removed.
@@ -73,7 +74,7 @@ def cache_folder() -> Path:
 
 
 def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
-    """Return the compiled kernel, from the cache where it is there, compiled and cached where it is not.
+    """Return the compiled kernel, from the cache or a pack where it is there, compiled and cached where it is not.
 
     Raises
     ------
@@ -81,19 +82,39 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
         If it must be compiled and the compiler is not installed.
     CompileError
         If it does not compile, or its sources changed since this process imported them.
+    FileFormatError
+        If ``GEMMULE_PACK`` names no pack.
     """
     what = (spec, config, signature, arch)
     artifact = _loaded.get(what)
     if artifact is None:
-        path = cache_folder() / (artifact_key(*what) + _SUFFIX)
-        artifact = _loaded[what] = _from_disk(path) or _compiled(path, *what)
+        key = artifact_key(*what)
+        path = cache_folder() / (key + _SUFFIX)
+        artifact = _loaded[what] = _from_disk(path) or _from_packs(key) or _compiled(path, *what)
     return artifact
+
+
+def _from_packs(key: str) -> Artifact | None:
+    """Return what a pack holds; None, with a warning, where that is damaged."""
+    for pack in PACKS.all():
+        try:
+            artifact = pack.artifact(key)
+        except CompileError as error:
+            warnings.warn(f"{error}; copy it again", CacheWarning, stacklevel=4)
+            continue
+        if artifact is not None:
+            return artifact
+    return None
 
 
 def _from_disk(path: Path) -> Artifact | None:
     """Return what is cached; None, with a warning, where it cannot be used."""
     try:
-        return Artifact.load(path)
+        try:
+            return Artifact.load(path)
+        except CompileError:
+            # Another process may just have set it aside, and written it again.
+            return Artifact.load(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -103,6 +124,9 @@ def _from_disk(path: Path) -> Artifact | None:
         try:
             path.replace(aside)
             warnings.warn(f"{error}; it was set aside as {aside}", CacheWarning, stacklevel=4)
+        except FileNotFoundError:
+            # Another process did so.
+            pass
         except OSError as stuck:
             warnings.warn(f"{error}, and cannot be set aside: {stuck}", CacheWarning, stacklevel=4)
     return None
@@ -110,7 +134,14 @@ def _from_disk(path: Path) -> Artifact | None:
 
 def _compiled(path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
     before = source_digests(spec)
-    artifact = compile_kernel(spec, config, signature, arch)
+    try:
+        artifact = compile_kernel(spec, config, signature, arch)
+    except CompilerMissingError as error:
+        if packs := ", ".join(str(pack.path) for pack in PACKS.all()):
+            raise CompilerMissingError(
+                f"{error}. The packs that are loaded lack it too, or were made by another version of gemmule: {packs}"
+            ) from error
+        raise
     after = source_digests(spec)
     for package, digest in before.items():
         if digest != after[package] or digest != _imported.setdefault(package, digest):

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError, CompilerMissingError
+from gemmule.core.errors import CompilerMissingError, KernelFailedError
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 from .artifact import Artifact
@@ -28,7 +28,7 @@ def compile_kernel(spec: KernelSpec, config: Config, signature: Signature, arch:
     ------
     CompilerMissingError
         If nvidia-cutlass-dsl is not installed.
-    CompileError
+    KernelFailedError
         If the kernel does not compile.
     """
     what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
@@ -60,7 +60,7 @@ def compile_ptx(buildable: Buildable, arch: Arch) -> str:
     ------
     CompilerMissingError
         If nvidia-cutlass-dsl is not installed.
-    CompileError
+    KernelFailedError
         If it does not compile.
     """
     with _LOCK:
@@ -95,7 +95,7 @@ def _code(buildable: Buildable, arch: Arch, what: str) -> tuple[str, bytes]:
         try:
             compiled = cute.compile[options](buildable.function, *buildable.arguments)
         except DSLBaseError as error:
-            raise CompileError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
+            raise KernelFailedError(f"{what}: {_COLOURS.sub('', str(error)).strip()}") from error
         if compiled is None or not compiled.__ptx__ or not compiled.__cubin__:
-            raise CompileError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
+            raise KernelFailedError(f"{what}: the compiler gave no code; is one of its CUTE_DSL_ variables set?")
         return compiled.__ptx__, compiled.__cubin__

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
+import concurrent.futures.process
+import contextlib
 import dataclasses
 import multiprocessing
+import multiprocessing.context
 import os
 from collections.abc import Iterable, Iterator
 
@@ -47,14 +51,46 @@ def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tup
     Yields
     ------
     job, result
-        In the order of completion; the result is the artifact or the error.
+        In the order of completion; the result is the artifact or the error, which may be that the compiler brought its
+        process down.
     """
     # A forked child would inherit the compiler's threads and locks.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context) as pool:
-        futures = {pool.submit(job.run): job for job in jobs}
-        for future in concurrent.futures.as_completed(futures):
-            try:
-                yield futures[future], future.result()
-            except CompileError as error:
-                yield futures[future], error
+    left = collections.deque(jobs)
+    count = max(min(workers or os.cpu_count() or 1, len(left)), 1)
+
+    def work(job: Job, pool: concurrent.futures.ProcessPoolExecutor) -> Artifact:
+        return pool.submit(job.run).result()
+
+    # Each process has a pool of its own: one that the compiler brings down takes its own job with it, and no other.
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(count) as threads:
+        idle = [_one_process(context) for _ in range(count)]
+
+        @stack.callback
+        def end() -> None:
+            for pool in idle:
+                pool.shutdown()
+
+        running: dict[concurrent.futures.Future[Artifact], tuple[Job, concurrent.futures.ProcessPoolExecutor]] = {}
+        while left or running:
+            while left and idle:
+                job, pool = left.popleft(), idle.pop()
+                running[threads.submit(work, job, pool)] = job, pool
+            done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                job, pool = running.pop(future)
+                result: Artifact | CompileError
+                try:
+                    result = future.result()
+                except CompileError as error:
+                    result = error
+                except concurrent.futures.process.BrokenProcessPool:
+                    result = CompileError(f"{job}: the compiler's process ended without a word")
+                    pool.shutdown()
+                    pool = _one_process(context)
+                idle.append(pool)
+                yield job, result
+
+
+def _one_process(context: multiprocessing.context.SpawnContext) -> concurrent.futures.ProcessPoolExecutor:
+    return concurrent.futures.ProcessPoolExecutor(1, mp_context=context)

@@ -42,6 +42,10 @@ class CompilerMissingError(CompileError):
     """The kernel compiler (nvidia-cutlass-dsl) is not installed and no cached kernel fits."""
 
 
+class KernelFailedError(CompileError):
+    """The compiler refused a kernel, or gave no code; the message names the kernel and its config."""
+
+
 class DriverError(GemmuleError, RuntimeError):
     """A call to the CUDA driver failed.
 
@@ -62,6 +66,10 @@ class DriverError(GemmuleError, RuntimeError):
     def __reduce__(self) -> tuple[type[DriverError], tuple[str, str, str]]:
         """Let the error pass between processes."""
         return type(self), (self.call, self.status, self.detail)
+
+
+class DeviceMemoryError(DriverError):
+    """A GPU has too little free memory. Nothing is broken: with more of it, the same call works."""
 
 
 class FileFormatError(GemmuleError, ValueError):

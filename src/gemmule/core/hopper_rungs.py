@@ -141,10 +141,19 @@ def hopper_spec(*, package: str, summary: str, configs: tuple[RungConfig, ...]) 
         launch=_launch,
         build=functools.partial(_build, package),
         batch_dims=0,
+        refuses=_refuses,
     )
 
 
 def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None:
+    if reason := _refuses(problem, arch):
+        return reason
+    inner, _, _ = split_batch(problem, 0)
+    oriented, _, _ = row_result(inner)
+    return why_not_grid((_grid(oriented, config), 1, 1))
+
+
+def _refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     # Each matrix of a batch is a launch; the later ones may begin elsewhere.
@@ -163,7 +172,7 @@ def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None
             return reason
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
-    return why_not_extents(problem) or why_not_grid((_grid(oriented, config), 1, 1))
+    return why_not_extents(problem)
 
 
 def _grid(problem: GemmProblem, config: RungConfig) -> int:

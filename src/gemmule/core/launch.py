@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 
 from .dtype import DType, Kind
+from .epilogue import NUMBER, Epilogue
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
@@ -184,6 +185,11 @@ class TensorMapParam:
     def size(self) -> int:
         """Size of the parameter in bytes."""
         return 128
+
+
+def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
+    """Return the parameters of the numbers that a launch brings to an epilogue."""
+    return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]
 
 
 PlainParam = TensorParam | ScalarParam | ExtentsParam

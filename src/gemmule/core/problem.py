@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TypeVar, cast
 
 from .dtype import DType, Precision, accumulator
+from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
 
 
@@ -28,6 +29,8 @@ class GemmProblem:
         Scalars, applied in the accumulator's type.
     precision : Precision
         What a float32 product may be rounded to.
+    epilogue : Epilogue or None
+        What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
     """
 
     m: int
@@ -41,6 +44,7 @@ class GemmProblem:
     alpha: float | int = 1
     beta: float | int = 0
     precision: Precision = Precision.IEEE
+    epilogue: Epilogue | None = None
 
     @property
     def accumulator(self) -> DType:
@@ -65,12 +69,14 @@ class GemmProblem:
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by the names that launch recipes use."""
         operands = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
-        return {name: matrix for name, matrix in operands.items() if matrix is not None}
+        given = {name: matrix for name, matrix in operands.items() if matrix is not None}
+        return given if self.epilogue is None else given | self.epilogue.operands()
 
     def with_operands(self, batch: tuple[int, ...], operands: dict[str, StridedMatrix]) -> GemmProblem:
         """Return the same product over another batch."""
+        epilogue = None if self.epilogue is None else self.epilogue.with_operands(operands)
         return dataclasses.replace(
-            self, batch=batch, a=operands["a"], b=operands["b"], c=operands.get("c"), d=operands["d"]
+            self, batch=batch, a=operands["a"], b=operands["b"], c=operands.get("c"), d=operands["d"], epilogue=epilogue
         )
 
 
@@ -182,6 +188,9 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
         For each operand, its strides over `outer` in elements.
     """
     operands = problem.operands()
+    if not problem.batch or (len(problem.batch) == 1 <= keep and problem.batch[0] != 1):
+        # Most problems: nothing is merged and nothing left over.
+        return problem, (), dict.fromkeys(operands, ())
     batch, merged = collapse_batch(problem.batch, [x.batch_strides for x in operands.values()])
     by_extent = sorted(range(len(batch)), key=lambda axis: -batch[axis])
     inner_axes, outer_axes = sorted(by_extent[:keep]), sorted(by_extent[keep:])

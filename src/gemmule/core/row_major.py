@@ -164,7 +164,9 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
         return problem, "a", "b"
     a, b, d = problem.b.transposed(), problem.a.transposed(), problem.d.transposed()
     c = problem.c.transposed() if problem.c is not None else None
-    return dataclasses.replace(problem, m=problem.n, n=problem.m, a=a, b=b, c=c, d=d), "b", "a"
+    epilogue = problem.epilogue.transposed() if problem.epilogue is not None else None
+    turned = dataclasses.replace(problem, m=problem.n, n=problem.m, a=a, b=b, c=c, d=d, epilogue=epilogue)
+    return turned, "b", "a"
 
 
 def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:

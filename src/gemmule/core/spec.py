@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .arch import Arch
@@ -100,11 +101,23 @@ class KernelSpec:
         Whether it transposes within one memory; all others read the source while they write the target.
     virtual : bool
         Whether the virtual GPU knows its instructions.
+    epilogues : bool
+        Whether it knows epilogues; where it does not, `why_not` refuses them by itself.
     cost : callable, optional
         ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
         equals the first. Without it, configs are told apart by the size of their tiles.
     following : callable, optional
         ``following(problem, config)`` is what runs behind the launch, where the kernel only prepares operands.
+    refuses : callable, optional
+        ``refuses(problem, arch)`` is the reason for which `why_not` refuses a problem whatever the config, or None.
+        Asked first: it is one question instead of one for every config. The problem has at most `batch_dims` batch
+        dimensions.
+    costs : callable, optional
+        ``costs(problem, configs, multiprocessors)`` are the costs of many configs, faster than one after the other.
+    cost_in_us : bool
+        Whether costs are microseconds, and may be told as a prediction.
+    further : callable, optional
+        ``further()`` are configs that only a search takes into account, beside `configs`.
     """
 
     name: str
@@ -121,8 +134,17 @@ class KernelSpec:
     batch_dims: int = 1
     in_place: bool = False
     virtual: bool = True
+    epilogues: bool = False
     cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
     following: Callable[[Any, Any], Following] | None = dataclasses.field(default=None, compare=False)
+    refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
+    costs: Callable[[Any, Sequence[Any], int], Sequence[float]] | None = dataclasses.field(default=None, compare=False)
+    cost_in_us: bool = False
+    further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.epilogues:
+            object.__setattr__(self, "why_not", functools.partial(_without_epilogue, self.why_not))
 
     @property
     def default(self) -> Config:
@@ -130,13 +152,38 @@ class KernelSpec:
         return self.configs[0]
 
 
+def _without_epilogue(
+    why_not: Callable[[Any, Arch, Any], str | None], problem: Problem, arch: Arch, config: Any
+) -> str | None:
+    if isinstance(problem, GemmProblem) and problem.epilogue is not None:
+        return "it computes no epilogue (a bias or a function of the product)"
+    return why_not(problem, arch, config)
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A kernel chosen for a problem."""
+    """A kernel chosen for a problem.
+
+    Attributes
+    ----------
+    spec, config
+        Kernel and config.
+    refused : tuple of (str, str)
+        Kernels that were asked before, and why they are not taken.
+    chosen_by : str
+        ``tuned``: it was measured; ``cost``: its predicted cost is the least; ``only one``: nothing else was compared.
+    predicted_us : float or None
+        Expected time in microseconds: the one that was measured, or the predicted one; None where neither is known.
+    source : str
+        Where a tuned config comes from; empty for others.
+    """
 
     spec: KernelSpec
     config: Config
     refused: tuple[tuple[str, str], ...] = ()
+    chosen_by: str = "only one"
+    predicted_us: float | None = None
+    source: str = ""
 
     def signature(self, problem: Problem) -> Signature:
         """Return what the kernel must be specialised for."""

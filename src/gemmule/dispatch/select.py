@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.errors import DTypeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
 from gemmule.core.spec import Choice, Config, KernelSpec
 
-from .registry import REGISTRY
+from .problem_key import key_of
+from .recording import record_shape
+from .registry import REGISTRY, VIRTUAL
+from .tuned_table import TunedTable, table_for
 
 #: Launches of one product beyond which a kernel that covers more of the batch at once is better.
 MAX_LAUNCHES = 16
 
 
+#: What was chosen for the problems of this process, by everything that the choice depends on.
+_chosen: dict[tuple[Problem, Arch, int, int | None, str | None], Choice] = {}
+_MOST_CHOSEN = 4096
+
+
 def choose(
-    problem: Problem, arch: Arch, registry: Sequence[KernelSpec] = REGISTRY, *, multiprocessors: int | None = None
+    problem: Problem,
+    arch: Arch,
+    registry: Sequence[KernelSpec] = REGISTRY,
+    *,
+    multiprocessors: int | None = None,
+    chip: str | None = None,
 ) -> Choice:
-    """Return the first kernel of the registry that can take the problem, in the config that suits its size.
+    """Return the kernel and config that were measured to be fastest, else the first that can in its cheapest config.
 
     Parameters
     ----------
@@ -32,36 +46,118 @@ def choose(
     registry : sequence of KernelSpec
         The kernels to choose from, best first.
     multiprocessors : int, optional
-        The GPU's: the config is the one that computes least beyond the edges and gives each of them a CTA, of equals
-        the one with the largest tiles. None takes the first that can.
+        The GPU's: the config is the one with the least predicted cost, or, of kernels that predict none, the one that
+        computes least beyond the edges and gives each of them a CTA, of equals the one with the largest tiles. None
+        takes the first that can.
+    chip : str, optional
+        The GPU's name as its driver gives it: then tuned configurations come first, and the product is recorded where
+        ``GEMMULE_RECORD`` asks for it.
 
     Raises
     ------
     UnsupportedError
         If none can; the message gives every kernel's reason.
     """
+    if registry is not REGISTRY and registry is not VIRTUAL:
+        return _choose(problem, arch, registry, multiprocessors, chip)
+    asked = (problem, arch, len(registry), multiprocessors, chip)
+    choice = _chosen.get(asked)
+    if choice is None:
+        choice = _choose(problem, arch, registry, multiprocessors, chip)
+        if len(_chosen) >= _MOST_CHOSEN:
+            _chosen.clear()
+        _chosen[asked] = choice
+    return choice
+
+
+def forget_choices() -> None:
+    """Choose anew from now on: tuned configurations have changed."""
+    _chosen.clear()
+
+
+def _choose(
+    problem: Problem, arch: Arch, registry: Sequence[KernelSpec], multiprocessors: int | None, chip: str | None
+) -> Choice:
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
     in_place = isinstance(problem, TransposeProblem) and problem.in_place
+    tuned = None
+    if chip is not None and isinstance(problem, GemmProblem):
+        record_shape(problem, chip)
+        tuned = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, str]] = []
+    parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
+    most_dims = _most_batch_dims(operation, registry)
     for spec in registry:
         if spec.operation != operation or spec.in_place != in_place:
             continue
-        inner, outer, _ = split_batch(problem, spec.batch_dims)
-        reasons = {config: spec.why_not(inner, arch, config) for config in spec.configs}
-        able = [config for config, reason in reasons.items() if reason is None]
+        if tuned is not None and spec is tuned.spec:
+            return dataclasses.replace(tuned, refused=tuple(refused))
+        if spec.batch_dims not in parts:
+            parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
+        inner, outer = parts[spec.batch_dims]
+        config, reason, by, cost = _config(spec, inner, arch, multiprocessors)
         launches = math.prod(outer)
-        if not able:
-            refused.append((spec.name, reasons[spec.default] or ""))
-        elif launches > MAX_LAUNCHES and spec.batch_dims < _most_batch_dims(operation, registry):
+        if config is None:
+            refused.append((spec.name, reason))
+        elif launches > MAX_LAUNCHES and spec.batch_dims < most_dims:
             refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
+        elif tuned is not None:
+            refused.append((spec.name, f"it can, and {tuned.spec.name} was measured to be faster"))
         else:
-            config = able[0] if multiprocessors is None else _suitable(spec, inner, able, multiprocessors)
-            return Choice(spec, config, tuple(refused))
+            predicted = cost * launches if cost is not None and spec.cost_in_us else None
+            return Choice(spec, config, tuple(refused), by, predicted)
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
+
+
+def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
+    """Return what was measured to be fastest for a problem, if it still takes it; None where nothing was measured."""
+    key = key_of(problem)
+    found = table.find(key) if key is not None else None
+    if found is None:
+        return None
+    entry = found.entry
+    spec = next((spec for spec in registry if spec.name == entry.kernel and spec.operation == "gemm"), None)
+    if spec is None:
+        # A kernel of another version of gemmule.
+        return None
+    try:
+        config = type(spec.default)(**dict(entry.config))
+    except (ArgumentError, TypeError):
+        return None
+    inner, outer, _ = split_batch(problem, spec.batch_dims)
+    if spec.why_not(inner, arch, config) is not None or math.prod(outer) > MAX_LAUNCHES:
+        return None
+    predicted = entry.us if found.same_chip else None
+    return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
 
 
 def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
     return max(spec.batch_dims for spec in registry if spec.operation == operation)
+
+
+def _config(
+    spec: KernelSpec, problem: Problem, arch: Arch, multiprocessors: int | None
+) -> tuple[Config | None, str, str, float | None]:
+    """Return the config that suits, or why there is none; what it was chosen by, and its cost where that is known."""
+    if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
+        return None, reason, "", None
+    by = "cost" if multiprocessors is not None and len(spec.configs) > 1 else "only one"
+    if multiprocessors is None or spec.costs is not None:
+        # The first that can, of the cheapest first: the others need not be asked.
+        costs: Sequence[float | None] = [None] * len(spec.configs)
+        order = list(range(len(spec.configs)))
+        if multiprocessors is not None and spec.costs is not None:
+            known = costs = spec.costs(problem, spec.configs, multiprocessors)
+            order.sort(key=known.__getitem__)
+        for number in order:
+            if spec.why_not(problem, arch, spec.configs[number]) is None:
+                return spec.configs[number], "", by, costs[number]
+    else:
+        able = [config for config in spec.configs if spec.why_not(problem, arch, config) is None]
+        if able:
+            config = _suitable(spec, problem, able, multiprocessors)
+            return config, "", by, spec.cost(problem, config, multiprocessors) if spec.cost is not None else None
+    return None, spec.why_not(problem, arch, spec.default) or "", "", None
 
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:

@@ -20,7 +20,7 @@ from gemmule.core.chips import Chip
 from gemmule.core.dtype import Kind
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, Config, KernelSpec
 
 from . import protocol
 from .accuracy import ROWS, Accuracy, Reference, accuracy, reference, sampled_rows
@@ -56,6 +56,8 @@ class BenchPlan:
         Of the random inputs.
     rows : int
         Rows of each result that are compared with the reference.
+    chosen : callable, optional
+        Gives the kernel and config that a product would be computed by, to be measured too.
     """
 
     problems: tuple[GemmProblem, ...]
@@ -64,10 +66,11 @@ class BenchPlan:
     warm_up_seconds: float = protocol.WARM_UP_SECONDS
     seed: int = 0
     rows: int = ROWS
+    chosen: Callable[[GemmProblem], Choice] | None = None
 
 
 @dataclasses.dataclass
-class _Point:
+class Point:
     """A product on the device, and the yardstick's ways to compute it, by their numbers: its best, then its first."""
 
     problem: GemmProblem
@@ -76,7 +79,7 @@ class _Point:
     yardsticks: dict[int, Work] = dataclasses.field(default_factory=dict)
 
 
-class _BrokenError(Exception):
+class BrokenError(Exception):
     """The device is of no more use."""
 
     def __init__(self, record: Record, error: DriverError) -> None:
@@ -113,6 +116,7 @@ class Bench:
         self._plan, self._device, self._chip, self._yardstick = plan, device, chip, yardstick
         self._clock = clock
         self._cold, self._loaded_at = True, clock()
+        self._dispatched: tuple[KernelSpec, Config] | None = None
 
     def about(self) -> Record:
         """Return what the experiment block says of the protocol."""
@@ -148,21 +152,42 @@ class Bench:
         DriverError
             If a kernel broke the device; its ``check`` record comes first.
         """
+        yield from self._begun(tell)
+        for problem in self._plan.problems:
+            yield from self._of_problem(problem, tell)
+
+    def _begun(self, tell: Callable[[str], None]) -> Iterator[Record]:
+        """Warm up; yield nothing, but the record of a kernel that breaks the device."""
         tell("warming up")
         try:
             self._warm_up()
-        except _BrokenError as broken:
+        except BrokenError as broken:
             yield broken.record
             raise broken.error from broken
-        for problem in self._plan.problems:
-            taken = []
-            for choice in self._plan.choices:
-                if reason := choice.spec.why_not(problem, self._device.arch, choice.config):
-                    yield skipped(problem, choice, reason)
-                else:
-                    taken.append(choice)
-            if taken:
-                yield from self._point(problem, taken, tell)
+
+    def _choices(self, problem: GemmProblem) -> Sequence[Choice]:
+        """Return the kernels and configs to measure for a product."""
+        if self._plan.chosen is None:
+            return self._plan.choices
+        chosen = self._plan.chosen(problem)
+        self._dispatched = (chosen.spec, chosen.config)
+        others = (choice for choice in self._plan.choices if (choice.spec, choice.config) != self._dispatched)
+        return [*others, chosen]
+
+    def _chosen_by(self, choice: Choice) -> str:
+        """Return what a record says of how its config came about."""
+        return "dispatch" if (choice.spec, choice.config) == self._dispatched else "rung"
+
+    def _of_problem(self, problem: GemmProblem, tell: Callable[[str], None]) -> Iterator[Record]:
+        """Measure a product by every kernel that takes it."""
+        taken = []
+        for choice in self._choices(problem):
+            if reason := choice.spec.why_not(problem, self._device.arch, choice.config):
+                yield skipped(problem, choice, reason)
+            else:
+                taken.append(choice)
+        if taken:
+            yield from self._point(problem, taken, tell)
 
     def _point(self, problem: GemmProblem, choices: Sequence[Choice], tell: Callable[[str], None]) -> Iterator[Record]:
         sets = protocol.buffer_sets(problem.bytes_min, self._device.l2_bytes)
@@ -182,7 +207,7 @@ class Bench:
                     raise
                 yield from (skipped(problem, choice, str(error)) for choice in choices)
                 return
-            point = _Point(problem, rows, operands)
+            point = Point(problem, rows, operands)
             if self._yardstick is not None:
                 tell(YARDSTICK)
                 try:
@@ -192,16 +217,20 @@ class Bench:
                     point.yardsticks = {}
                     record = skipped(problem, None, str(error))
                 yield record
-            for choice in choices:
-                tell(choice.spec.name)
-                try:
-                    record = self._kernel_record(point, choice)
-                except _BrokenError as broken:
-                    yield broken.record
-                    raise broken.error from broken
-                yield record
+            yield from self._kernel_records(point, choices, tell)
 
-    def _yardstick_record(self, point: _Point, algorithms: Sequence[YardstickAlgorithm]) -> Record:
+    def _kernel_records(self, point: Point, choices: Sequence[Choice], tell: Callable[[str], None]) -> Iterator[Record]:
+        """Check and time kernels, one after another, each beside the yardstick."""
+        for choice in choices:
+            tell(choice.spec.name)
+            try:
+                record = self._kernel_record(point, choice)
+            except BrokenError as broken:
+                yield broken.record
+                raise broken.error from broken
+            yield record
+
+    def _yardstick_record(self, point: Point, algorithms: Sequence[YardstickAlgorithm]) -> Record:
         """Find the yardstick's best algorithm, and hold it against itself; sets the point's yardsticks."""
         works = [algorithm.work for algorithm in algorithms]
         listed = [dict(algorithm.description) for algorithm in algorithms]
@@ -275,7 +304,7 @@ class Bench:
         except DriverError as error:
             return {f"{field}_unknown": str(error)}
 
-    def _kernel_record(self, point: _Point, choice: Choice) -> Record:
+    def _kernel_record(self, point: Point, choice: Choice) -> Record:
         """Check a kernel, and time it beside the yardstick if it is right."""
         problem = point.problem
         try:
@@ -302,10 +331,10 @@ class Bench:
             # A device that is of no more use says so to this call too.
             self._device.memory_free()
         except DriverError:
-            raise _BrokenError(failed(problem, choice, str(error)), error) from error
+            raise BrokenError(failed(problem, choice, str(error)), error) from error
 
     def _timed_record(
-        self, point: _Point, choice: Choice, work: Work, right: Accuracy, checked: tuple[Array, Array]
+        self, point: Point, choice: Choice, work: Work, right: Accuracy, checked: tuple[Array, Array]
     ) -> Record:
         """Time a kernel beside the yardstick; what it writes meanwhile must be what was checked."""
         problem, operands = point.problem, point.operands
@@ -326,7 +355,7 @@ class Bench:
             "kernel": choice.spec.name,
             "config": choice.config.as_dict(),
             **named(problem),
-            "chosen_by": "rung",
+            "chosen_by": self._chosen_by(choice),
             "timing": timing.method,
             **figures(problem, ours, self._chip),
             "samples_us": all_us(ours),
@@ -334,7 +363,7 @@ class Bench:
         others = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
         return record | beside(ours, others) | errors(right) | circumstances(operands, timing, 0)
 
-    def _check(self, point: _Point, work: Work) -> tuple[Accuracy, tuple[Array, Array]]:
+    def _check(self, point: Point, work: Work) -> tuple[Accuracy, tuple[Array, Array]]:
         """Run every buffer set into poisoned outputs, and hold the result against the reference.
 
         Returns
@@ -395,7 +424,8 @@ class Bench:
             return
         first, edge = self._plan.problems[0], protocol.WARM_UP_EDGE
         problem = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
-        choices = [c for c in self._plan.choices if c.spec.why_not(problem, self._device.arch, c.config) is None]
+        every = (*self._plan.choices, *([self._plan.chosen(problem)] if self._plan.chosen else []))
+        choices = [c for c in every if c.spec.why_not(problem, self._device.arch, c.config) is None]
         if not choices or problem.bytes_min > self._device.memory_free():
             return
         inputs = random_inputs(problem, self._plan.seed)

@@ -71,6 +71,12 @@ def parse_kernels(
     return tuple(chosen.values())
 
 
+def without_chosen(words: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the words without ``chosen``, what a call would run, and whether that was among them."""
+    left = [",".join(part for part in word.split(",") if part.strip() != "chosen") for word in words]
+    return [word for word in left if word], left != list(words)
+
+
 def _split(word: str) -> list[tuple[str, str | None]]:
     found, end = [], 0
     for match in _WORD.finditer(word):

@@ -4,12 +4,14 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
 measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, ``searched FILE`` for the best config at every size, and ``plots FILE [PLOT …]`` for their plots (those
-only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files
-count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a
-kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE [KERNEL …]``, ``transpose_ratios
-FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput [FILE] COUNTS`` show measured
-transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones.
+yardstick, ``searched FILE … [DTYPE …] [LAYOUT …]`` for the best config of every product, and ``plots FILE [PLOT …]``
+for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the
+rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
+``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
+[KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
+[FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
+FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework, and
+``overhead FILE`` what calls cost.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
-from . import counted, faithful, gemm_tables, rooflines, transpose_pages
+from . import counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
 from .explain.measured import measured_block
+from .overhead import overhead_table
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
@@ -83,7 +86,9 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name == "counts":
             content = counts_block(file, _together(results, rest))
         elif name == "searched":
-            content = searched_block(_together(results, [file, *rest]))
+            words = [file, *rest]
+            files = [word for word in words if word.endswith(".jsonl")]
+            content = searched_block(_together(results, files), [word for word in words if word not in files])
         elif name in _PICTURES:
             content = pictures_block(*_PICTURES[name](results, [file, *rest]), plots_folder)
         else:
@@ -97,13 +102,16 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "counters": faithful.counters_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
+                    "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
                     "streamed": device_stream_table,
+                    "training": framework_tables.training_table,
                 }
                 content = tables[name](records)
         head = match[0].partition("\n")[0]
@@ -129,9 +137,9 @@ def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
     return markdown(*gemm_tables.ratios(records))
 
 
-def searched_block(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the best config at every size."""
-    table, means = searched(records)
+def searched_block(records: Sequence[Mapping[str, Any]], only: Sequence[str]) -> str:
+    """Return the best config at every size, of some types and layouts or of all."""
+    table, means = searched(records, only)
     return f"{markdown(*table)}\n\n{means}."
 
 

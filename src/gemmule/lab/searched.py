@@ -1,4 +1,4 @@
-"""The best config of a kernel at every size, beside the one that is taken without a search."""
+"""The best kernel and config of every product that was searched, beside the one that is taken without a search."""
 
 from __future__ import annotations
 
@@ -15,51 +15,86 @@ from .gemm_tables import Record, Table, size_text
 from .products import gemm_problem
 
 
-def searched(records: Sequence[Record]) -> tuple[Table, str]:
-    """Return a table with a row for each size, and a line with the means of its ratios.
+def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table, str]:
+    """Return a table with a row for each product, and lines with the means of its ratios.
 
     Parameters
     ----------
     records : sequence of mapping
-        An experiment block, and products of one kernel of the registry in several configs.
+        An experiment block, and products by kernels of the registry in several configs. What is taken without a search
+        is what a record says was chosen by dispatch; in files that have no such records, what the cost model of today
+        takes of the configs of the best one's kernel.
+    only : sequence of str
+        Types of A and B, and layouts, to take; without one of a kind all of it.
 
     Raises
     ------
     KeyError
-        If the kernel or the chip is not known.
+        If a kernel or the chip is not known, or nothing is left.
     """
     measured = [record for record in records if record["record"] == "gemm" and "ratio" in record]
-    spec = next((spec for spec in REGISTRY if spec.name == measured[0]["kernel"]), None)
-    if spec is None:
-        raise KeyError(f"the registry has no kernel {measured[0]['kernel']}")
+    for field in ("dtype", "layout"):
+        wanted = {record[field] for record in measured} & set(only)
+        measured = [record for record in measured if not wanted or record[field] in wanted]
+    if not measured or (unknown := set(only) - {record[name] for record in measured for name in ("dtype", "layout")}):
+        raise KeyError(f"nothing was measured of {', '.join(sorted(unknown) if measured else only)}")
     chip = chip_named(str(records[0]["gpu"]))
-    sizes: dict[str, list[Record]] = {}
+    by_dispatch = any(record.get("chosen_by") == "dispatch" for record in measured)
+    kinds = len({(record["dtype"], record["layout"]) for record in measured})
+    products: dict[tuple[str, ...], list[Record]] = {}
     for record in measured:
-        sizes.setdefault(size_text(record), []).append(record)
-    rows, best_ratios, taken_ratios = [], [], []
-    for size, found in sizes.items():
-        best = max(found, key=lambda record: record["ratio"])
-        taken = next((one for one in found if one["config"] == _taken(spec, best, chip.sms).as_dict()), None)
+        kind = (record["dtype"], record["layout"]) if kinds > 1 else ()
+        products.setdefault((size_text(record), *kind), []).append(record)
+    names = len({record["kernel"] for record in measured}) > 1
+    rows, best_ratios, taken_ratios, shares = [], [], [], []
+    for product, found in products.items():
+        best = max(found, key=lambda record: float(record["ratio"]))
+        taken = next((one for one in found if _is_taken(one, best, chip.sms, by_dispatch=by_dispatch)), None)
         best_ratios.append(best["ratio"])
-        taken_ratios += [taken["ratio"]] if taken is not None else []
-        row = [size, f"{best['median_us']:.1f}", f"{best['tflops']:.0f}", _text(spec, best["config"])]
-        row += [f"{best['ratio']:.3f}", _text(spec, taken["config"]) if taken is not None else ""]
-        rows.append([*row, f"{taken['ratio']:.3f}" if taken is not None else ""])
-    header = ["M x N x K", "us", "TFLOP/s", "best config", "/ cuBLAS", "config taken unsearched", "/ cuBLAS"]
-    means = f"Geometric means: {statistics.geometric_mean(best_ratios):.3f} searched"
+        row = [*product, f"{best['median_us']:.1f}", f"{best['tflops']:.0f}", _text(best, with_name=names)]
+        row.append(f"{best['ratio']:.3f}")
+        if taken is not None:
+            taken_ratios.append(taken["ratio"])
+            shares.append(taken["ratio"] / best["ratio"])
+            row += [_text(taken, with_name=names) if taken is not best else "the same", f"{taken['ratio']:.3f}"]
+        rows.append(row if taken is not None else [*row, "", ""])
+    header = ["M x N x K", *(("types", "layout") if kinds > 1 else ()), "us", "TFLOP/s", "best config", "/ cuBLAS"]
+    means = f"Geometric means: {_mean(best_ratios)} searched"
     if len(taken_ratios) == len(best_ratios):
-        means += f", {statistics.geometric_mean(taken_ratios):.3f} unsearched"
-    return (header, rows), means
+        means += f", {_mean(taken_ratios)} unsearched, which is {_mean(shares)} of the searched"
+    return ([*header, "config taken unsearched", "/ cuBLAS"], rows), means
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{statistics.geometric_mean(ratios):.3f} (least {min(ratios):.3f})"
+
+
+def _is_taken(record: Record, best: Record, multiprocessors: int, *, by_dispatch: bool) -> bool:
+    """Whether a record is of what is taken without a search."""
+    if by_dispatch:
+        return str(record.get("chosen_by")) == "dispatch"
+    spec = _spec(best)
+    wanted = (spec.name, _taken(spec, best, multiprocessors).as_dict())
+    return (record["kernel"], record["config"]) == wanted
+
+
+def _spec(record: Record) -> KernelSpec:
+    spec = next((spec for spec in REGISTRY if spec.name == record["kernel"]), None)
+    if spec is None:
+        raise KeyError(f"the registry has no kernel {record['kernel']}")
+    return spec
 
 
 def _taken(spec: KernelSpec, record: Record, multiprocessors: int) -> Config:
-    """Return the config that `matmul` takes."""
+    """Return the config that the cost model takes."""
     size = (record["m"], record["n"], record["k"])
     problem = gemm_problem(*size, record["dtype"], record["out_dtype"], record["layout"])
     return choose(problem, spec.archs[0], (spec,), multiprocessors=multiprocessors).config
 
 
-def _text(spec: KernelSpec, config: Mapping[str, Any]) -> str:
+def _text(record: Mapping[str, Any], *, with_name: bool) -> str:
     """Return the fields of a config that are not as they are unless told."""
-    plain = type(spec.default)().as_dict()
-    return " ".join(f"{name}={value}" for name, value in config.items() if value != plain[name]) or "as it comes"
+    plain = type(_spec(record).default)().as_dict()
+    name = [f"{record['kernel']}:"] if with_name else []
+    fields = [f"{field}={value}" for field, value in record["config"].items() if value != plain.get(field)]
+    return " ".join([*name, *(fields or ["as it comes"])])

@@ -29,7 +29,7 @@ def stream_trace(activity: Sequence[Transfer], about: Mapping[str, Any]) -> dict
         events.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_sort_index", "args": {"sort_index": number}})
     for one in activity:
         seconds = one.duration_ns / 1e9
-        compute = one.stream == _COMPUTE
+        compute = one.stream.endswith(_COMPUTE)
         details: dict[str, Any] = {"flop" if compute else "bytes": one.size}
         if seconds and one.size:
             rate = one.size / seconds
@@ -67,8 +67,8 @@ def draw_timeline(path: Path, activity: Sequence[Transfer], title: str, *, force
     UnsupportedError
         If matplotlib is not installed.
     """
-    page = Page(height=240)
     streams = _streams(activity)
+    page = Page(height=max(240, 60 + 40 * len(streams)))
     end = max((one.end_ns for one in activity), default=0)
     unit, name = next(((size, text) for size, text in _UNITS if end >= size), _UNITS[-1])
     buffer = io.BytesIO()
@@ -95,5 +95,12 @@ def draw_timeline(path: Path, activity: Sequence[Transfer], title: str, *, force
 
 
 def _streams(activity: Sequence[Transfer]) -> list[str]:
+    """Return the streams in order, those of each device together: their names end alike, behind its number."""
     there = {one.stream for one in activity}
-    return [name for name in _ORDER if name in there] + sorted(there - set(_ORDER))
+
+    def place(stream: str) -> tuple[int, str, int]:
+        device, colon, name = stream.rpartition(": ")
+        known = _ORDER.index(name) if name in _ORDER else len(_ORDER)
+        return len(device), device + colon, known
+
+    return sorted(there, key=lambda stream: (*place(stream), stream))

@@ -43,7 +43,7 @@ def write_rows(
 
 
 @cute.jit
-def _chunk(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
+def chunk(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
     """Return where 16 bytes of a row lie: the swizzle exchanges them within 128 bytes, or within shorter rows."""
     return address + row * row_bytes + (chunk ^ (row * row_bytes // 128 % (row_bytes // 16))) * 16
 
@@ -60,7 +60,7 @@ def _write_square(
     values = cute.make_rmem_tensor(cute.make_layout(2 * words), cutlass.Float32)
     for v in cutlass.range_constexpr(2 * words):
         values[v] = sums[first + v] * alpha
-    place = _chunk(address, row + tid % 16, 2 * q + tid % 32 // 16 if cutlass.const_expr(width > 8) else 0, 2 * width)
+    place = chunk(address, row + tid % 16, 2 * q + tid % 32 // 16 if cutlass.const_expr(width > 8) else 0, 2 * width)
     if cutlass.const_expr(adds):
         added = cute.make_rmem_tensor(cute.make_layout(words), Int32)
         for w, word in enumerate(load_matrices(place, words)):
@@ -82,7 +82,7 @@ def _write_pairs(
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     for half in cutlass.range_constexpr(2):
-        place = _chunk(address, row + lane // 4 + 8 * half, 2 * q + lane % 4 // 2, 4 * width) + lane % 2 * 8
+        place = chunk(address, row + lane // 4 + 8 * half, 2 * q + lane % 4 // 2, 4 * width) + lane % 2 * 8
         pair = cute.make_tensor(cute.make_ptr(out, place, cute.AddressSpace.smem, assumed_align=8), cute.make_layout(2))
         values = cute.make_rmem_tensor(cute.make_layout(2), out)
         for v in cutlass.range_constexpr(2):
@@ -121,7 +121,7 @@ def _write_turned(
     values = cute.make_rmem_tensor(cute.make_layout(count), cutlass.Float32)
     for v in cutlass.range_constexpr(count):
         values[v] = sums[first + v] * alpha
-    place = _chunk(address, 16 * q + lane // 16 * 8 + lane % 8, row // 8 + lane // 8 % 2, 128)
+    place = chunk(address, 16 * q + lane // 16 * 8 + lane % 8, row // 8 + lane // 8 % 2, 128)
     if cutlass.const_expr(adds):
         added = cute.make_rmem_tensor(cute.make_layout(count // 2), Int32)
         for w, word in enumerate(load_matrices(place, count // 2, turned=True)):
@@ -146,7 +146,7 @@ def _write_scattered(
         along = row + lane // 4 + v // 2 * 8
         line = 8 * q + lane % 4 * 2 + v % 2
         box = address + along // 32 * width * 128
-        place = _chunk(box, line, along % 32 // 4, 128) + along % 4 * 4
+        place = chunk(box, line, along % 32 // 4, 128) + along % 4 * 4
         one = cute.make_tensor(cute.make_ptr(out, place, cute.AddressSpace.smem, assumed_align=4), cute.make_layout(1))
         value = sums[first + v] * alpha
         if cutlass.const_expr(adds):

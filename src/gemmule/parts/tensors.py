@@ -56,6 +56,24 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
     return cute.runtime.make_fake_tensor(element, extents, strides, assumed_align=vector * element.width // 8)
 
 
+_STRIDES = {"0": 0, "1": 1, "p": 1}
+
+
+def marked_tensor(name: str, marks: str) -> Any:
+    """Return a stand-in for matrices (M, N, L) of any alignment, with the strides of M and N by their marks.
+
+    Parameters
+    ----------
+    name : str
+        Element type.
+    marks : str
+        For M and N each, as of core.epilogue_inputs: ``0``, ``1`` or ``p`` for a stride of 0 or 1, or ``s`` for any.
+    """
+    extents = tuple(cute.sym_int32() for _ in range(3))
+    strides = (*(_STRIDES[mark] if mark in _STRIDES else cute.sym_int64() for mark in marks), cute.sym_int64())
+    return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
+
+
 def row_major_arguments(types: dict[str, str]) -> tuple[Any, ...]:
     """Return stand-ins for row-major A (M, K), B (N, K), C and D (M, N), alpha and beta.
 

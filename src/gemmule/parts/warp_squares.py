@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import cutlass
 from cutlass import cute
@@ -31,6 +32,8 @@ class WarpSquares:
         Whether all of the tile is inside the matrix.
     neighbours_m, neighbours_n : bool
         Whether fragment rows g and g + 8 (columns g of the first and the second 8) are the rows 2g and 2g + 1.
+    epilogue : RunEpilogue or None
+        What is done to each element.
     """
 
     warp_m: int
@@ -39,6 +42,7 @@ class WarpSquares:
     whole: bool
     neighbours_m: bool
     neighbours_n: bool
+    epilogue: Any = None
 
     @property
     def pairs(self) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
@@ -63,7 +67,7 @@ class WarpSquares:
         ]
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, sums: cute.Tensor, staging, m, n, alpha, beta):
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, sums: cute.Tensor, staging, m, n, alpha, beta, extras=None):
         """Write D = alpha * sums + beta * C for the warp's part of the tile, which begins at (m, n).
 
         Parameters
@@ -74,6 +78,8 @@ class WarpSquares:
             This thread's 4 sums of each product of 16 x 8, by rows and columns of products.
         staging : Pointer
             `WARP_BYTES` of shared memory for each warp, of the type of alpha.
+        extras : tuple or None
+            What the epilogue reads.
         """
         tid, _, _ = cute.arch.thread_idx()
         layout = cute.make_layout((SQUARE_M, SQUARE_N, 2), stride=(self.lead, 1, _BESIDE))
@@ -88,7 +94,7 @@ class WarpSquares:
             for first in cutlass.range(0, self.steps, together, unroll=1):
                 addends = self.addends(gC, m, n, p, first, together, beta)
                 for step in cutlass.range_constexpr(together):
-                    self.finish(gD, sS, addends[None, step], m, n, p, first + step, alpha, beta)
+                    self.finish(gD, sS, addends[None, step], m, n, p, first + step, alpha, beta, extras)
 
     @cute.jit
     def stage(self, sums, sS, i: cutlass.Constexpr[int], j: cutlass.Constexpr[int], beside: cutlass.Constexpr[int]):
@@ -137,10 +143,14 @@ class WarpSquares:
         return runs
 
     @cute.jit
-    def finish(self, gD, sS, addend, m, n, p: cutlass.Constexpr[int], step, alpha, beta):
-        """Scale a run of sums, add C, and write it."""
+    def finish(self, gD, sS, addend, m, n, p: cutlass.Constexpr[int], step, alpha, beta, extras):
+        """Scale a run of sums, add C, finish it, and write it."""
         sums = _run_at(sS, self.place(step), self.run).load()
-        result = alpha * sums + beta * addend.load().to(sS.element_type)
+        if cutlass.const_expr(self.epilogue is None):
+            result = alpha * sums + beta * addend.load().to(sS.element_type)
+        else:
+            place = self.place_in_matrix(m, n, p, step)
+            result = self.epilogue.values(sums, addend, extras, place, gD, alpha, beta).load()
         at = self.place_in_matrix(m, n, p, step)
         if self.whole or (at[0] < gD.shape[0] and at[1] < gD.shape[1]):
             _run_at(gD, at, self.run).store(result.to(gD.element_type))

@@ -6,7 +6,12 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from gemmule.core.errors import DriverError, UnsupportedError
+from gemmule.core.errors import DeviceMemoryError, DriverError, UnsupportedError
+
+_MORE_MEMORY = (
+    "let go of arrays, and of what their library keeps of those that are gone (torch.cuda.empty_cache(), "
+    "cupy.get_default_memory_pool().free_all_blocks()), or multiply in parts"
+)
 
 
 @functools.cache
@@ -58,8 +63,25 @@ def call(name: str, *arguments: Any) -> Any:
     module = driver()
     status, *results = getattr(module, name)(*arguments)
     if status != module.CUresult.CUDA_SUCCESS:
-        _, text = module.cuGetErrorString(status)
-        raise DriverError(name, status.name, text.decode() if text else "no description")
+        check(name, int(status))
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def check(name: str, status: int) -> None:
+    """Raise if a driver function returned an error.
+
+    Raises
+    ------
+    DriverError
+        It names the function; a DeviceMemoryError where memory is what lacks.
+    """
+    if status:
+        module = driver()
+        known = module.CUresult(status)
+        _, text = module.cuGetErrorString(known)
+        detail = text.decode() if text else "no description"
+        if known == module.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise DeviceMemoryError(name, known.name, f"{detail}; {_MORE_MEMORY}")
+        raise DriverError(name, known.name, detail)

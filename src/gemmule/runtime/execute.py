@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gemmule.compiler.cache import artifact_for
+from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
 from gemmule.core.spec import Choice
 
 from .device import get_device
-from .launch import PreparedLaunch, loaded_kernel
+from .launch import LoadedKernel, PreparedLaunch, loaded_kernel
 from .workspaces import Workspaces
 
 
@@ -53,27 +56,91 @@ def prepared_launches(
     workspaces : Workspaces
         Where launches find memory beyond their operands; it must be there until they are done.
     """
+    work = launches_of(problem, choice, ordinal, tuple(pointers))
+    addresses = {**pointers, **workspaces.take(work.workspaces)}
+    for step in work.steps():
+        named = {name: addresses[given] + beyond for name, (given, beyond) in step.places.items()}
+        yield step.kernel.prepare(step.launch, named, stream)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One launch of a problem, without its addresses.
+
+    Attributes
+    ----------
+    kernel : LoadedKernel
+        The kernel.
+    launch : Launch
+        The recipe.
+    places : mapping of str to (str, int)
+        For each operand of the recipe the problem's own, or the workspace, and how many bytes behind its beginning it
+        lies.
+    """
+
+    kernel: LoadedKernel
+    launch: Launch
+    places: Mapping[str, tuple[str, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Launches:
+    """The launches that make a problem.
+
+    Attributes
+    ----------
+    number : int
+        How many there are.
+    steps : callable
+        Gives them in order.
+    workspaces : mapping of str to int
+        Bytes of device memory that they need beyond the operands, by name.
+    """
+
+    number: int
+    steps: Callable[[], Iterator[Step]]
+    workspaces: Mapping[str, int]
+
+
+def launches_of(
+    problem: GemmProblem | TransposeProblem, choice: Choice, ordinal: int, operands: Sequence[str]
+) -> Launches:
+    """Return the launches that make a problem, their kernels loaded.
+
+    Parameters
+    ----------
+    problem, choice, ordinal
+        As of `run_kernel`.
+    operands : sequence of str
+        Names of the operands whose addresses will be given.
+    """
     spec, config = choice.spec, choice.config
     inner, outer, strides = split_batch(problem, spec.batch_dims)
-    steps = [(spec, config, inner, dict(zip(pointers, pointers, strict=True)))]
-    additional: dict[str, int] = {}
+    own = {name: name for name in operands}
+    parts = [(spec, config, inner, own)]
+    workspaces: Mapping[str, int] = {}
     if spec.following is not None:
         then = spec.following(inner, config)
-        steps.append((then.spec, then.config, then.problem, dict(then.operands)))
-        additional = workspaces.take(then.workspaces)
+        workspaces = then.workspaces
+        parts.append((then.spec, then.config, then.problem, dict(then.operands)))
     kernels = []
-    for step_spec, step_config, step_problem, operands in steps:
-        launch = step_spec.launch(step_problem, step_config)
+    for part_spec, part_config, part_problem, renamed in parts:
+        launch = part_spec.launch(part_problem, part_config)
         if 0 in launch.grid:
-            return
-        signature = step_spec.signature(step_problem, step_config)
-        artifact = artifact_for(step_spec, step_config, signature, get_device(ordinal).arch)
+            return Launches(0, lambda: iter(()), {})
+        signature = part_spec.signature(part_problem, part_config)
+        artifact = artifact_for(part_spec, part_config, signature, get_device(ordinal).arch)
         artifact.check_launch(launch)
-        kernels.append((loaded_kernel(artifact, ordinal), launch, operands))
+        # What the recipe does not rename, it calls by its own name: workspaces too.
+        names = {name: name for name in (*own, *workspaces)} | renamed
+        kernels.append((loaded_kernel(artifact, ordinal), launch, names))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
-    for offsets in outer_offsets(outer, list(strides.values())):
-        moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
-        addresses = {name: address + moved.get(name, 0) for name, address in pointers.items()} | additional
-        for kernel, launch, operands in kernels:
-            named = addresses | {name: addresses[given] for name, given in operands.items()}
-            yield kernel.prepare(launch, named, stream)
+
+    def steps() -> Iterator[Step]:
+        for offsets in outer_offsets(outer, list(strides.values())):
+            moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
+            for kernel, launch, names in kernels:
+                places = {name: (given, moved.get(given, 0)) for name, given in names.items()}
+                yield Step(kernel, launch, places)
+
+    return Launches(math.prod(outer) * len(kernels), steps, workspaces)

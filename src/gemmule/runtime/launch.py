@@ -50,6 +50,11 @@ class LoadedKernel:
         The compiled kernel.
     ordinal : int
         The GPU.
+
+    Attributes
+    ----------
+    function : CUfunction
+        The driver's handle of it.
     """
 
     def __init__(self, artifact: Artifact, ordinal: int) -> None:
@@ -57,7 +62,7 @@ class LoadedKernel:
         self.ordinal = ordinal
         with current(ordinal):
             self._module = call("cuModuleLoadData", artifact.cubin)
-            self._function = call("cuModuleGetFunction", self._module, artifact.entry.encode())
+            self.function = call("cuModuleGetFunction", self._module, artifact.entry.encode())
         self._shared_allowed = _SHARED_WITHOUT_OPT_IN
 
     def launch(self, launch: Launch, pointers: Mapping[str, int], stream: int) -> None:
@@ -95,11 +100,12 @@ class LoadedKernel:
             If the recipe asks for more shared memory than the GPU has.
         """
         with current(self.ordinal):
-            self._allow_shared(launch.shared_bytes)
+            self.allow_shared(launch.shared_bytes)
             packed = [_packed(param, pointers) for param in launch.params]
-        return PreparedLaunch(self.ordinal, self._function, self._config(launch, stream), packed)
+        return PreparedLaunch(self.ordinal, self.function, self.config(launch, stream), packed)
 
-    def _allow_shared(self, wanted: int) -> None:
+    def allow_shared(self, wanted: int) -> None:
+        """Let a CTA of the kernel have so many bytes of dynamic shared memory."""
         if wanted <= self._shared_allowed:
             return
         limit = get_device(self.ordinal).max_shared_bytes
@@ -108,11 +114,12 @@ class LoadedKernel:
                 f"{self.artifact.kernel} asks for {wanted} bytes of shared memory a CTA; this GPU has {limit}"
             )
         attribute = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call("cuFuncSetAttribute", self._function, attribute, wanted)
+        call("cuFuncSetAttribute", self.function, attribute, wanted)
         self._shared_allowed = wanted
 
     @staticmethod
-    def _config(launch: Launch, stream: int) -> Any:
+    def config(launch: Launch, stream: int) -> Any:
+        """Return the driver's configuration of a launch."""
         bindings = driver()
         config = bindings.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.errors import DeviceMemoryError
+
 from .device import current
 from .driver import call
 
@@ -26,6 +28,11 @@ class DeviceBuffer:
         The GPU.
     stream : int
         Stream that allocation, copies and release are ordered in.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the GPU has too little free memory.
     """
 
     def __init__(self, nbytes: int, ordinal: int, stream: int) -> None:
@@ -33,7 +40,15 @@ class DeviceBuffer:
         self.address = 0
         if nbytes:
             with current(ordinal):
-                self.address = int(call("cuMemAllocAsync", nbytes, stream))
+                try:
+                    self.address = int(call("cuMemAllocAsync", nbytes, stream))
+                except DeviceMemoryError as error:
+                    free, total = call("cuMemGetInfo")
+                    raise DeviceMemoryError(
+                        error.call,
+                        error.status,
+                        f"{nbytes} bytes are needed on GPU {ordinal}, which has {free} of {total} free: {error.detail}",
+                    ) from error
 
     def __enter__(self) -> DeviceBuffer:
         return self

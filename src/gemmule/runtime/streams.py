@@ -196,7 +196,9 @@ class GpuStreams:
         launches = self._prepared.get(key)
         if launches is None:
             problem, pointers = self._problem(a, b, d, alpha, beta, c)
-            choice = self._choose(problem, self.device.arch, multiprocessors=self.device.multiprocessors)
+            choice = self._choose(
+                problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name
+            )
             workspaces = self._workspaces.setdefault(stream, Workspaces(self.ordinal, stream))
             launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream, workspaces))
             # The same few come again and again, with the buffers in turn.

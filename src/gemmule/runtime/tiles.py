@@ -22,7 +22,7 @@ from .memory import DeviceBuffer
 class Chooser(Protocol):
     """Chooses the kernel of a problem."""
 
-    def __call__(self, problem: GemmProblem, arch: Arch, /, *, multiprocessors: int) -> Choice: ...
+    def __call__(self, problem: GemmProblem, arch: Arch, /, *, multiprocessors: int, chip: str) -> Choice: ...
 
 
 # Bytes of the widest element of a matrix to add.
@@ -198,7 +198,7 @@ class GpuTileSum:
             precision=precision or executor.precision,
         )
         device = executor.device
-        choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors)
+        choice = executor.choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
         pointers = {"a": a.address, "b": b.address, "d": d.address} | ({"c": c.address} if c is not None else {})
         run_kernel(problem, choice, pointers, executor.device.ordinal, executor.stream)
 

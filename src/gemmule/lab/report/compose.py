@@ -31,6 +31,7 @@ _TITLES = {
     "virtual_gpu": "Time on the virtual GPU",
     "probe": "What counters count",
     "cta_times": "CTAs when half of a kernel's time has passed",
+    "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 
 

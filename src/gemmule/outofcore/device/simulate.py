@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
 from .plan import DevicePlan
 from .rates import Rates
@@ -77,11 +78,11 @@ class Ran:
     end: float
 
 
-def simulate(plan: DevicePlan, rates: Rates) -> tuple[Prediction, list[Ran]]:
+def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> tuple[Prediction, list[Ran]]:
     """Return what a plan takes at those rates, and when each operation runs.
 
     The two streams towards the device share a link, on which copies take turns. Operations of a stream follow each
-    other; each begins when those that it waits for are over.
+    other; each begins when those that it waits for are over. Tiles that are `done` are left out.
     """
     free = dict.fromkeys(STREAMS, 0.0)
     link = {"h2d": 0.0, "d2h": 0.0}
@@ -91,7 +92,7 @@ def simulate(plan: DevicePlan, rates: Rates) -> tuple[Prediction, list[Ran]]:
     compute = 0.0
     moved = {"h2d": 0, "d2h": 0}
     flop = 0
-    for op in operations(plan):
+    for op in operations(plan, done):
         start = max([free[op.stream], *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
             duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1)

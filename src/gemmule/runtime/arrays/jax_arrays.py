@@ -43,7 +43,7 @@ class JaxLibrary(DlpackLibrary):
         import jax
 
         if isinstance(x, jax.core.Tracer):
-            raise ArgumentError("a JAX array is being traced; call gemmule outside of jit, grad and vmap")
+            raise ArgumentError("a JAX array is being traced; use gemmule.jax within jit, grad and vmap")
         devices = x.devices()
         if len(devices) != 1:
             raise ArgumentError(f"a JAX array lies on {len(devices)} devices; gather it on one first")

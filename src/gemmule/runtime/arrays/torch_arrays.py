@@ -32,7 +32,9 @@ class TorchLibrary:
 
         del stream
         if x.requires_grad and torch.is_grad_enabled():
-            raise ArgumentError("a tensor requires grad, and gemmule has no backward; pass tensor.detach()")
+            raise ArgumentError(
+                "a tensor requires grad, and this has no backward; gemmule.torch has, or pass tensor.detach()"
+            )
         if x.layout is not torch.strided:
             raise ArgumentError(f"a tensor has layout {x.layout}; pass tensor.to_dense()")
         if x.is_conj() or x.is_neg():

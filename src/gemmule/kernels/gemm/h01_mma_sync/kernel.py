@@ -21,6 +21,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, cute
 from cutlass.memory import SmemAllocator
@@ -29,6 +31,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.fragments import finish_fragment, read_fragment
 from gemmule.parts.mma_sync import mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
+from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.slice_copies import SliceCopies
 from gemmule.parts.swizzled_slice import K_BYTES, ROWS, SwizzledSlice
 from gemmule.parts.tensors import cute_type, major_tensor
@@ -62,19 +65,26 @@ class MmaSync:
         sums = "float16" if config.sum_bits == 16 else types["acc"]
         self.sum, self.words = cute_type(sums), 4 * config.sum_bits // 32
         self.mma = mma_name(types["a"], sums, config.mma_k_bytes)
+        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
         self.end = WarpSquares(
-            self.warp_m, self.warp_n, int(types["run"]), whole, self.cutA.neighbours, self.cutB.neighbours
+            self.warp_m,
+            self.warp_n,
+            int(types["run"]),
+            whole,
+            self.cutA.neighbours,
+            self.cutB.neighbours,
+            self.epilogue,
         )
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
-        self.kernel(mA, mB, mC, mD, alpha, beta).launch(
+        self.kernel(mA, mB, mC, mD, alpha, beta, extras).launch(
             grid=(tiles_m * tiles_n * mD.shape[2], 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
         cta, _, _ = cute.arch.block_idx()
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
@@ -141,7 +151,10 @@ class MmaSync:
         # What was shared memory of slices becomes that of sums.
         cute.arch.sync_threads()
         staging = cute.recast_ptr(smem, dtype=self.acc)
-        self.end.write(gD, gC, cute.recast_tensor(rC, self.sum), staging, m0 + row, n0 + col, alpha, beta)
+        inputs = None
+        if cutlass.const_expr(self.epilogue is not None):
+            inputs = self.epilogue.of_batch(extras, batch)
+        self.end.write(gD, gC, cute.recast_tensor(rC, self.sum), staging, m0 + row, n0 + col, alpha, beta, inputs)
 
     @cute.jit
     def corner(self):
@@ -213,4 +226,6 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     )
     results = tuple(major_tensor(out, 1, batch=1, vector=run) for _ in range(2))
     acc = cute_type(types["acc"])
-    return Buildable(MmaSync(config, types), (*operands, *results, acc(1), acc(0)))
+    kernel = MmaSync(config, types)
+    extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    return Buildable(kernel, (*operands, *results, acc(1), acc(0), *extras))

@@ -7,6 +7,7 @@ import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.lines import line_bytes, lines_of
@@ -115,6 +116,12 @@ def _most_run(dtype: DType) -> int:
     return min(max(COPIES) // dtype.itemsize, MOST_RUN)
 
 
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes the types of `problem`, or None where one may."""
+    del arch
+    return _why_not_types(problem, MmaSyncConfig())
+
+
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     if reason := _why_not_types(problem, config):
@@ -123,8 +130,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    for name, matrix in problem.operands().items():
-        if not (matrix.is_row_major or matrix.is_col_major):
+    if reason := why_not_inputs(problem):
+        return reason
+    operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
+    for name, matrix in operands.items():
+        if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"
@@ -179,7 +189,8 @@ def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
     whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
     along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
-    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+    return (*plain, *epilogue_signature(oriented.epilogue))
 
 
 def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
@@ -223,11 +234,18 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
     problem, first, second = row_result(problem)
+    if problem.epilogue is not None and problem.epilogue.expression.names_c:
+        # Where beta is 0, C is not read.
+        problem = dataclasses.replace(problem, beta=1)
+    batch = (problem.batch or (1,))[0]
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
-        params=batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
+        params=(
+            *batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
+            *epilogue_params(problem.epilogue, batch, problem.accumulator),
+        ),
     )
 
 
@@ -259,4 +277,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    refuses=refuses,
+    epilogues=True,
 )

@@ -23,6 +23,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
@@ -34,6 +36,8 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.finished_boxes import FinishedBoxes
+from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
@@ -54,6 +58,7 @@ class Production:
         self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
         self.reads_c = types["adds"] == "yes"
+        self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages = config.stages
@@ -74,9 +79,16 @@ class Production:
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
+        apart = 1 if self.pingpong else CONSUMERS
+        self.finished: Any = self.epilogue and FinishedBoxes(
+            self.epilogue, self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped,
+            self.reads_c,
+        )  # fmt: skip
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
+    ):
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
@@ -104,7 +116,7 @@ class Production:
         )
         tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
         tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
-        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
+        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta, extras).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.size, 1, 1),
@@ -127,6 +139,7 @@ class Production:
         layout_d: cute.ComposedLayout,
         alpha,
         beta,
+        extras=None,
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
@@ -172,7 +185,8 @@ class Production:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             mine = warp // 4 - 1
             exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta)
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta,
+                         extras)  # fmt: skip
 
     @cute.jit
     def begin(self, warp):
@@ -180,7 +194,8 @@ class Production:
         if cutlass.const_expr(self.size > 1):
             cute.arch.cluster_arrive()
         if warp == 0:
-            # The warp that has made them need not wait, but for those that it shares slices with.
+            # The warp of the lane that made them need not wait, but for those that it shares slices with.
+            cute.arch.sync_warp()
             cute.arch.barrier_arrive(barrier_id=_BEGUN, number_of_threads=THREADS)
             if cutlass.const_expr(self.peers > 1):
                 cute.arch.cluster_wait()
@@ -256,7 +271,9 @@ class Production:
                 cute.arch.mbarrier_arrive(empty + stage, peer)
 
     @cute.jit
-    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta):
+    def consume(
+        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta, extras
+    ):
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
         mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
@@ -272,6 +289,10 @@ class Production:
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.order.tile(mD, number)
+            begun = None
+            if cutlass.const_expr(self.epilogue is not None):
+                row, col = self.corner(tile_m, tile_n, mine)
+                begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             # The first product overwrites the sums.
@@ -304,8 +325,13 @@ class Production:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
-                                  alpha, beta)  # fmt: skip
+            if cutlass.const_expr(self.epilogue is not None):
+                row, col = self.corner(tile_m, tile_n, mine)
+                brought = self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, row,
+                                               col, batch, mine, _OWN + mine, alpha, beta)  # fmt: skip
+            else:
+                brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
+                                      alpha, beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -313,6 +339,17 @@ class Production:
     def warp(self):
         """Return this warp's number in its warpgroup."""
         return cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+
+    @cute.jit
+    def corner(self, tile_m, tile_n, mine):
+        """Return the first box of this warpgroup's part of a tile."""
+        row, col = tile_m * (self.tile_m // BOX_M), tile_n * (self.tile_n // self.box_n)
+        if cutlass.const_expr(not self.pingpong):
+            row = row + mine
+        if cutlass.const_expr(self.cluster_k > 1):
+            cta, _, _ = cute.arch.block_idx()
+            col = col + cta % self.cluster_k * self.boxes
+        return row, col
 
     @cute.jit
     def add_up(self, sums, exchange, turn, mine, first_box, more):
@@ -389,4 +426,6 @@ def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
         for operand, unit in zip("abcd", units, strict=True)
     )
     acc = cute_type(types["acc"])
-    return Buildable(Production(config, types), (*tensors, Int32(1), acc(1), acc(0)))
+    kernel = Production(config, types)
+    extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    return Buildable(kernel, (*tensors, Int32(1), acc(1), acc(0), *extras))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
+from gemmule.core.epilogue import Epilogue
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.errors import ArgumentError
+from gemmule.core.hopper_cost import Sides, times_us
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -28,6 +34,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 K_BYTES, BOX_M = 128, 64
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
+#: Operands that the copy engine brings or takes.
+_COPIED = ("a", "b", "c", "d")
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Products of int8 whose sum int32 always holds.
@@ -139,13 +147,27 @@ class ProductionConfig(Config):
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    if reason := refuses(problem, arch):
+        return reason
+    if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
+        return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
+    if (slices := _slices(problem)) < config.cluster_k:
+        return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
+    return None
+
+
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    oriented, _, _ = row_result(inner)
     if reason := _why_not_types(problem):
         return reason
-    for name, matrix in oriented.operands().items():
+    if reason := why_not_inputs(problem):
+        return reason
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    operands = {name: matrix for name, matrix in oriented.operands().items() if name in _COPIED}
+    for name, matrix in operands.items():
         if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
@@ -161,14 +183,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
             )
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
-    if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
-        return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
     if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
         return (
             f"K={problem.k}: wgmma's sums of int8 stop at the limits of int32, which more than {_MOST_EXACT} may reach"
         )
-    if (slices := _slices(problem)) < config.cluster_k:
-        return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     return why_not_extents(problem)
 
 
@@ -208,7 +226,14 @@ def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
     along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
-    return _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+    return (*plain, *epilogue_signature(_epilogue(problem, config)))
+
+
+def _epilogue(problem: GemmProblem, config: ProductionConfig) -> Epilogue | None:
+    """Return the epilogue of the kernel's own product, which may be the transposed one."""
+    problem, _, _ = row_result(problem)
+    return problem.epilogue.transposed() if problem.epilogue is not None and config.swapped else problem.epilogue
 
 
 def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
@@ -241,6 +266,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
     first, a, second, b = _operands(problem, config)
+    epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
     clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
@@ -255,6 +281,7 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         *_boxes_of("d", problem.d, batch, box, config),
         ScalarParam("alpha", problem.accumulator, problem.alpha),
         ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
+        *epilogue_params(epilogue, batch, problem.accumulator),
     )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
@@ -318,30 +345,47 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
     )
 
 
-#: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a
-#: slice takes besides, and its rows outside of the matrix; how much longer narrow rows take; writing 128 x 128; the
-#: next tile, and more where warpgroups share it; a cluster's start; sums that it exchanges, and those of 64 x 64.
-_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _NARROW = 1.83, 0.274, 0.106, 0.056, 0.127, 1.26
-_WRITE, _NEXT, _SHARED, _START, _EXCHANGE, _SUMS = 0.72, 0.56, 0.5, 0.25, 0.38, 0.81
+def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
+    """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
+    oriented, _, _ = row_result(problem)
+    a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
+    plain = Sides(oriented.m, oriented.n, not b_along)
+    swapped = Sides(oriented.n, oriented.m, not a_along)
+    return times_us(
+        plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
+        bytes_min=problem.bytes_min,
+    )  # fmt: skip
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds: tiles that a CTA computes one after another, and what each costs."""
-    _, a, _, b = _operands(problem, config)
-    tiles = _tiles(a.rows, b.rows, (problem.batch or (1,))[0], config)
-    waves = -(-tiles // max(min(multiprocessors // config.cluster, config.clusters), 1))
-    slices = -(-_slices(problem) // config.cluster_k)
-    narrow = not _in_rows(b) and config.tile_n * b.dtype.itemsize % K_BYTES
-    lines = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) / 256
-    bytes_time = _BYTES * lines * (_NARROW if narrow else 1)
-    slice_time = max(_PRODUCTS * config.outputs / 2**14, bytes_time) + _SLICE
-    slice_time += _OUTSIDE * max(config.tile_m - a.rows, 0) / MMA_M
-    between = _NEXT * (waves - 1) + (0 if config.pingpong else _SHARED * waves)
-    written = _WRITE * config.outputs / 2**14 / config.cluster_k * (1 if config.pingpong else waves)
-    together = 0.0
-    if config.cluster > 1:
-        together = _EXCHANGE + _SUMS * config.outputs / 2**12 if config.cluster_k > 1 else _START
-    return _LAUNCH + waves * slices * slice_time + between + written + together
+    """Return roughly the time in microseconds."""
+    return costs(problem, [config], multiprocessors)[0]
+
+
+#: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
+_ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
+_COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
+_CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
+_LEAST_STAGES, _MOST_STAGES = 3, 16
+
+
+@functools.cache
+def further() -> tuple[ProductionConfig, ...]:
+    """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
+    found = []
+    for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
+        cluster_m, cluster_n, cluster_k = cluster
+        for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
+            try:
+                one = ProductionConfig(
+                    tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
+                    cluster_n=cluster_n, cluster_k=cluster_k, swapped=swapped,
+                )  # fmt: skip
+            except ArgumentError:
+                continue
+            found.append(one)
+            break
+    return tuple(one for one in found if one not in SPEC.configs)
 
 
 def build(config: ProductionConfig, signature: Signature) -> Buildable:
@@ -391,4 +435,9 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     cost=cost,
+    refuses=refuses,
+    costs=costs,
+    cost_in_us=True,
+    further=further,
+    epilogues=True,
 )

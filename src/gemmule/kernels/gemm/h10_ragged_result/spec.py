@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
@@ -78,6 +79,11 @@ class RaggedResultConfig(Config):
 def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del config
+    return refuses(problem, arch)
+
+
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where all do."""
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
@@ -176,18 +182,27 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
 _RATES = {(128, 256): 1.04, (128, 192): 1.03, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
 
 
-def cost(problem: GemmProblem, config: RaggedResultConfig, multiprocessors: int) -> float:
-    """Return roughly the time: tiles that a multiprocessor computes one after another, and what each costs.
+def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiprocessors: int) -> list[float]:
+    """Return roughly the times, in no unit: tiles that a multiprocessor computes one after another, and their cost.
 
     At the ends of a tile the tensor cores wait for some slices; more where two warpgroups take turns, as the last two
     tiles are written one after the other.
     """
-    oriented, _, _ = row_result(problem)
-    tiles = -(-oriented.m // config.tile_m) * -(-oriented.n // config.tile_n) * (problem.batch or (1,))[0]
-    waves = -(-tiles // min(multiprocessors, config.ctas))
-    slices = -(-oriented.k * problem.a.dtype.itemsize // K_BYTES)
-    ends = 6 if config.pingpong else 4
-    return waves * config.outputs / _RATES.get((config.tile_m, config.tile_n), 0.5) * (slices + ends)
+    m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
+    slices, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
+    found = []
+    for config in configs:
+        tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
+        waves = -(-tiles // min(multiprocessors, config.ctas))
+        ends = 6 if config.pingpong else 4
+        rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
+        found.append(waves * config.outputs / rate * (slices + ends))
+    return found
+
+
+def cost(problem: GemmProblem, config: RaggedResultConfig, multiprocessors: int) -> float:
+    """Return roughly the time, in no unit."""
+    return costs(problem, (config,), multiprocessors)[0]
 
 
 def build(config: RaggedResultConfig, signature: Signature) -> Buildable:
@@ -216,4 +231,6 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     cost=cost,
+    refuses=refuses,
+    costs=costs,
 )

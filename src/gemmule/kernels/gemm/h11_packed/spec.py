@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -118,10 +119,12 @@ def _following(problem: GemmProblem) -> Following:
         workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
     then = problem.with_operands(problem.batch, packed)
     for spec in FOLLOWERS:
-        able = [config for config in spec.configs if spec.why_not(then, spec.archs[0], config) is None]
-        if able and spec.cost is not None:
-            cost = spec.cost
-            chosen = min(able, key=lambda config: cost(then, config, _multiprocessors(config)))
+        if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
+            continue
+        costs = spec.costs(then, spec.configs, _multiprocessors(spec.default))
+        ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
+        chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
+        if chosen is not None:
             return Following(spec, chosen, then, operands, workspaces)
     reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
     raise ArgumentError(f"no kernel multiplies what is packed: {reason}")
@@ -134,7 +137,7 @@ def _multiprocessors(config: Config) -> int:
 def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := _why_not(inner, arch):
+    if reason := refuses(inner, arch):
         return reason
     ctas = sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner))
     if ctas * config.threads * config.vectors > _MAX_VECTORS:
@@ -142,10 +145,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
     return None
 
 
-# All configs ask for the same.
-@functools.lru_cache(maxsize=256)
-def _why_not(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes a problem of at most one batch dimension."""
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if arch.capability != (9, 0):
         return f"what is packed is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
@@ -214,6 +215,11 @@ def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> fl
     return found.spec.cost(found.problem, found.config, _multiprocessors(found.config))
 
 
+def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors: int) -> list[float]:
+    """Return the times of all configs: all pack alike."""
+    return [cost(problem, configs[0], multiprocessors)] * len(configs) if configs else []
+
+
 def build(config: PackedConfig, signature: Signature) -> Buildable:
     """Return the kernel and its stand-in arguments."""
     from .kernel import buildable
@@ -235,5 +241,7 @@ SPEC = KernelSpec(
     build=build,
     virtual=False,
     cost=cost,
+    refuses=refuses,
+    costs=costs,
     following=following,
 )

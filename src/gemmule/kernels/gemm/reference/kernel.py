@@ -24,6 +24,7 @@ from cutlass import Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.epilogue import ElementEpilogue
 from gemmule.parts.tensors import cute_type, dynamic_tensor
 
 from .spec import ReferenceConfig
@@ -34,19 +35,20 @@ _LANES = 16
 class GemmReference:
     """D = alpha * A @ B + beta * C for tensors A (M, K, L0, L1), B (N, K, L0, L1), C and D (M, N, L0, L1)."""
 
-    def __init__(self, config: ReferenceConfig, accumulator: Any) -> None:
+    def __init__(self, config: ReferenceConfig, accumulator: Any, epilogue: ElementEpilogue | None = None) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.threads = config.threads
         self.acc = accumulator
+        self.epilogue: Any = epilogue
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
         tiles = cute.ceil_div(mD.shape[0], self.tile_m) * cute.ceil_div(mD.shape[1], self.tile_n)
         grid = cutlass.Int32(tiles * mD.shape[2] * mD.shape[3])
-        self.kernel(mA, mB, mC, mD, alpha, beta).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
+        self.kernel(mA, mB, mC, mD, alpha, beta, extras).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
         acc = self.acc
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -90,6 +92,8 @@ class GemmReference:
                         value = alpha * rC[i, j]
                         if beta != acc(0):
                             value += beta * mC[m, n, l0, l1].to(acc)
+                        if cutlass.const_expr(self.epilogue is not None):
+                            value = self.epilogue.value(value, mC, extras, (m, n, l0, l1), mD.element_type)
                         mD[m, n, l0, l1] = value.to(mD.element_type)
             tile += ctas
 
@@ -114,4 +118,8 @@ def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those element types, with stand-ins for its arguments."""
     acc = cute_type(types["acc"])
     tensors = tuple(dynamic_tensor(types[operand], rank=4) for operand in "abcd")
-    return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
+    if "epilogue" not in types:
+        return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
+    epilogue = ElementEpilogue(types, acc)
+    extras = (*(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split()), *epilogue.stand_in_numbers())
+    return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None))

@@ -18,7 +18,7 @@ from gemmule.core.dtype import (
     DType,
     accumulator,
 )
-from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
@@ -72,6 +72,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
                 f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which C and the output "
                 f"cannot hold as {dtype}; choose among {', '.join(map(str, outputs))}"
             )
+    if problem.epilogue is not None:
+        if problem.accumulator == INT32:
+            return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} is summed in int32"
+        dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
     if any(dtype.is_float8 for dtype in dtypes) and arch.capability < _FLOAT8_CAPABILITY:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
     return None
@@ -81,7 +85,11 @@ def signature(problem: GemmProblem, config: ReferenceConfig) -> Signature:
     """Specialise for the element types; without C, its slot takes the output's type."""
     del config
     c = problem.c if problem.c is not None else problem.d
-    return _signature(problem.a.dtype, problem.b.dtype, c.dtype, problem.d.dtype)
+    plain = _signature(problem.a.dtype, problem.b.dtype, c.dtype, problem.d.dtype)
+    if problem.epilogue is None:
+        return plain
+    inputs = " ".join(matrix.dtype.name for matrix in problem.epilogue.matrices)
+    return (*plain, ("epilogue", problem.epilogue.expression.text), ("inputs", inputs))
 
 
 def _signature(a: DType, b: DType, c: DType, d: DType) -> Signature:
@@ -105,6 +113,11 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     acc = problem.accumulator
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
     c = problem.c if problem.c is not None else problem.d
+    extras: list[Param] = []
+    if problem.epilogue is not None:
+        for name, matrix in problem.epilogue.operands().items():
+            extras.append(TensorParam(name, (m, n, *batch), strides(matrix), shape_bits=64))
+        extras += number_params(problem.epilogue, acc)
     return Launch(
         grid=(min(tiles, _MAX_GRID), 1, 1),
         block=(config.threads, 1, 1),
@@ -117,6 +130,7 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
             TensorParam("d", (m, n, *batch), strides(problem.d), shape_bits=64),
             ScalarParam("alpha", acc, problem.alpha),
             ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+            *extras,
         ),
     )
 
@@ -141,4 +155,5 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     batch_dims=2,
+    epilogues=True,
 )

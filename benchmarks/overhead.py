@@ -1,0 +1,154 @@
+"""What a call costs on the host: ``python benchmarks/overhead.py RESULTS_FOLDER``.
+
+Times the queueing of warm products of PyTorch's (and, where it is installed, CuPy's) arrays on a GPU beside torch.mm
+and cupy.matmul, interleaved, the first call of a kernel that is in the cache on disk, and the import; and writes
+`overhead` records: ``path`` and ``host_us``, the median of the samples.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import gemmule as gm
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import write_records
+from gemmule.runtime.device import get_device
+
+#: Calls in a sample: fewer than the launches that a stream takes before it makes the host wait.
+CALLS = 250
+SAMPLES = 40
+#: Problems: dtype, m, n, k. The last is one of odd sizes, which takes two launches and a workspace.
+PROBLEMS = (
+    ("bfloat16", 128, 128, 128),
+    ("float16", 512, 512, 512),
+    ("float32", 64, 64, 64),
+    ("float64", 64, 64, 64),
+    ("bfloat16", 131, 77, 99),
+)
+
+FIRST = """
+import json, sys, time
+import torch
+dtype, m, n, k = sys.argv[1], *map(int, sys.argv[2:5])
+a, b, out = (torch.ones(s, device="cuda", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
+torch.mm(a, b)
+torch.cuda.synchronize()
+import gemmule as gm
+start = time.perf_counter()
+gm.matmul(a, b, out=out)
+first = time.perf_counter()
+gm.matmul(a, b, out=out)
+second = time.perf_counter()
+torch.cuda.synchronize()
+assert (out == k).all()
+print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
+"""
+
+IMPORT = """
+import sys, time
+start = time.perf_counter()
+import gemmule
+print(1e6 * (time.perf_counter() - start))
+assert not {"cutlass", "torch", "cupy", "jax"} & set(sys.modules)
+"""
+
+
+def sample(call) -> float:
+    """Return the microseconds that a call takes to be queued."""
+    torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    for _ in range(CALLS):
+        call()
+    taken = time.perf_counter_ns() - start
+    torch.cuda.synchronize()
+    return taken / CALLS / 1e3
+
+
+def record(path: str, samples: list[float], **facts) -> dict:
+    """Return a record of samples."""
+    made = {"record": "overhead", "path": path, **facts, "host_us": round(statistics.median(samples), 3)}
+    print({name: value for name, value in made.items() if name != "record"}, flush=True)
+    return made | {"samples_us": [round(value, 3) for value in samples]}
+
+
+def warm_calls(dtype: str, m: int, n: int, k: int):
+    """Yield the records of calls that are repeated."""
+    kind = getattr(torch, dtype)
+    a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
+    out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
+    calls = {
+        "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
+        "matmul_out": lambda: gm.matmul(a, b, out=out),
+        "torch_mm": lambda: torch.mm(a, b),
+        "matmul": lambda: gm.matmul(a, b),
+        "gemm_out": lambda: gm.gemm(a, b, alpha=2.0, out=out),
+    }
+    plan = gm.plan(a, b)
+    kernel = f"{plan.kernel} [{plan.config}]" + (f", {plan.then}" if plan.then else "")
+    for call in calls.values():
+        sample(call)
+    torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
+    samples = {path: [] for path in calls}
+    order = list(calls)
+    for _ in range(SAMPLES):
+        for path in order:
+            samples[path].append(sample(calls[path]))
+        order.reverse()
+    for path, values in samples.items():
+        own = {"kernel": kernel} if "torch" not in path else {}
+        yield record(path, values, dtype=dtype, m=m, n=n, k=k, **own)
+
+
+def cupy_calls(m: int):
+    """Yield the records of repeated calls with CuPy's arrays."""
+    try:
+        import cupy
+    except ImportError:
+        return
+    a, b, out = (cupy.random.standard_normal((m, m), dtype=cupy.float32) for _ in range(3))
+    theirs = cupy.empty_like(out)
+    calls = {
+        "cupy_matmul_out": lambda: cupy.matmul(a, b, out=theirs),
+        "matmul_out_cupy": lambda: gm.matmul(a, b, out=out),
+        "matmul_cupy": lambda: gm.matmul(a, b),
+    }
+    for call in calls.values():
+        sample(call)
+    samples = {path: [] for path in calls}
+    for _ in range(SAMPLES):
+        for path, call in calls.items():
+            samples[path].append(sample(call))
+    for path, values in samples.items():
+        yield record(path, values, dtype="float32", m=m, n=m, k=m)
+
+
+def in_fresh_processes(code: str, arguments: list[str], times: int) -> list:
+    """Return what a program prints, as JSON, in so many processes one after another."""
+    command = [sys.executable, "-c", code, *arguments]
+    return [
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(times)
+    ]
+
+
+def main() -> None:
+    """Measure and write the record."""
+    records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
+    records += cupy_calls(64)
+    for problem in PROBLEMS[0], PROBLEMS[2]:
+        pairs = in_fresh_processes(FIRST, [*map(str, problem)], 5)
+        facts = dict(zip(("dtype", "m", "n", "k"), problem, strict=True))
+        records.append(record("first_call", [first for first, _ in pairs], **facts))
+        records.append(record("second_call", [second for _, second in pairs], **facts))
+    records.append(record("import", in_fresh_processes(IMPORT, [], 9)))
+    print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv), get_device(0).pci_bus_id), records))
+
+
+if __name__ == "__main__":
+    main()

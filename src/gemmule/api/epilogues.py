@@ -1,0 +1,258 @@
+"""The epilogue of a call: what the caller gives, traced, checked and placed beside the product's operands."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.activations import NAMED
+from gemmule.core.dtype import dtype_named, numpy_dtype
+from gemmule.core.epilogue import Epilogue, Expression
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import is_vectorised
+from gemmule.core.traced import accumulated, lowered, matrix_c, matrix_input, number_input
+from gemmule.runtime.arrays import ArrayView
+
+from .shapes import ProductShape
+
+_BIAS, _C = "bias", "c"
+# NumPy's kinds of its own floats and of those of ml_dtypes.
+_FLOATS = "fV"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """An epilogue as the caller wants it.
+
+    Attributes
+    ----------
+    expression : Expression
+        What is computed.
+    roles : tuple of str
+        Roles, among the call's arrays, of its matrices ``e0``, ``e1`` ...
+    numbers : tuple of float
+        Its numbers ``s0``, ``s1`` ...
+    """
+
+    expression: Expression
+    roles: tuple[str, ...]
+    numbers: tuple[float, ...]
+
+    def check(
+        self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
+    ) -> None:
+        """Hold the arrays against the product.
+
+        Parameters
+        ----------
+        views : mapping of str to ArrayView
+            The call's arrays by role, as they were given.
+        result : tuple of int
+            Shape of the result.
+        factors : tuple of str
+            Types of A and B.
+        beta : number
+            The factor of C.
+
+        Raises
+        ------
+        DTypeError
+            If the product is none of real floats, or an input has a type that it cannot be computed with.
+        ShapeError
+            If an input does not broadcast to the result.
+        ArgumentError
+            If C is given twice, or is missing.
+        """
+        kinds = [numpy_dtype(name).kind for name in factors]
+        if "c" in kinds or not any(kind in _FLOATS for kind in kinds):
+            raise DTypeError(
+                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; convert the "
+                "operands, or the result afterwards"
+            )
+        if self.expression.names_c and _C not in views:
+            raise ArgumentError("the epilogue has a parameter c, but no c was given; pass a matrix c")
+        if self.expression.names_c and beta != 0:
+            raise ArgumentError(
+                f"beta={beta} adds c before the epilogue, which names c itself; leave beta away, or name c no more"
+            )
+        for role in self.roles:
+            shape, kind = views[role].shape, numpy_dtype(views[role].dtype_name)
+            if kind.kind not in _FLOATS or (kind == np.float64 and "float64" not in factors):
+                computed = "float64" if "float64" in factors else "float32"
+                raise DTypeError(
+                    f"{role} is {kind}, but the epilogue of {' x '.join(factors)} is computed in {computed}; "
+                    f"convert it to {computed} or a shorter float"
+                )
+            if not _broadcasts(shape, result):
+                raise ShapeError(
+                    f"{role} has shape {shape}, which does not broadcast to the result's {result}: (N,) or (1, N) is a "
+                    "value for each column, (M, 1) one for each row; reshape it"
+                )
+
+
+def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    own = zip(reversed(shape), reversed(result), strict=False)
+    return len(shape) <= len(result) and all(extent in (1, whole) for extent, whole in own)
+
+
+def ending_of(
+    epilogue: Any, bias: Any, c: Any, given: Mapping[str, Any] | None
+) -> tuple[Ending | None, dict[str, Any]]:
+    """Trace what the caller gives; return it with its arrays by role, or None where there is nothing.
+
+    Raises
+    ------
+    ArgumentError
+        If the function cannot be traced, or its parameters and the inputs do not match.
+    """
+    if epilogue is None:
+        if given:
+            raise ArgumentError(f"epilogue_args names {', '.join(given)}, but there is no epilogue; pass a function")
+        return (None, {}) if bias is None else (_bias_alone(), {_BIAS: bias})
+    if isinstance(epilogue, str):
+        if given:
+            raise ArgumentError(
+                f"epilogue={epilogue!r} has no parameter {', '.join(given)}; epilogue_args belong to a function"
+            )
+        return _named(epilogue, bias is not None), ({} if bias is None else {_BIAS: bias})
+    if not callable(epilogue):
+        raise ArgumentError(
+            f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: gemmule.relu(acc), or one "
+            f"of {', '.join(map(repr, NAMED))}"
+        )
+    return _traced(epilogue, bias, c, dict(given or {}))
+
+
+@functools.cache
+def _bias_alone() -> Ending:
+    expression, _, _ = lowered(accumulated() + matrix_input(_BIAS, 0), "bias")
+    return Ending(expression, (_BIAS,), ())
+
+
+@functools.cache
+def _named(name: str, biased: bool) -> Ending:
+    if name not in NAMED:
+        raise ArgumentError(
+            f"epilogue={name!r} is not known; choose one of {', '.join(map(repr, NAMED))}, or pass a function"
+        )
+    acc = accumulated() + matrix_input(_BIAS, 0) if biased else accumulated()
+    expression, _, _ = lowered(NAMED[name](acc), f"epilogue={name!r}")
+    return Ending(expression, (_BIAS,) if biased else (), ())
+
+
+def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, Any]) -> tuple[Ending, dict[str, Any]]:
+    what = f"the epilogue {getattr(function, '__name__', type(function).__name__)!r}"
+    parameters = _parameters(function, what)
+    for name in (_BIAS, _C, "acc"):
+        if name in given:
+            raise ArgumentError(f"epilogue_args has an entry {name!r}; pass it as the argument {name} of gemm")
+    if unknown := [name for name in given if name not in parameters]:
+        raise ArgumentError(
+            f"epilogue_args names {', '.join(unknown)}, of which {what} has no parameter; leave it away"
+        )
+    roles = {name: f"epilogue_args[{name!r}]" for name in given} | {_BIAS: _BIAS}
+    arrays, scalars, arguments = {}, {}, {}
+    for place, (name, default) in enumerate(parameters.items()):
+        value = bias if name == _BIAS else given.get(name)
+        if name == _C and c is not None:
+            arguments[name] = matrix_c()
+        elif value is None and default is inspect.Parameter.empty:
+            remedy = f"pass {name} to gemm" if name in (_BIAS, _C) else f"pass it in epilogue_args={{{name!r}: ...}}"
+            raise ArgumentError(f"{what} has a parameter {name} for which there is no value; {remedy}")
+        elif isinstance(value, numbers.Real):
+            scalars[name] = float(value)
+            arguments[name] = number_input(name, place)
+        elif value is not None:
+            arrays[roles[name]] = value
+            arguments[name] = matrix_input(roles[name], place)
+    acc = accumulated()
+    if bias is not None and _BIAS not in parameters:
+        arrays[_BIAS] = bias
+        acc = acc + matrix_input(_BIAS, -1)
+    try:
+        result = function(acc, **arguments)
+    except (TypeError, AttributeError) as error:
+        # What other libraries raise of a value that they do not know.
+        raise ArgumentError(
+            f"{what} cannot be traced: {error}; use +, -, *, /, comparisons, numbers and functions of gemmule such as "
+            "relu, exp, tanh, maximum and where"
+        ) from error
+    expression, matrices, names = lowered(result, what)
+    used = {role: array for role, array in arrays.items() if role in matrices}
+    return Ending(expression, matrices, tuple(scalars[name] for name in names)), used
+
+
+def _parameters(function: Callable[..., Any], what: str) -> dict[str, Any]:
+    """Return the parameters behind the first, which is the sum, with their defaults."""
+    try:
+        first, *others = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{what} has no parameters that can be read, of which the first is the product: {error}; write it as "
+            "lambda acc: ..."
+        ) from error
+    kinds = inspect.Parameter
+    if first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
+        raise ArgumentError(f"{what} takes no parameter by position; its first is the product: lambda acc: ...")
+    for parameter in others:
+        if parameter.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
+            raise ArgumentError(f"{what} has the parameter {parameter}; give each of its inputs a name")
+    return {parameter.name: parameter.default for parameter in others}
+
+
+def with_ending(
+    problem: GemmProblem, ending: Ending, views: Mapping[str, ArrayView], shape: ProductShape
+) -> tuple[GemmProblem, dict[str, str]]:
+    """Return the problem with an epilogue, and for each of its further operands the role of the array.
+
+    The first matrix that lies as the result does takes the place of C, if there is no C: kernels have a way for it.
+    """
+    expression, roles = ending.expression, list(ending.roles)
+    matrices = [_matrix(views[role], shape) for role in roles]
+    operands: dict[str, str] = {}
+    c = problem.c
+    if c is None:
+        place = next((i for i, matrix in enumerate(matrices) if _lies_as(matrix, problem.d)), None)
+        if place is not None:
+            expression, c = expression.with_c_for(place), matrices.pop(place)
+            operands["c"] = roles.pop(place)
+    operands |= {f"e{i}": role for i, role in enumerate(roles)}
+    epilogue = Epilogue(expression, tuple(matrices), ending.numbers)
+    return dataclasses.replace(problem, c=c, epilogue=epilogue), operands
+
+
+def _matrix(view: ArrayView, shape: ProductShape) -> StridedMatrix:
+    """Return an input broadcast to the result, as matrices."""
+    missing = len(shape.result) - len(view.shape)
+    own = [0 if extent == 1 else stride for extent, stride in zip(view.shape, view.strides, strict=True)]
+    strides = [0] * missing + own
+    if shape.drop_row:
+        strides.insert(len(shape.batch), 0)
+    if shape.drop_col:
+        strides.append(0)
+    alignment = (view.address & -view.address) or 256
+    return StridedMatrix(
+        dtype_named(view.dtype_name),
+        shape.m,
+        shape.n,
+        strides[-2],
+        strides[-1],
+        tuple(strides[:-2]),
+        min(alignment, 256),
+    )
+
+
+def _lies_as(matrix: StridedMatrix, d: StridedMatrix) -> bool:
+    """Whether a matrix of the result's shape and type is row-major or column-major with it, for wide copies."""
+    whole = 0 not in (matrix.row_stride, matrix.col_stride, *matrix.batch_strides)
+    rows = d.is_row_major
+    same = matrix.is_row_major if rows else matrix.is_col_major
+    return whole and same and matrix.dtype == d.dtype and is_vectorised(matrix, row_major=rows)

@@ -1,0 +1,179 @@
+"""Arrays of PyTorch and CuPy as a repeated call reads them: as few questions as tell one product from another."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+#: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
+Described = tuple[Any, tuple[int, ...], int]
+
+# Alignment up to which kernels may differ, less one. What an address has beyond it is none of a product's business.
+_LOW = 255
+
+
+class KnownArrays(Protocol):
+    """An array library whose products are kept."""
+
+    @property
+    def address(self) -> Callable[[Any], int]:
+        """Gives the address of an array's first element."""
+
+    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these arrays is known by; None where it is unusual."""
+
+    def device(self, x: Any) -> int:
+        """Return the number of the array's GPU."""
+
+    def reach(self, x: Any) -> tuple[int, int]:
+        """Return the bytes from an array's address to its first byte in memory, and to behind its last."""
+
+    def maker(self, x: Any) -> Callable[[], Any]:
+        """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+
+
+def known_library(kind: type) -> KnownArrays | None:
+    """Return the library of a type of array, if products of it are kept."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and kind in _torch_types(torch):
+        return _torch_arrays(torch)
+    if cupy is not None and kind is cupy.ndarray:
+        return _cupy_arrays(cupy)
+    return None
+
+
+def usual_scalars(alpha: Any, beta: Any) -> bool:
+    """Return whether alpha and beta are numbers that equal only what means the same: no NaN, and not 0.0 for -0.0."""
+    kinds = (int, float)
+    return type(alpha) in kinds and type(beta) in kinds and bool(alpha) and alpha == alpha and beta == beta
+
+
+def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Return the bytes from the first element to the first byte in memory and to behind the last; strides in bytes."""
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + itemsize
+
+
+def _torch_types(torch: Any) -> tuple[type, ...]:
+    # Subclasses may mean something else by their methods.
+    return torch.Tensor, torch.nn.Parameter
+
+
+@functools.cache
+def _torch_arrays(torch: Any) -> KnownArrays:
+    return TorchArrays(torch)
+
+
+@functools.cache
+def _cupy_arrays(cupy: Any) -> KnownArrays:
+    return CupyArrays(cupy)
+
+
+class TorchArrays:
+    """PyTorch's tensors on a GPU.
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.address: Callable[[Any], int] = torch.Tensor.data_ptr
+        self._torch = torch
+        self._types = frozenset(_torch_types(torch))
+        self._gradients: Callable[[], bool] = torch.is_grad_enabled
+        raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these tensors is known by."""
+        types = self._types
+        if type(b) not in types:
+            return None
+        try:
+            device = a.get_device()
+            if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg():
+                return None
+            pa, pb = a.data_ptr(), b.data_ptr()
+            key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
+            addresses: tuple[int, ...] = (pa, pb)
+            low, gradient = pa | pb, a.requires_grad or b.requires_grad
+            for x in (c, out):
+                if x is not None:
+                    if type(x) not in types or x.get_device() != device or x.is_neg():
+                        return None
+                    px = x.data_ptr()
+                    key = (key, x is c, x.dtype, x.shape, x.stride())
+                    addresses += (px,)
+                    low, gradient = low | px, gradient or x.requires_grad
+        except RuntimeError:
+            # Tensors without memory or strides of their own: sparse ones, those that are being traced.
+            return None
+        if gradient and self._gradients():
+            return None
+        if low & _LOW:
+            key = (key, *[address & -address & _LOW for address in addresses])
+        return key, addresses, self._raw_stream(device)
+
+    def device(self, x: Any) -> int:
+        """Return the tensor's GPU."""
+        return int(x.get_device())
+
+    def reach(self, x: Any) -> tuple[int, int]:
+        """Return where the tensor's memory begins and ends."""
+        item = x.element_size()
+        return reach_of(tuple(x.shape), tuple(stride * item for stride in x.stride()), item)
+
+    def maker(self, x: Any) -> Callable[[], Any]:
+        """Return what makes tensors like `x`."""
+        return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
+
+
+class CupyArrays:
+    """CuPy's arrays.
+
+    Parameters
+    ----------
+    cupy : module
+        CuPy.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._type = cupy.ndarray
+        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
+        self._current_stream = cupy.cuda.get_current_stream
+
+    @staticmethod
+    def address(x: Any) -> int:
+        """Return the address of the array's first element."""
+        return int(x.data.ptr)
+
+    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
+        given = [x for x in (a, b, c, out) if x is not None]
+        if b is None or any(type(x) is not self._type for x in given):
+            return None
+        device = self._current_device()
+        memories = [x.data for x in given]
+        if any(memory.device_id != device for memory in memories):
+            return None
+        addresses = tuple([memory.ptr for memory in memories])
+        arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
+        alignments = tuple([address & -address & _LOW for address in addresses])
+        return (options, device, c is None, arrays, alignments), addresses, int(self._current_stream().ptr)
+
+    def device(self, x: Any) -> int:
+        """Return the array's GPU."""
+        return int(x.data.device_id)
+
+    def reach(self, x: Any) -> tuple[int, int]:
+        """Return where the array's memory begins and ends."""
+        return reach_of(x.shape, x.strides, x.itemsize)
+
+    def maker(self, x: Any) -> Callable[[], Any]:
+        """Return what makes arrays like `x`."""
+        return functools.partial(self._cupy.empty, x.shape, x.dtype)

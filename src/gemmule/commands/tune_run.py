@@ -1,0 +1,147 @@
+"""One search of ``gemmule tune``: what is measured is told, recorded and kept as soon as it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import __version__
+from . import gpu
+from .failures import LEFT
+from .progress import steps_progress
+from .told import command_line
+from .tune_products import key
+
+if TYPE_CHECKING:
+    from ..dispatch.tuned_file import Entry
+    from ..lab.gemm_records import Record
+    from ..lab.tuning.journal import TuningJournal
+    from ..lab.tuning.tuner import Cell, Search
+
+
+class Run:
+    """One search: what is measured is written as soon as it is there."""
+
+    def __init__(self, device: Any, library: Any, table: Path, journal: TuningJournal, plan: dict[str, Any]) -> None:
+        self._device, self._library, self._table, self._journal, self._plan = device, library, table, journal, plan
+        self._records: list[Record] = []
+        self._block: Record = {}
+        self._cells: list[tuple[Cell, Entry | None]] = []
+        self._stopped = 0
+
+    def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
+        from ..dispatch import tuned_table
+        from ..dispatch.select import forget_choices
+        from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
+        from ..lab.bench import BenchPlan
+        from ..lab.experiment import experiment
+        from ..lab.records import RecordFile
+        from ..lab.tuning.tuner import Tuner
+
+        keep = self._plan.pop("keep")
+        first = [search.taken for search in searches[:1]]
+        tuner = Tuner(
+            searches, BenchPlan((), tuple(first), **self._plan), self._device, gpu.known_chip(self._device.name),
+            self._library, keep=keep,
+        )  # fmt: skip
+        self._block = experiment(command_line(), self._device.pci_bus_id) | tuner.about()
+        run = self._provenance()
+        present = {one.key: one for one in read_or_set_aside(self._table) if one.chip == run["chip"]}
+        start = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(RecordFile(Path(folder), self._block)) if folder is not None else None
+            if file is not None:
+                click.get_current_context().meta[LEFT] = file.partial
+            step = stack.enter_context(steps_progress("measuring", len(searches)))
+            cells = tuner.cells(lambda doing: step(doing, 0)) if searches else iter(())
+            for number, cell in enumerate(cells, 1):
+                for one in cell.records:
+                    self._records.append(one)
+                    if file is not None:
+                        file.write(one)
+                entry = cell.entry(run)
+                if entry is not None:
+                    beside = [present[entry.key]] if entry.key in present else []
+                    merge_tuned(self._table, [entry], measured_beside=beside)
+                self._journal.add([key(cell.search)])
+                self._cells.append((cell, entry))
+                if not quiet:
+                    click.echo(_line(cell))
+                step("", 1)
+                if limit is not None and time.monotonic() - start > limit and number < len(searches):
+                    self._stopped = len(searches) - number
+                    break
+        # Calls of this process take what was found.
+        tuned_table.forget()
+        forget_choices()
+        if not self._stopped:
+            self._journal.remove()
+        if file is not None:
+            del click.get_current_context().meta[LEFT]
+            if not quiet:
+                click.echo(f"record: {file.path}")
+
+    def _provenance(self) -> dict[str, str]:
+        from ..dispatch.tuned_table import chip_name
+
+        block = self._block
+        packages = block.get("packages", {})
+        run = {
+            "chip": chip_name(self._device.name),
+            "gpu": self._device.name,
+            "driver": block.get("driver"),
+            "cuda": block.get("cuda"),
+            "gemmule": __version__,
+            "packages": ", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
+            "cublaslt": block.get("cublaslt"),
+            "commit": block.get("commit"),
+            "date": block.get("date"),
+        }
+        return {name: str(value) for name, value in run.items() if value}
+
+    def end(self, *, as_json: bool) -> None:
+        """Print what was found, and fail if a kernel was wrong."""
+        from ..core.errors import WrongResultError
+
+        kept = [entry for _, entry in self._cells if entry is not None]
+        if as_json:
+            click.echo(
+                json.dumps(
+                    {
+                        "experiment": self._block,
+                        "records": self._records,
+                        "table": str(self._table),
+                        "left": self._stopped,
+                    }
+                )
+            )
+        else:
+            if ratios := [entry.ratio for entry in kept if entry.ratio is not None]:
+                mean = statistics.geometric_mean(ratios)
+                click.echo(f"time of cuBLASLt / time of the best: geometric mean {mean:.3f}, least {min(ratios):.3f}")
+            click.echo(f"{len(kept)} products tuned: {self._table}")
+            if self._stopped:
+                click.echo(f"{self._stopped} products are left; the same command goes on with them")
+        if failure := gpu.failure_of([one for one in self._records if one["record"] == "check"]):
+            raise WrongResultError(failure)
+
+
+def _line(cell: Cell) -> str:
+    """Return what is told of a product."""
+    problem, best = cell.search.problem, cell.best()
+    size = f"{problem.m} x {problem.n} x {problem.k} {problem.a.dtype} {problem.layout}"
+    if best is None:
+        reasons = dict.fromkeys(one["reason"] for one in cell.records if "reason" in one)
+        return f"{size}: nothing was timed: {'; '.join(reasons)}"
+    config = " ".join(f"{name}={value}" for name, value in best["config"].items())
+    ratio = f", {best['ratio']:.3f} of cuBLASLt's rate" if "ratio" in best else ""
+    taken = next((one for one in cell.records if one.get("chosen_by") == "dispatch" and "median_us" in one), None)
+    model = f"; the cost model's takes {taken['median_us']:.1f} us" if taken is not None and taken is not best else ""
+    return f"{size}: {best['median_us']:.1f} us{ratio}{model}: {best['kernel']} {config}"

@@ -1,0 +1,63 @@
+"""Matrices and numbers that go into an epilogue, for kernels that read them by row and column: types and parameters."""
+
+from __future__ import annotations
+
+from .dtype import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
+from .epilogue import Epilogue
+from .launch import Param, TensorParam, number_params
+from .layout import StridedMatrix
+from .problem import GemmProblem
+from .spec import Signature
+
+#: Types that the tensor-core kernels read.
+INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
+#: Strides by their marks: compiled in, but for those of `_ANY`.
+_NONE, _UNIT, _ANY = "0", "1", "s"
+#: The mark of a column stride of 1 where every two neighbours from an even column on lie in one word.
+PAIRS = "p"
+
+
+def why_not_inputs(problem: GemmProblem) -> str | None:
+    """Say why the tensor-core kernels cannot compute the problem's epilogue, or None where they can."""
+    if problem.epilogue is None:
+        return None
+    if problem.accumulator == INT32:
+        return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} is summed in int32"
+    for matrix in problem.epilogue.matrices:
+        if matrix.dtype not in INPUTS:
+            return f"an input of the epilogue is {matrix.dtype}; this kernel takes {', '.join(map(str, INPUTS))}"
+    return None
+
+
+def epilogue_signature(epilogue: Epilogue | None) -> Signature:
+    """Return what a kernel is specialised for beside the product; the matrices as they lie in the kernel's frame."""
+    if epilogue is None:
+        return ()
+    inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
+    return (("epilogue", epilogue.expression.text), ("inputs", inputs))
+
+
+def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:
+    """Return the parameters: matrices (M, N, L) with the strides that are not compiled in, then numbers of `dtype`."""
+    if epilogue is None:
+        return ()
+    params: list[Param] = []
+    for name, matrix in epilogue.operands().items():
+        strides = zip((matrix.row_stride, matrix.col_stride), _marks(matrix), strict=True)
+        free = tuple(stride for stride, mark in strides if mark == _ANY)
+        further = (matrix.batch_strides or (0,))[0]
+        params.append(TensorParam(name, (matrix.rows, matrix.cols, batch), (*free, further)))
+    return (*params, *number_params(epilogue, dtype))
+
+
+def _marks(matrix: StridedMatrix) -> tuple[str, str]:
+    """Return marks of the strides: of one row or column it does not matter where the next would be."""
+    row, col = (
+        _NONE if extent <= 1 or not stride else _UNIT if stride == 1 else _ANY
+        for extent, stride in ((matrix.rows, matrix.row_stride), (matrix.cols, matrix.col_stride))
+    )
+    steps = (matrix.row_stride if row != _NONE else 0, *matrix.batch_strides)
+    paired = matrix.cols % 2 == 0 and all(step % 2 == 0 for step in steps)
+    if col == _UNIT and paired and matrix.alignment % (2 * matrix.dtype.itemsize) == 0:
+        col = PAIRS
+    return row, col

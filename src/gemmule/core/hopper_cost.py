@@ -1,0 +1,166 @@
+"""What a product takes on Hopper's persistent kernels, predicted for many configs at once.
+
+A CTA computes its tiles one after another, and a tile is a number of slices and what it costs at its ends. The
+constants were fitted to times measured on an H200; they are those of one CTA a multiprocessor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+#: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a slice takes
+#: besides, and its rows outside of the matrix; writing 128 x 128; the next tile, and more where warpgroups share it; a
+#: cluster's start; sums that it exchanges, and those of 64 x 64, and how much of that each further wave takes.
+_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _WRITE = 1.56, 0.286, 0.135, 0.035, 0.0986, 0.66
+_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.137, 0.98, 0.433, 0.489, 1.07, 0.39
+#: How much longer the copy engine takes for rows of 64 bytes in shared memory, and of 32.
+_ROWS_64, _ROWS_32 = 1.9, 5.5
+#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
+#: slices of a multiprocessor for half of that.
+_HOT, _HALF_HOT = 0.232, 172.0
+#: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
+_MEMORY, _SLICES, _DEGREE = 4.11e6, 20.5e6, 2.6
+# Lists of configs whose tiles are kept.
+_MOST_KNOWN = 16
+#: Rows of a wgmma, and bytes of a slice's row.
+_MMA_M, _ROW_BYTES = 64, 128
+
+
+class TileConfig(Protocol):
+    """What the prediction reads of a config, as `ProductionConfig` describes it."""
+
+    @property
+    def tile_m(self) -> int: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def pingpong(self) -> int: ...
+    @property
+    def cluster_m(self) -> int: ...
+    @property
+    def cluster_n(self) -> int: ...
+    @property
+    def cluster_k(self) -> int: ...
+    @property
+    def swapped(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def cluster(self) -> int: ...
+    @property
+    def clusters(self) -> int: ...
+    def __hash__(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """A product as a kernel sees it: rows and columns of its result, swapped or not.
+
+    Attributes
+    ----------
+    rows, cols : int
+        Of the kernel's result.
+    across : bool
+        Whether the operand that gives the columns lies across K.
+    """
+
+    rows: int
+    cols: int
+    across: bool
+
+
+class _Tiles:
+    """What only the configs decide, an array for each quantity: extents of a cluster's tiles, times in microseconds."""
+
+    def __init__(self, configs: Sequence[TileConfig]) -> None:
+        def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> np.ndarray[Any, np.dtype[Any]]:
+            return np.array([value(config) for config in configs], dtype)
+
+        self.configs = configs
+        self.swapped = each(lambda c: c.swapped, np.int64)
+        self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
+        self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
+        self.clusters = each(lambda c: c.clusters, np.int64)
+        self.cluster = each(lambda c: c.cluster, np.int64)
+        self.cluster_k = each(lambda c: c.cluster_k, np.int64)
+        self.tile_m = each(lambda c: c.tile_m)
+        self.products = each(lambda c: _PRODUCTS * c.outputs / 2**14)
+        # The swizzle of lines across K is as wide as divides the tile: the second row is for those.
+        lines = each(lambda c: c.tile_m / c.cluster_n), each(lambda c: c.tile_n / c.cluster_m)
+        narrow = each(lambda c: 1.0 if c.tile_n % 64 == 0 else _ROWS_64 if c.tile_n % 32 == 0 else _ROWS_32)
+        self.brought = _BYTES / 256 * np.stack([lines[0] + lines[1], lines[0] + lines[1] * narrow])
+        written = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
+        pingpong = each(lambda c: c.pingpong)
+        exchanged = each(
+            lambda c: (
+                (_EXCHANGE + _SUMS * c.outputs / 2**12 * (c.cluster_k - 1) / c.cluster_k) if c.cluster_k > 1 else 0.0
+            )
+        )
+        started = each(lambda c: _START if c.cluster > c.cluster_k else 0.0)
+        self.every = (1 - pingpong) * (_SHARED + written)
+        self.again = _NEXT + _AGAIN * exchanged
+        self.once = _LAUNCH + started + exchanged + pingpong * written
+        self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
+
+
+# What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
+_known: dict[int, _Tiles] = {}
+
+
+def _tiles(configs: Sequence[TileConfig]) -> _Tiles:
+    known = _known.get(id(configs))
+    if known is not None and known.configs is configs:
+        return known
+    tiles = _Tiles(configs)
+    if isinstance(configs, tuple) and len(_known) < _MOST_KNOWN:
+        _known[id(configs)] = tiles
+    return tiles
+
+
+def times_us(
+    plain: Sides,
+    swapped: Sides,
+    configs: Sequence[TileConfig],
+    multiprocessors: int,
+    *,
+    slices: int,
+    batch: int,
+    bytes_min: int,
+) -> list[float]:
+    """Return roughly the time in microseconds of every config.
+
+    Parameters
+    ----------
+    plain, swapped : Sides
+        The product as configs see it that compute it as it is, and as those that compute its transpose.
+    configs : sequence of TileConfig
+        The configs.
+    multiprocessors : int
+        The GPU's.
+    slices, batch : int
+        Slices of K, of 128 bytes, and matrices.
+    bytes_min : int
+        Fewest bytes to move from and to memory.
+    """
+    of = _tiles(configs)
+    rows = np.array((plain.rows, swapped.rows))[of.swapped]
+    cols = np.array((plain.cols, swapped.cols))[of.swapped]
+    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * batch
+    at_once = np.maximum(np.minimum(multiprocessors // of.cluster, of.clusters), 1)
+    waves = (tiles + (at_once - 1)) // at_once
+    every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
+    hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
+    brought = of.brought[int(plain.across)]
+    if plain.across != swapped.across:
+        brought = np.where(of.swapped, of.brought[int(swapped.across)], brought)
+    slice_time = np.maximum(of.products * hot, brought) + _SLICE
+    slice_time += _OUTSIDE / _MMA_M * np.maximum(of.tile_m - rows, 0)
+    computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once
+    carried = _LAUNCH + tiles * slices * of.slice_bytes
+    memory = _LAUNCH + bytes_min / _MEMORY
+    total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()
+    return total

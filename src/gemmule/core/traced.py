@@ -1,0 +1,277 @@
+"""Tracing: a Python function is called once with stand-ins for its values, and what it does to them is written down."""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+from typing import Any, NoReturn
+
+from .epilogue import ACC, ARITY, COMMUTATIVE, CONDITIONS, MATRIX, NUMBER, C, Expression
+from .errors import ArgumentError
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+           "less": "lt", "less_equal": "le", "equal": "eq", "not_equal": "ne"}  # fmt: skip
+_DEPTH, _MOST_STEPS, _MOST_POWER = 4, 512, 64
+
+
+class Traced:
+    """A value of an epilogue that is being traced: one element of the product, of a bias, of any other input.
+
+    Arithmetic and comparisons with others of its kind and with numbers give further ones; functions such as
+    `gemmule.relu` too. Made by `gemmule.gemm` when it calls the function given as `epilogue`.
+    """
+
+    __slots__ = ("args", "name", "op", "order")
+
+    def __init__(self, op: str, args: tuple[Traced, ...] = (), name: str = "", order: tuple[int, int] = (0, 0)) -> None:
+        self.op, self.args, self.name, self.order = op, args, name, order
+
+    def __add__(self, other: Any) -> Any:
+        return operation("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return operation("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return operation("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return operation("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return operation("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return operation("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return operation("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return operation("div", other, self)
+
+    def __neg__(self) -> Traced:
+        return operation("neg", self)
+
+    def __pos__(self) -> Traced:
+        return self
+
+    def __abs__(self) -> Traced:
+        return operation("abs", self)
+
+    def __pow__(self, power: Any) -> Traced:
+        times = int(power) if isinstance(power, numbers.Integral) else 0
+        if not 1 <= times <= _MOST_POWER:
+            raise ArgumentError(
+                f"{self!r} ** {power!r} cannot be traced: powers are whole numbers from 1 to {_MOST_POWER}; use "
+                "gemmule.exp, gemmule.log and gemmule.sqrt for others"
+            )
+        if times == 1:
+            return self
+        half = self ** (times // 2)
+        even = operation("mul", half, half)
+        return operation("mul", even, self) if times % 2 else even
+
+    def __lt__(self, other: Any) -> Any:
+        return operation("lt", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return operation("le", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return operation("lt", other, self)
+
+    def __ge__(self, other: Any) -> Any:
+        return operation("le", other, self)
+
+    def __eq__(self, other: object) -> Any:
+        return operation("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return operation("ne", self, other)
+
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__
+        if method == "__call__" and name in _UFUNCS and not options:
+            return operation(_UFUNCS[name], *inputs)
+        return self._refuse(f"numpy.{name}", "use the functions of gemmule: relu, exp, tanh, maximum, where, ...")
+
+    def __array__(self, *args: Any, **options: Any) -> NoReturn:
+        self._refuse("turning it into an array", "name arrays as inputs: epilogue_args={'name': array}")
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304
+        self._refuse("a branch on it (if, and, or, min, max)", "use gemmule.where, gemmule.maximum or gemmule.minimum")
+
+    def __float__(self) -> NoReturn:
+        self._refuse("a function of Python's math on it, or float()", "use gemmule.exp, gemmule.tanh, gemmule.erf, ...")
+
+    __int__ = __index__ = __complex__ = __float__
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("iterating over it", "it stands for one element; sums over elements are no epilogue")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        self._refuse("an index", "it stands for one element")
+
+    def _refuse(self, what: str, remedy: str) -> NoReturn:
+        raise ArgumentError(f"the epilogue cannot be traced: {what}, where its value is {self!r}; {remedy}")
+
+    def __repr__(self) -> str:
+        return _shown(self, _DEPTH)
+
+
+def _shown(node: Traced, depth: int) -> str:
+    if not node.args:
+        return node.name
+    if not depth:
+        return "(...)"
+    args = [_shown(arg, depth - 1) for arg in node.args]
+    return f"({args[0]} {_SIGNS[node.op]} {args[1]})" if node.op in _SIGNS else f"{node.op}({', '.join(args)})"
+
+
+def operation(op: str, *args: Any) -> Traced:
+    """Return the step that applies `op` to values or numbers.
+
+    Raises
+    ------
+    ArgumentError
+        If an operand is neither, or a condition stands where a value must.
+    """
+    values = tuple(_value(op, arg) for arg in args)
+    for place, value in enumerate(values):
+        condition = value.op in CONDITIONS
+        if condition != (op == "where" and place == 0):
+            wanted = "a comparison, such as acc > 0" if not condition else "a value; comparisons go into gemmule.where"
+            raise ArgumentError(f"the epilogue cannot be traced: {op} takes {wanted}, not {value!r}")
+    if op == "sub" and values[1].op == "=":
+        # x - 2 and x + -2 are the same.
+        return Traced("add", (values[0], _constant(-float(values[1].name))))
+    if op == "neg" and values[0].op == "=":
+        return _constant(-float(values[0].name))
+    return Traced(op, values)
+
+
+def _constant(value: float) -> Traced:
+    return Traced("=", name=repr(value))
+
+
+def _value(op: str, value: Any) -> Traced:
+    if isinstance(value, Traced):
+        return value
+    if isinstance(value, numbers.Real):
+        return _constant(float(value))
+    kind = type(value).__name__
+    if hasattr(value, "shape"):
+        raise ArgumentError(
+            f"the epilogue cannot be traced: {op} with an array ({kind} of shape {tuple(value.shape)}); name it as a "
+            "parameter of the function and pass it in epilogue_args={'name': array}"
+        )
+    raise ArgumentError(f"the epilogue cannot be traced: {op} with a {kind}; use numbers and the function's parameters")
+
+
+def accumulated() -> Traced:
+    """Return what stands for the product."""
+    return Traced(ACC, name=ACC)
+
+
+def matrix_c() -> Traced:
+    """Return what stands for C."""
+    return Traced(C, name=C, order=(0, 1))
+
+
+def matrix_input(name: str, place: int) -> Traced:
+    """Return what stands for a matrix or a vector: the `place`-th of the inputs."""
+    return Traced(MATRIX, name=name, order=(1, place))
+
+
+def number_input(name: str, place: int) -> Traced:
+    """Return what stands for a number that each launch brings."""
+    return Traced(NUMBER, name=name, order=(2, place))
+
+
+def lowered(result: Any, what: str) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
+    """Write a traced result down.
+
+    Parameters
+    ----------
+    result : Traced
+        What the function returned.
+    what : str
+        The function, for messages.
+
+    Returns
+    -------
+    expression : Expression
+        Its canonical form.
+    matrices, numbers : tuple of str
+        Names of the inputs that it uses, in the order of ``e0``, ``e1`` ... and ``s0``, ``s1`` ...
+
+    Raises
+    ------
+    ArgumentError
+        If the function returned something else, or too long an expression.
+    """
+    if not isinstance(result, Traced):
+        raise ArgumentError(
+            f"{what} returned {'None' if result is None else 'a ' + type(result).__name__}; it must return a value "
+            "computed from its parameters"
+        )
+    if result.op in CONDITIONS:
+        raise ArgumentError(
+            f"{what} returned the comparison {result!r}; choose values by it: gemmule.where({result!r}, 1, 0)"
+        )
+    steps: dict[str, int] = {}
+    done: dict[int, int] = {}
+    names: dict[str, list[str]] = {MATRIX: [], NUMBER: []}
+    ranks = _ranks(result)
+
+    def leaf(node: Traced) -> str:
+        if node.op == "=":
+            return f"={node.name}"
+        if node.op not in names:
+            return node.op
+        held = names[node.op]
+        if node.name not in held:
+            held.append(node.name)
+        return f"{node.op}{held.index(node.name)}"
+
+    # The order of a stack, so that long expressions do not meet Python's limit of recursion.
+    stack = [result]
+    while stack:
+        node = stack[-1]
+        args = sorted(node.args, key=lambda arg: ranks[id(arg)]) if node.op in COMMUTATIVE else node.args
+        waiting = [arg for arg in args if id(arg) not in done]
+        if waiting:
+            stack.append(waiting[0])
+            continue
+        stack.pop()
+        step = " ".join((node.op, *(str(done[id(arg)]) for arg in args))) if args else leaf(node)
+        done[id(node)] = steps.setdefault(step, len(steps))
+        if len(steps) > _MOST_STEPS:
+            raise ArgumentError(
+                f"{what} has more than {_MOST_STEPS} operations; do a part of them in a call of its own"
+            )
+    assert all(step.split()[0] in ARITY or len(step.split()) == 1 for step in steps)
+    return Expression(tuple(steps)), tuple(names[MATRIX]), tuple(names[NUMBER])
+
+
+def _ranks(result: Traced) -> dict[int, tuple[int, tuple[int, int], str]]:
+    """Return what nodes are ordered by, which names have no part in: leaves by their kind and place come first."""
+    ranks: dict[int, tuple[int, tuple[int, int], str]] = {}
+    stack = [result]
+    while stack:
+        node = stack[-1]
+        waiting = [arg for arg in node.args if id(arg) not in ranks]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        own = [str(ranks[id(arg)]) for arg in node.args]
+        parts = sorted(own) if node.op in COMMUTATIVE else own
+        digest = hashlib.sha256(repr((node.op, node.name if node.op == "=" else "", parts)).encode()).hexdigest()
+        kind = 0 if node.op in (ACC, C) else 1 if not node.args and node.op != "=" else 3 if node.op == "=" else 2
+        ranks[id(node)] = (kind, node.order, digest)
+    return ranks

@@ -1,0 +1,186 @@
+"""What of a product decides which config is fastest: the key of tuned entries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gemmule.core.dtype import DType, Precision, dtype_named
+from gemmule.core.errors import FileFormatError
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, collapse_batch
+
+#: Bytes of the widest aligned copy: addresses and pitches that are more aligned are taken alike.
+_WHOLE = 16
+_NAMES = ("a_dtype", "b_dtype", "c_dtype", "d_dtype", "precision", "layout", "d_layout", "shared")
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemKey:
+    """A product as tuned entries tell it apart: values of alpha and beta, addresses and padding do not matter.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Extents.
+    batch : tuple of int
+        Extents of the batch, merged where all operands allow.
+    a_dtype, b_dtype, c_dtype, d_dtype : str
+        Element types; `c_dtype` is empty where no C is added.
+    precision : str
+        What float32 may be rounded to.
+    layout : str
+        How A and B lie: nn, nt, tn or tt, n in rows.
+    d_layout : str
+        How C and the result lie: n or t.
+    alignment : tuple of int
+        Bytes, up to 16, that all lines of A, B, C (where there is one) and the result begin at multiples of.
+    shared : str
+        Operands of which the whole batch has one matrix, such as ``b``.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    a_dtype: str
+    b_dtype: str
+    c_dtype: str
+    d_dtype: str
+    precision: str
+    layout: str
+    d_layout: str
+    alignment: tuple[int, ...]
+    shared: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them."""
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "batch": list(self.batch),
+            **{name: getattr(self, name) for name in _NAMES},
+            "alignment": list(self.alignment),
+        }
+
+    @classmethod
+    def of_dict(cls, fields: Mapping[str, Any]) -> ProblemKey:
+        """Return the key that `as_dict` wrote, other fields left aside.
+
+        Raises
+        ------
+        FileFormatError
+            If a field is missing or of another kind.
+        """
+        try:
+            texts = {name: fields[name] for name in _NAMES}
+            extents = {name: fields[name] for name in "mnk"}
+            batch, alignment = tuple(fields["batch"]), tuple(fields["alignment"])
+        except (KeyError, TypeError) as error:
+            raise FileFormatError(f"a product lacks or misspells {error}") from error
+        numbers = (*extents.values(), *batch, *alignment)
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise FileFormatError(f"a product's {', '.join(_NAMES)} must be texts")
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise FileFormatError("a product's extents and alignments must be whole numbers from 0 on")
+        return cls(**extents, batch=batch, alignment=alignment, **texts)
+
+
+def key_of(problem: GemmProblem) -> ProblemKey | None:
+    """Return the key of a product; None where an operand lies neither in rows nor in columns, or with an epilogue."""
+    if problem.epilogue is not None:
+        # What it costs depends on the config too, and is not measured.
+        return None
+    operands = problem.operands()
+    if not all(matrix.is_row_major or matrix.is_col_major for matrix in operands.values()):
+        return None
+    if problem.c is not None and problem.c.is_row_major != problem.d.is_row_major:
+        return None
+    batch, strides = problem.batch, [matrix.batch_strides for matrix in operands.values()]
+    if batch:
+        batch, strides = collapse_batch(batch, strides)
+    shared = "".join(name for name, own in zip(operands, strides, strict=True) if batch and not any(own))
+    return ProblemKey(
+        m=problem.m,
+        n=problem.n,
+        k=problem.k,
+        batch=batch,
+        a_dtype=problem.a.dtype.name,
+        b_dtype=problem.b.dtype.name,
+        c_dtype=problem.c.dtype.name if problem.c is not None else "",
+        d_dtype=problem.d.dtype.name,
+        precision=problem.precision.value,
+        layout=_letter(problem.a) + _letter(problem.b),
+        d_layout="n" if problem.d.is_row_major else "t",
+        alignment=tuple(map(_alignment, operands.values(), strides)),
+        shared=shared,
+    )
+
+
+def _letter(matrix: StridedMatrix) -> str:
+    return "n" if matrix.lies_in_rows else "t"
+
+
+def _alignment(matrix: StridedMatrix, batch_strides: tuple[int, ...]) -> int:
+    lines, pitch = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
+    bits = matrix.alignment
+    for steps in (pitch if lines > 1 else 0, *batch_strides):
+        bits |= steps * matrix.dtype.itemsize
+    return min(bits & -bits, _WHOLE)
+
+
+def problem_of(key: ProblemKey) -> GemmProblem:
+    """Return a product with that key: of compact matrices, or of padded ones where the alignment asks for it.
+
+    Raises
+    ------
+    DTypeError, ArgumentError
+        If kernels do not know a type or a precision.
+    FileFormatError
+        If the alignments are not those of A, B, C and the result, or of none that a matrix can have.
+    """
+    operands = {
+        "a": (key.a_dtype, key.m, key.k, key.layout[:1]),
+        "b": (key.b_dtype, key.k, key.n, key.layout[1:]),
+        **({"c": (key.c_dtype, key.m, key.n, key.d_layout)} if key.c_dtype else {}),
+        "d": (key.d_dtype, key.m, key.n, key.d_layout),
+    }
+    if len(key.alignment) != len(operands) or not {key.layout[:1], key.layout[1:], key.d_layout} <= {"n", "t"}:
+        raise FileFormatError(f"the product {key} has not one alignment and layout for each of {', '.join(operands)}")
+    matrices = {
+        name: _matrix(dtype_named(dtype), rows, cols, letter, key.batch, alignment, shared=name in key.shared)
+        for (name, (dtype, rows, cols, letter)), alignment in zip(operands.items(), key.alignment, strict=True)
+    }
+    return GemmProblem(
+        m=key.m,
+        n=key.n,
+        k=key.k,
+        batch=key.batch,
+        a=matrices["a"],
+        b=matrices["b"],
+        c=matrices.get("c"),
+        d=matrices["d"],
+        beta=1 if key.c_dtype else 0,
+        precision=Precision.parse(key.precision),
+    )
+
+
+def _matrix(
+    dtype: DType, rows: int, cols: int, letter: str, batch: tuple[int, ...], alignment: int, *, shared: bool
+) -> StridedMatrix:
+    if letter == "t":
+        return _matrix(dtype, cols, rows, "n", batch, alignment, shared=shared).transposed()
+    if alignment not in (1, 2, 4, 8, 16) or (alignment % dtype.itemsize and alignment >= dtype.itemsize):
+        raise FileFormatError(f"no {dtype} matrix is aligned to {alignment} bytes; it may be 1, 2, 4, 8 or 16")
+    unit = max(alignment // dtype.itemsize, 1)
+    pitch = max(-(-cols // unit) * unit, 1)
+    steps, step = [], pitch * max(rows, 1)
+    for extent in reversed(batch):
+        steps.append(0 if shared else step)
+        step *= max(extent, 1)
+    # Where the lines are more aligned than their key says, the first one is not.
+    whole = rows <= 1 or (pitch * dtype.itemsize) % (2 * alignment) == 0 or alignment == _WHOLE
+    begins = alignment if whole else _WHOLE
+    return StridedMatrix(dtype, rows, cols, pitch, 1, tuple(reversed(steps)), begins)

@@ -1,0 +1,44 @@
+"""``GEMMULE_RECORD``: products that run on a GPU are written to a file, each once, to be tuned later."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+
+from gemmule.core.problem import GemmProblem, Problem
+
+from .problem_key import ProblemKey, key_of
+from .tuned_table import chip_name
+
+_written: set[tuple[str, ProblemKey]] = set()
+_lock = threading.Lock()
+
+
+class RecordingWarning(UserWarning):
+    """Products cannot be recorded."""
+
+
+def record_shape(problem: Problem, device: str) -> None:
+    """Write a product as a line of JSON to the file that ``$GEMMULE_RECORD`` names, unless this process did before."""
+    path = os.environ.get("GEMMULE_RECORD")
+    if not path or not isinstance(problem, GemmProblem):
+        return
+    key = key_of(problem)
+    if key is None:
+        return
+    with _lock:
+        if (path, key) in _written:
+            return
+        _written.add((path, key))
+    line = json.dumps({"record": "shape", **key.as_dict(), "chip": chip_name(device)}) + "\n"
+    try:
+        # One write at the end of the file: lines of several processes do not mix.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        warnings.warn(f"GEMMULE_RECORD: products cannot be recorded: {error}", RecordingWarning, stacklevel=3)

@@ -1,0 +1,230 @@
+"""Files of tuned configurations: read, merged and replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gemmule.core.errors import FileFormatError
+
+from .problem_key import ProblemKey
+
+FORMAT, VERSION = "gemmule tuned configurations", 1
+
+
+class TunedFileWarning(UserWarning):
+    """A file of tuned configurations could not be used, or was set aside."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """The fastest kernel and config that were measured for a product.
+
+    Attributes
+    ----------
+    key : ProblemKey
+        The product.
+    kernel : str
+        Name of the kernel.
+    config : tuple of (str, int)
+        Its config's fields.
+    us : float
+        Median time in microseconds.
+    samples : int
+        Samples that the median is of.
+    ratio : float or None
+        Time of the best of cuBLASLt over this one, in the same run; None where it was not measured.
+    run : tuple of (str, str)
+        Where it comes from, as names and texts: chip, gpu, driver, cuda, gemmule, packages, commit, date.
+    """
+
+    key: ProblemKey
+    kernel: str
+    config: tuple[tuple[str, int], ...]
+    us: float
+    samples: int
+    ratio: float | None
+    run: tuple[tuple[str, str], ...]
+
+    @property
+    def chip(self) -> str:
+        """Name of the chip that it was measured on."""
+        return dict(self.run).get("chip", "")
+
+    @property
+    def source(self) -> str:
+        """Where it was measured, in words."""
+        run = dict(self.run)
+        return f"{run.get('chip', 'unknown chip')}, {run.get('date', 'unknown date')}"
+
+    def is_better_than(self, other: Entry) -> bool:
+        """Whether to keep this one: by the ratio to cuBLASLt of each one's run where both have it, else by the time."""
+        if self.ratio is not None and other.ratio is not None:
+            return self.ratio > other.ratio
+        return self.us < other.us
+
+
+def read_tuned(path: Path) -> tuple[Entry, ...]:
+    """Return the entries of a file.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no such file, or of a later version.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FileFormatError(f"{path}: not a file of tuned configurations: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: not a file of tuned configurations, which says so under 'format'")
+    if content.get("version") != VERSION:
+        raise LaterVersionError(f"{path}: is of version {content.get('version')}; this gemmule reads {VERSION}")
+    try:
+        runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
+        return tuple(_entry(fields, runs) for fields in content["entries"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
+
+
+class LaterVersionError(FileFormatError):
+    """A file that another version of gemmule wrote: it is left as it is."""
+
+
+def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], ...]]) -> Entry:
+    config, ratio = fields["config"], fields.get("ratio")
+    if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
+        raise ValueError("a kernel is a name, and the values of a config are whole numbers")
+    us = float(fields["us"])
+    if not 0 < us < float("inf"):
+        raise ValueError(f"a time of {us} us")
+    return Entry(
+        key=ProblemKey.of_dict(fields),
+        kernel=fields["kernel"],
+        config=tuple(config.items()),
+        us=us,
+        samples=int(fields["samples"]),
+        ratio=None if ratio is None else float(ratio),
+        run=runs[fields["run"]],
+    )
+
+
+def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
+    """Return the entries of a user's file; none where there is no file, or where it is damaged and was set aside."""
+    try:
+        return read_tuned(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except LaterVersionError as error:
+        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
+    except OSError as error:
+        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
+    except FileFormatError as error:
+        aside = path.with_name(path.name + ".damaged")
+        try:
+            path.replace(aside)
+            warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=2)
+        except OSError as stuck:
+            warnings.warn(f"{error}, and cannot be set aside: {stuck}", TunedFileWarning, stacklevel=2)
+    return ()
+
+
+def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
+    """Replace a file by one with these entries: readers see the old one or the new one, never a part."""
+    ordered = sorted(entries, key=_order)
+    runs: dict[tuple[tuple[str, str], ...], str] = {}
+    lines = []
+    for one in ordered:
+        run = dict(one.run)
+        name = f"{run.get('date', '')}-{run.get('commit', '')}"
+        while (known := next((r for r, n in runs.items() if n == name), None)) is not None and known != one.run:
+            name += "+"
+        runs.setdefault(one.run, name)
+        fields = one.key.as_dict() | {"kernel": one.kernel, "config": dict(one.config), "us": one.us}
+        fields |= {"samples": one.samples, **({"ratio": one.ratio} if one.ratio is not None else {})}
+        lines.append(json.dumps(fields | {"run": runs[one.run]}))
+    told = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
+    text = f'{{"format": "{FORMAT}", "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=path.name, suffix=".partial", delete=False
+    ) as file:
+        try:
+            file.write(text + ",\n".join(f"  {line}" for line in lines) + "\n ]}\n")
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            # A temporary file is its owner's alone; a table is not secret.
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _order(entry: Entry) -> tuple[object, ...]:
+    key = entry.key
+    return (entry.chip, key.a_dtype, key.d_dtype, key.precision, key.layout, key.m, key.n, key.k, repr(key))
+
+
+def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterable[Entry] = ()) -> int:
+    """Add entries to a file, where they are better than those that stand there; return how many were taken.
+
+    Runs that write at the same time wait for each other, and none loses what another wrote.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made where there is none.
+    entries : iterable of Entry
+        New ones.
+    measured_beside : iterable of Entry
+        Entries that a new one of the same product was measured beside, in turns: it replaces them.
+    """
+    beside = set(measured_beside)
+    with _locked(path):
+        present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
+        taken = 0
+        for one in entries:
+            other = present.get((one.chip, one.key))
+            if other is None or other in beside or one.is_better_than(other):
+                present[one.chip, one.key] = one
+                taken += 1
+        if taken:
+            write_tuned(path, present.values())
+    return taken
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which lies beside it and stays: a lock that were removed would be two."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + ".lock").open("a+b") as file:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined, unused-ignore]
+            try:
+                yield
+            finally:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        else:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(file.fileno(), fcntl.LOCK_UN)

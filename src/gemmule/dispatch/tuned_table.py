@@ -1,0 +1,139 @@
+"""Tuned configurations, looked up in this process, then in the user's file, then in the one shipped for the chip."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import ArgumentError, FileFormatError
+
+from .problem_key import ProblemKey
+from .tuned_file import Entry, TunedFileWarning, read_or_set_aside, read_tuned
+
+#: Chips of one processor: one that has no file takes the configs of the other, but not its times.
+_SAME_PROCESSOR = {"H100 SXM 80 GB": "H200 SXM 141 GB"}
+_SHIPPED = Path(__file__).parent / "tuned"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A tuned entry that was found.
+
+    Attributes
+    ----------
+    entry : Entry
+        The entry.
+    source : str
+        Where it stands, in words.
+    same_chip : bool
+        Whether it was measured on this chip, so that its time may be expected.
+    """
+
+    entry: Entry
+    source: str
+    same_chip: bool
+
+
+def chip_name(device: str) -> str:
+    """Return the chip's name in the table of chips, or the driver's where the table lacks it."""
+    try:
+        return chip_named(device).name
+    except ArgumentError:
+        return device
+
+
+def user_file() -> Path:
+    """Return the user's tuning file: ``$GEMMULE_TUNED``, else ``gemmule/tuned.json`` in the user's folder of settings.
+
+    Raises
+    ------
+    ArgumentError
+        If the user has no home.
+    """
+    if chosen := os.environ.get("GEMMULE_TUNED"):
+        return Path(chosen)
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise ArgumentError(f"the user's folder is not known ({error}); set GEMMULE_TUNED to a file") from error
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(home / "Library" / "Application Support")
+    else:
+        base = os.environ.get("XDG_CONFIG_HOME") or str(home / ".config")
+    return Path(base) / "gemmule" / "tuned.json"
+
+
+def shipped_file(chip: str) -> Path:
+    """Return where the package has, or would have, the file of a chip."""
+    return _SHIPPED / (re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-") + ".json")
+
+
+class TunedTable:
+    """The entries for one chip, from all three places; later ones are not asked where an earlier one answers.
+
+    Parameters
+    ----------
+    chip : str
+        Name of the chip, as `chip_name` gives it.
+    user : Path or None
+        The user's file; None leaves it out.
+    """
+
+    def __init__(self, chip: str, user: Path | None) -> None:
+        self._here: dict[ProblemKey, Entry] = {}
+        places: list[tuple[str, dict[ProblemKey, Entry], bool]] = [("this process", self._here, True)]
+        if user is not None:
+            found = read_or_set_aside(user)
+            places.append((str(user), {one.key: one for one in found if one.chip == chip}, True))
+        for name in (chip, _SAME_PROCESSOR.get(chip)):
+            if name is not None and (path := shipped_file(name)).exists():
+                shipped = {one.key: one for one in _shipped(path)}
+                places.append((f"the table shipped for {name}", shipped, name == chip))
+                break
+        self._places = tuple(places)
+
+    def find(self, key: ProblemKey) -> Tuned | None:
+        """Return the first entry for a product, or None."""
+        for source, entries, same_chip in self._places:
+            if (entry := entries.get(key)) is not None:
+                return Tuned(entry, source, same_chip)
+        return None
+
+    def remember(self, entries: Iterable[Entry]) -> None:
+        """Let this process take entries before all others."""
+        self._here.update({one.key: one for one in entries})
+
+
+def _shipped(path: Path) -> tuple[Entry, ...]:
+    try:
+        return read_tuned(path)
+    except FileFormatError as error:
+        warnings.warn(f"{error}; the cost model chooses instead. Install gemmule anew", TunedFileWarning, stacklevel=4)
+        return ()
+
+
+_tables: dict[str, TunedTable] = {}
+_lock = threading.Lock()
+
+
+def table_for(device: str) -> TunedTable:
+    """Return the table for a GPU, by the name that its driver gives it; files are read once in a process."""
+    table = _tables.get(device)
+    if table is None:
+        with _lock:
+            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), user_file()))
+    return table
+
+
+def forget() -> None:
+    """Read the files again when they are asked for next, and forget what only this process knows."""
+    _tables.clear()

@@ -1,0 +1,45 @@
+"""The table of what calls cost on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .tables import markdown
+
+#: For each path what it is, and the path of the same record that it stands beside.
+_PATHS: dict[str, tuple[str, str | None]] = {
+    "torch_mm_out": ("`torch.mm(a, b, out=c)`", None),
+    "matmul_out": ("`gm.matmul(a, b, out=c)`", "torch_mm_out"),
+    "gemm_out": ("`gm.gemm(a, b, alpha=2.0, out=c)`", "torch_mm_out"),
+    "torch_mm": ("`torch.mm(a, b)`", None),
+    "matmul": ("`gm.matmul(a, b)`", "torch_mm"),
+    "cupy_matmul_out": ("`cupy.matmul(a, b, out=c)`", None),
+    "matmul_out_cupy": ("`gm.matmul(a, b, out=c)`, CuPy's arrays", "cupy_matmul_out"),
+    "matmul_cupy": ("`gm.matmul(a, b)`, CuPy's arrays", "cupy_matmul_out"),
+    "first_call": ("first call of a process, kernel in the cache on disk", None),
+    "second_call": ("second call of a process", None),
+    "import": ("`import gemmule`", None),
+}
+
+
+def overhead_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return what calls cost on the host, each beside the call of the other library in the same run."""
+    found = {_key(r): r for r in records if r["record"] == "overhead"}
+    rows = []
+    for (path, *problem), record in found.items():
+        what, beside = _PATHS[path]
+        other = found.get((beside, *problem))
+        rows.append(
+            [
+                what,
+                f"{record['m']} x {record['n']} x {record['k']} {record['dtype']}" if "m" in record else "",
+                f"{record['host_us'] / 1e3:.1f} ms" if record["host_us"] >= 1e3 else f"{record['host_us']:.2f} us",
+                f"{record['host_us'] / other['host_us']:.2f}" if other else "",
+            ]
+        )
+    return markdown(["call", "product", "host time", "of the other library's"], rows)
+
+
+def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (record["path"], *(record.get(name) for name in ("dtype", "m", "n", "k")))

@@ -1,0 +1,75 @@
+"""The epilogue of runs: some neighbours of a row of the result that a thread writes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Float32, cute
+
+from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+
+from .epilogue import operations
+from .tensors import marked_tensor
+
+
+class RunEpilogue:
+    """An epilogue, and where its inputs lie.
+
+    Parameters
+    ----------
+    types : dict
+        ``epilogue``, the expression's text, and ``inputs``, for each matrix its type and the marks of its strides.
+    """
+
+    def __init__(self, types: dict[str, str]) -> None:
+        self.expression = Expression.parse(types["epilogue"])
+        self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
+
+    def stand_ins(self) -> tuple[Any, ...] | None:
+        """Return stand-ins for what a launch brings: matrices, then numbers."""
+        tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
+        return (*tensors, *(Float32(1),) * self.expression.numbers) or None
+
+    def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
+        """Return what a launch brings with the matrices of one member of the batch."""
+        count = len(self.inputs)
+        return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:])
+
+    def values(self, sums: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
+        """Return a run's values in registers.
+
+        Parameters
+        ----------
+        sums, addend : Tensor
+            The run's sums and elements of C, which are zeros where there is none.
+        extras : tuple
+            What `of_batch` returned.
+        at : tuple
+            Row and column of its first element, perhaps beyond the edges: then of no use.
+        mD : Tensor
+            The result, for its extents.
+        alpha, beta : Float32
+            The factors; `beta` does not count where the expression names C.
+        """
+        row = cutlass.min(at[0], mD.shape[0] - 1)
+        length = cute.size(addend)
+        values = cute.make_rmem_tensor(cute.make_layout(length), Float32)
+        table = operations(Float32, mD.element_type)
+        for v in range(length):
+            acc, c = alpha * sums[v], addend[v].to(Float32)
+            if not self.expression.names_c:
+                acc = acc + beta * c
+            col = cutlass.min(at[1] + v, mD.shape[1] - 1)
+
+            def leaf(name: str, acc: Any = acc, c: Any = c, col: Any = col) -> Any:
+                if name in (ACC, C):
+                    return acc if name == ACC else c
+                place = int(name[1:])
+                if name[0] != MATRIX:
+                    return extras[len(self.inputs) + place]
+                by_row, by_col = (mark != "0" for mark in self.inputs[place][1])
+                return extras[place][row if by_row else 0, col if by_col else 0].to(Float32)
+
+            values[v] = self.expression.evaluate(leaf, Float32, table)
+        return values

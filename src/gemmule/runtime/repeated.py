@@ -1,0 +1,75 @@
+"""A problem that is computed again and again: its launches decided and packed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.spec import Choice
+
+from .direct import DirectLaunch, direct_launch
+from .execute import Launches, launches_of
+from .workspaces import Workspaces
+
+#: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
+MOST_LAUNCHES = 32
+
+#: ``queue(addresses, stream)`` queues a problem whose operands lie at those addresses.
+Queue = Callable[[tuple[int, ...], int], None]
+
+
+def repeated(
+    problem: GemmProblem | TransposeProblem,
+    choice: Choice,
+    operands: Sequence[str],
+    addresses: Sequence[int],
+    ordinal: int,
+) -> Queue | None:
+    """Return what queues a problem at other addresses; None where there is nothing to launch, or too much to keep.
+
+    Parameters
+    ----------
+    problem, choice
+        As of `execute.run_kernel`.
+    operands : sequence of str
+        Names of the operands, in the order in which calls give their addresses.
+    addresses : sequence of int
+        The addresses of one call; those of others are at least as aligned as the problem says.
+    ordinal : int
+        The GPU.
+    """
+    work = launches_of(problem, choice, ordinal, operands)
+    if not 0 < work.number <= MOST_LAUNCHES:
+        return None
+    if work.number == 1 and not work.workspaces:
+        (step,) = work.steps()
+        if all(place == (name, 0) for name, place in step.places.items()):
+            return direct_launch(step.kernel, step.launch, operands, addresses)
+    return _Several(work, operands, addresses, ordinal)
+
+
+class _Several:
+    """Launches one after another, with their workspaces."""
+
+    def __init__(self, work: Launches, operands: Sequence[str], addresses: Sequence[int], ordinal: int) -> None:
+        self._ordinal, self._workspaces = ordinal, work.workspaces
+        order = {name: place for place, name in enumerate((*operands, *work.workspaces))}
+        # A multiple of what workspaces begin at stands in for their addresses.
+        given = dict(zip((*operands, *work.workspaces), (*addresses, *[1 << 20] * len(work.workspaces)), strict=True))
+        self._steps: list[tuple[DirectLaunch, tuple[tuple[int, int], ...]]] = []
+        for step in work.steps():
+            places = {name: (order[of], beyond) for name, (of, beyond) in step.places.items()}
+            first = [given[of] + beyond for of, beyond in step.places.values()]
+            self._steps.append((direct_launch(step.kernel, step.launch, tuple(places), first), tuple(places.values())))
+
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+        if not self._workspaces:
+            self._queue(addresses, stream)
+            return
+        with Workspaces(self._ordinal, stream) as workspaces:
+            taken = workspaces.take(self._workspaces)
+            self._queue((*addresses, *taken.values()), stream)
+
+    def _queue(self, addresses: tuple[int, ...], stream: int) -> None:
+        for launch, places in self._steps:
+            launch(tuple([addresses[place] + beyond for place, beyond in places]), stream)

@@ -1,0 +1,21 @@
+"""gemmule in PyTorch: operators with a backward, which `torch.compile` and CUDA graphs take.
+
+`gemmule.matmul` and its kin take tensors too, and know nothing of gradients; what is here does.
+"""
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as _error:
+    if _error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "gemmule.torch needs PyTorch, which is not installed; install it, e.g. with pip install torch", name="torch"
+    ) from None
+
+if not hasattr(_torch.library, "register_vmap"):
+    raise ImportError(f"gemmule.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed; upgrade it")
+
+from .functions import addmm, baddbmm, linear, matmul
+from .layers import Linear, replace_linear
+
+__all__ = ["Linear", "addmm", "baddbmm", "linear", "matmul", "replace_linear"]

@@ -1,0 +1,204 @@
+"""Products under PyTorch's names, with its order of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gemmule.core.errors import ShapeError
+
+from .product import gemm
+from .shapes import check_addend, check_dtypes, result_shape
+
+
+def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
+    """Multiply two tensors, by the rules of `torch.matmul`; differentiable.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., m, k) or (k,)
+        First factor: float64, float32, float16 or bfloat16, on a CUDA device or the CPU, any strides.
+    other : Tensor, shape (..., k, n) or (k,)
+        Second factor, of the same type. Batch dimensions are broadcast.
+    precision : {'ieee', 'tf32'}, optional
+        For float32, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
+
+    Returns
+    -------
+    Tensor, shape (..., m, n)
+        The product. A 1-D factor's dimension is left out.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If shapes or types do not fit together.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> gemmule.torch.matmul(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    input, other = _as_autocast_wants(input, other)  # noqa: A001
+    for name, x in (("input", input), ("other", other)):
+        if x.ndim == 0:
+            raise ShapeError(f"{name} has shape () but must have at least one dimension; use * to scale by a number")
+    row, col = input.ndim == 1, other.ndim == 1
+    a = input.unsqueeze(0) if row else input
+    b = other.unsqueeze(-1) if col else other
+    product = gemm(a, b, None, 1.0, 0.0, None, precision)
+    if col:
+        product = product.squeeze(-1)
+    return product.squeeze(-1 if col else -2) if row else product
+
+
+def addmm(
+    input: Any,  # noqa: A002
+    mat1: Any,
+    mat2: Any,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    precision: str | None = None,
+) -> Any:
+    """Compute ``beta * input + alpha * mat1 @ mat2``, as `torch.addmm`; differentiable.
+
+    Parameters
+    ----------
+    input : Tensor, broadcastable to (m, n)
+        What is added: of shape (m, n), (1, n), (m, 1), (1, 1), (n,), (1,) or (). With ``beta=0`` it is not read.
+    mat1 : Tensor, shape (m, k)
+        First factor, types as of `matmul`.
+    mat2 : Tensor, shape (k, n)
+        Second factor, of the same type, as is `input`.
+    beta, alpha : number
+        Scalars.
+    precision : {'ieee', 'tf32'}, optional
+        As of `matmul`.
+
+    Returns
+    -------
+    Tensor, shape (m, n)
+        The sum, rounded once.
+
+    Raises
+    ------
+    ShapeError
+        If `mat1` or `mat2` is not a matrix, they do not fit together, or `input` does not broadcast to their product.
+    DTypeError
+        If the types differ, or have no backward.
+    """
+    return _add_product(("input", input), ("mat1", mat1), ("mat2", mat2), 2, beta, alpha, precision)
+
+
+def baddbmm(
+    input: Any,  # noqa: A002
+    batch1: Any,
+    batch2: Any,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    precision: str | None = None,
+) -> Any:
+    """Compute ``beta * input + alpha * batch1 @ batch2`` for every matrix, as `torch.baddbmm`; differentiable.
+
+    Parameters
+    ----------
+    input : Tensor, broadcastable to (batch, m, n)
+        What is added. With ``beta=0`` it is not read.
+    batch1 : Tensor, shape (batch, m, k)
+        First factors, types as of `matmul`.
+    batch2 : Tensor, shape (batch, k, n)
+        Second factors, of the same type, as is `input`.
+    beta, alpha : number
+        Scalars.
+    precision : {'ieee', 'tf32'}, optional
+        As of `matmul`.
+
+    Returns
+    -------
+    Tensor, shape (batch, m, n)
+        The sums, each rounded once.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As of `addmm`; also if the two batches differ, which are not broadcast.
+    """
+    if batch1.ndim == batch2.ndim == 3 and batch1.shape[0] != batch2.shape[0]:
+        raise ShapeError(
+            f"batch1 has {batch1.shape[0]} matrices and batch2 has {batch2.shape[0]}; baddbmm does not broadcast them: "
+            "use expand"
+        )
+    return _add_product(("input", input), ("batch1", batch1), ("batch2", batch2), 3, beta, alpha, precision)
+
+
+def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None = None) -> Any:  # noqa: A002
+    """Compute ``input @ weight.T + bias``, as `torch.nn.functional.linear`; differentiable.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., in_features)
+        Rows, over any dimensions: they are one product where they lie evenly in memory. Types as of `matmul`.
+    weight : Tensor, shape (out_features, in_features)
+        Weights, of the same type.
+    bias : Tensor, shape (out_features,), optional
+        What is added to each row.
+    precision : {'ieee', 'tf32'}, optional
+        As of `matmul`.
+
+    Returns
+    -------
+    Tensor, shape (..., out_features)
+        The result, each element rounded once.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If shapes or types do not fit together.
+    """
+    input, weight, bias = _as_autocast_wants(input, weight, bias)  # noqa: A001
+    if weight.ndim != 2 or input.ndim == 0:
+        raise ShapeError(
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
+            "and (out_features, in_features)"
+        )
+    if bias is not None:
+        check_dtypes(input=input, bias=bias)
+        if tuple(bias.shape) != (weight.shape[0],):
+            raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
+    rows = input.unsqueeze(0) if input.ndim == 1 else input
+    result = gemm(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
+    return result.squeeze(0) if input.ndim == 1 else result
+
+
+def _add_product(
+    given: tuple[str, Any],
+    first: tuple[str, Any],
+    second: tuple[str, Any],
+    rank: int,
+    beta: float,
+    alpha: float,
+    precision: str | None,
+) -> Any:
+    (given_name, addend), (first_name, a), (second_name, b) = given, first, second
+    addend, a, b = _as_autocast_wants(addend, a, b)
+    for name, x in ((first_name, a), (second_name, b)):
+        if x.ndim != rank:
+            raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
+    check_dtypes(**{first_name: a, second_name: b, given_name: addend})
+    check_addend(given_name, addend, result_shape(a, b))
+    return gemm(a, b, addend, float(alpha), float(beta), None, precision)
+
+
+def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:
+    """Return tensors in the type of `torch.autocast`, where it is enabled; float64 stays as it is."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(
+        x if x is None or not x.is_floating_point() or x.dtype == torch.float64 else x.to(dtype) for x in tensors
+    )

@@ -1,0 +1,107 @@
+"""A linear layer, and its place in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gemmule.core.dtype import Precision
+
+from .functions import linear
+
+
+class Linear(torch.nn.Linear):
+    """`torch.nn.Linear` by gemmule's kernels, forward and backward.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Columns of the input and of the output.
+    bias : bool
+        Whether something is added to each row.
+    device, dtype
+        As of `torch.nn.Linear`.
+    precision : {'ieee', 'tf32'}, optional
+        For float32, as of `gemmule.matmul`.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> gemmule.torch.Linear(3, 5)(torch.ones(2, 7, 3)).shape
+    torch.Size([2, 7, 5])
+    """
+
+    #: That of the class is the default of modules that were made before there was the attribute.
+    precision: str | None = None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        precision: str | None = None,
+    ) -> None:
+        Precision.parse(precision)
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.precision = precision
+
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        """Return ``input @ weight.T + bias`` over any leading dimensions."""
+        return linear(input, self.weight, self.bias, precision=self.precision)
+
+    def extra_repr(self) -> str:
+        """Return what `print` shows of the layer."""
+        text: str = super().extra_repr()
+        return text if self.precision is None else f"{text}, precision={self.precision!r}"
+
+
+def replace_linear(
+    model: Any, *, precision: str | None = None, where: Callable[[str, Any], bool] | None = None
+) -> tuple[str, ...]:
+    """Let the linear layers of a model compute by gemmule's kernels, in place.
+
+    Every module that is a `torch.nn.Linear` becomes a `Linear`: the same object with the same parameters, hooks and
+    names, so that optimizers, checkpoints and references to it stay good. Subclasses of `torch.nn.Linear` are left
+    alone, since they compute something else.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it may itself be the layer.
+    precision : {'ieee', 'tf32'}, optional
+        For float32, as of `gemmule.matmul`.
+    where : callable, optional
+        Takes a module's name and the module, and says whether it is replaced; by default all are.
+
+    Returns
+    -------
+    tuple of str
+        Names of the modules that were replaced.
+
+    Raises
+    ------
+    DTypeError
+        If there is no such precision.
+
+    Examples
+    --------
+    >>> import torch, gemmule.torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> gemmule.torch.replace_linear(model)
+    ('0', '2')
+    """
+    Precision.parse(precision)
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module) is torch.nn.Linear and (where is None or where(name, module))
+    ]
+    for _, module in found:
+        module.__class__ = Linear
+        module.precision = precision
+    return tuple(name for name, _ in found)

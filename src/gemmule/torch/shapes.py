@@ -1,0 +1,82 @@
+"""Shapes and types of a product of tensors; extents may be symbols while a model is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gemmule.core.errors import DTypeError, ShapeError
+
+#: Types that have a backward: what `addmm` and its kin take.
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def result_shape(a: Any, b: Any) -> tuple[Any, ...]:
+    """Return the shape of ``a @ b`` for tensors of two or more dimensions.
+
+    Raises
+    ------
+    ShapeError
+        If they have fewer, the inner dimensions differ, or the batches do not broadcast.
+    """
+    for name, x in (("a", a), ("b", b)):
+        if x.ndim < 2:
+            raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs two dimensions or more: use unsqueeze")
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"a of shape {tuple(a.shape)} has {a.shape[-1]} columns, b of shape {tuple(b.shape)} has {b.shape[-2]} "
+            "rows; they must be equal"
+        )
+    if a.ndim == 2 or b.ndim == 2:
+        # Most calls: PyTorch takes its time over the others.
+        return (*a.shape[:-2], *b.shape[:-2], a.shape[-2], b.shape[-1])
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise ShapeError(
+            f"batch dimensions {tuple(a.shape[:-2])} of a and {tuple(b.shape[:-2])} of b do not broadcast to one shape"
+        ) from None
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def check_addend(name: str, c: Any, shape: tuple[Any, ...]) -> None:
+    """Refuse a matrix to add that does not broadcast to the product's shape.
+
+    Raises
+    ------
+    ShapeError
+        If it has more dimensions, or an extent that is neither 1 nor the product's.
+    """
+    own = tuple(c.shape)
+    if len(own) > len(shape) or any(
+        mine not in (1, its) for mine, its in zip(reversed(own), reversed(shape), strict=False)
+    ):
+        raise ShapeError(
+            f"{name} has shape {own}, which does not broadcast to {tuple(shape)}, the shape of the product; each of "
+            "its extents, counted from the last, must be 1 or the product's"
+        )
+
+
+def check_dtypes(**tensors: Any) -> None:
+    """Refuse types without a backward, and mixed ones.
+
+    Raises
+    ------
+    DTypeError
+        If a tensor is none of `DTYPES`, or they are of several.
+    """
+    (first, one), *_ = tensors.items()
+    for name, x in tensors.items():
+        if x.dtype not in DTYPES:
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+            raise DTypeError(
+                f"{name} is {_text(x)}; gemmule.torch takes {known}. Convert it, or use gemmule.matmul, which takes "
+                "more types and has no backward"
+            )
+        if x.dtype != one.dtype:
+            raise DTypeError(f"{first} is {_text(one)} and {name} is {_text(x)}; convert one of them")
+
+
+def _text(x: Any) -> str:
+    return str(x.dtype).removeprefix("torch.")

@@ -1,0 +1,328 @@
+"""Products that were computed before: what is kept of them must never be taken for another product."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from oracle import assert_product, random_matrix
+from test_api_torch import to_numpy, to_torch
+
+import gemmule as gm
+from gemmule.api import prepared
+from gemmule.core.dtype import dtype_named
+from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
+
+DTYPES = ["float64", "float32", "bfloat16", "float16", "int8"]
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch):
+    """Forget what is known, and count the products that are planned."""
+    prepared.forget()
+    calls = []
+    plan = prepared.plan_product
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(prepared, "plan_product", counted)
+    return calls
+
+
+@pytest.fixture
+def arrays(torch, rng):
+    """Return what makes random matrices as tensors, with their values."""
+
+    def make(dtype, *shapes):
+        kind = dtype_named(dtype)
+        values = [random_matrix(rng, kind, shape) for shape in shapes]
+        return values, [to_torch(torch, value) for value in values]
+
+    # The first product of a process is planned to learn where the arrays come from.
+    gm.matmul(torch.ones(2, 2, device="cuda"), torch.ones(2, 2, device="cuda"))
+    return make
+
+
+def poisoned(torch, shape, dtype):
+    out = torch.empty(shape, device="cuda", dtype=getattr(torch, dtype))
+    out.view(torch.uint8).fill_(0x7F)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(64, 48, 32), (131, 77, 99), (7, 300, 1)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_arrays_of_the_same_kind(torch, arrays, planned, dtype, shape):
+    m, n, k = shape
+    planned.clear()
+    for _ in range(4):
+        (a, b), (da, db) = arrays(dtype, (m, k), (k, n))
+        out = poisoned(torch, (m, n), dtype)
+        assert gm.matmul(da, db, out=out) is out
+        assert_product(to_numpy(torch, out), a, b)
+        new = gm.matmul(da, db)
+        assert_product(to_numpy(torch, new), a, b)
+        assert (new.shape, new.dtype, new.is_contiguous()) == (out.shape, out.dtype, True)
+    # arrays() multiplies nothing: one with out is planned, and one without.
+    assert len(planned) == 2, planned
+
+
+def test_everything_that_a_product_depends_on_makes_another(torch, arrays, planned):
+    (a, b, c), (da, db, dc) = arrays("float32", (40, 40), (40, 40), (40, 40))
+    out = torch.empty_like(da)
+    planned.clear()
+
+    def check(got, *operands):
+        assert_product(to_numpy(torch, got), *operands)
+
+    for _ in range(2):
+        check(gm.matmul(da, db, out=out), a, b)
+        check(gm.matmul(da.T, db, out=out), a.T, b)
+        check(gm.matmul(da, db.T, out=out), a, b.T)
+        check(gm.matmul(da[:30], db, out=out[:30]), a[:30], b)
+        check(gm.matmul(da[:, :9], db[:9], out=out), a[:, :9], b[:9])
+        check(gm.matmul(da, db, out=out.T), a, b)
+        check(gm.gemm(da, db, alpha=2.0, out=out), a, b, None, 2.0)
+        check(gm.gemm(da, db, alpha=-0.5, out=out), a, b, None, -0.5)
+        check(gm.gemm(da, db, dc, beta=1.0, out=out), a, b, c, 1.0, 1.0)
+        check(gm.gemm(da, db, dc, alpha=3.0, beta=-2.0), a, b, c, 3.0, -2.0)
+        check(gm.gemm(da, db, dc.T, alpha=3.0, beta=-2.0), a, b, c.T, 3.0, -2.0)
+        assert gm.matmul(da, db, out_dtype="float64").dtype == torch.float64
+        assert gm.matmul(da.double(), db).dtype == torch.float64
+        assert gm.matmul(da[0], db).shape == (40,)
+        assert gm.matmul(da, db[:, 0]).shape == (40,)
+    # Each of them once: the second time nothing was planned.
+    assert len(planned) == 15
+
+
+def test_alpha_zero_and_nan_are_not_taken_for_others(torch, arrays):
+    _, (da, db) = arrays("float32", (16, 16), (16, 16))
+    da[0, 0] = float("nan")
+    for _ in range(2):
+        assert torch.equal(gm.gemm(da, db, alpha=0.0), torch.zeros_like(da))
+        assert gm.gemm(da, db, alpha=float("nan")).isnan().all()
+        assert not gm.gemm(da, db, alpha=1.0)[1:].isnan().any()
+
+
+def test_alignment_is_part_of_a_product(torch, arrays):
+    values, (flat_a, flat_b) = arrays("bfloat16", (64 * 64 + 64,), (64 * 64 + 64,))
+    for offset in (0, 1, 8, 3, 0, 4, 2, 0, 1):
+        a, b = (x[offset : offset + 64 * 64].reshape(64, 64) for x in values)
+        da, db = (x[offset : offset + 64 * 64].view(64, 64) for x in (flat_a, flat_b))
+        for left, right, x, y in ((da, db, a, b), (da, flat_b[: 64 * 64].view(64, 64), a, values[1][: 64 * 64])):
+            out = poisoned(torch, (64 * 64 + 64,), "bfloat16")
+            got = gm.matmul(left, right, out=out[offset : offset + 64 * 64].view(64, 64))
+            assert_product(to_numpy(torch, got), x, y.reshape(64, 64))
+            rest = torch.cat([out[:offset], out[offset + 64 * 64 :]])
+            assert (rest.view(torch.uint8) == 0x7F).all()
+
+
+def test_memory_that_was_given_back_and_is_another_array_now(torch, arrays):
+    torch.cuda.empty_cache()
+    seen = {}
+    for shape in [(64, 64, 64), (32, 128, 64), (128, 32, 32), (64, 64, 64), (16, 256, 128)] * 3:
+        m, n, k = shape
+        (a, b), (da, db) = arrays("bfloat16", (m, k), (k, n))
+        seen.setdefault(da.data_ptr(), set()).add(shape)
+        got = gm.matmul(da, db)
+        assert_product(to_numpy(torch, got), a, b)
+        del da, db, got
+    assert any(len(shapes) > 1 for shapes in seen.values()), "the allocator gave no address twice: nothing was tested"
+
+
+def test_refusals_on_the_warm_path(torch, arrays, planned):
+    _, (da, db) = arrays("float32", (64, 64), (64, 64))
+    out = torch.empty(64, 64, device="cuda")
+    gm.matmul(da, db, out=out)
+    planned.clear()
+    gm.matmul(da, db, out=out)
+    assert not planned
+    for _ in range(2):
+        with pytest.raises(OverlapError, match="shares memory with a"):
+            gm.matmul(da, db, out=da)
+        with pytest.raises(OverlapError, match="shares memory with b"):
+            gm.matmul(da, db, out=db)
+    both = torch.empty(3 * 64 * 64 - 64, device="cuda")
+    front, middle, behind = (both[start : start + 64 * 64].view(64, 64) for start in (0, 64 * 63, 2 * 64 * 64 - 64))
+    front.copy_(da)
+    behind.copy_(db)
+    with pytest.raises(OverlapError, match="shares memory with a"):
+        gm.matmul(front, behind, out=middle)
+    with pytest.raises(OverlapError, match="shares memory with b"):
+        gm.matmul(behind, front, out=middle)
+    with pytest.raises(OverlapError, match="elements of out"):
+        gm.matmul(da, db, out=out[:1].expand(64, 64))
+    with pytest.raises(ShapeError):
+        gm.matmul(da, db, out=out[:63])
+    with pytest.raises(ArgumentError, match="requires grad"):
+        gm.matmul(da.clone().requires_grad_(), db, out=out)
+    with pytest.raises(ArgumentError, match="host"):
+        gm.matmul(da, db.cpu(), out=out)
+    with pytest.raises(ArgumentError, match="executor"):
+        gm.matmul(da, db, out=out, executor="host")
+    with pytest.raises(ArgumentError, match="negated"):
+        gm.matmul(torch._neg_view(da), db, out=out)
+    with torch.no_grad():
+        gm.matmul(torch.nn.Parameter(da), db, out=out)
+    torch.testing.assert_close(out, da @ db, rtol=1e-4, atol=1e-4)
+
+
+def test_interleaved_columns_are_no_overlap(torch, arrays):
+    _, (db,) = arrays("float32", (32, 32))
+    both = torch.randn(64, 64, device="cuda")
+    for _ in range(3):
+        got = gm.matmul(both[:, :32], db, out=both[:, 32:])
+        torch.testing.assert_close(got, both[:, :32] @ db, rtol=1e-4, atol=1e-4)
+
+
+def test_c_in_place(torch, arrays):
+    (a, b, c), (da, db, dc) = arrays("float32", (50, 20), (20, 30), (50, 30))
+    expected = c
+    for _ in range(3):
+        assert gm.gemm(da, db, dc, alpha=0.5, beta=1.0, out=dc) is dc
+        expected = 0.5 * a.astype(np.float64) @ b + expected
+    np.testing.assert_allclose(to_numpy(torch, dc), expected, atol=1e-3)
+    storage = torch.zeros(51 * 30, device="cuda")
+    with pytest.raises(OverlapError, match="shares memory with c"):
+        gm.gemm(da, db, storage[: 50 * 30].view(50, 30), beta=1.0, out=storage[30:].view(50, 30))
+
+
+@pytest.mark.parametrize("shape", [(256, 256, 256), (131, 77, 99)], ids=str)
+def test_threads_and_streams(torch, arrays, shape):
+    """Four threads, each with a stream of its own, repeat one product with arrays of their own."""
+    m, n, k = shape
+    work = [arrays("bfloat16", (m, k), (k, n)) for _ in range(8)]
+    expected = [gm.matmul(*tensors) for _, tensors in work]
+    for values, tensors in work[:2]:
+        assert_product(to_numpy(torch, gm.matmul(*tensors)), *values)
+    torch.cuda.synchronize()
+    failures = []
+
+    def repeat(first):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            out = [poisoned(torch, (m, n), "bfloat16") for _ in range(2)]
+            for _ in range(300):
+                for place, target in zip((first, first + 4), out, strict=True):
+                    gm.matmul(*work[place][1], out=target)
+            for place, target in zip((first, first + 4), out, strict=True):
+                new = gm.matmul(*work[place][1])
+                stream.synchronize()
+                if not torch.equal(target, expected[place]) or not torch.equal(new, expected[place]):
+                    failures.append(place)
+
+    threads = [threading.Thread(target=repeat, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.parametrize("shape", [(96, 96, 96), (131, 77, 99)], ids=str)
+def test_capture_in_a_graph(torch, arrays, shape):
+    m, n, k = shape
+    _, (da, db) = arrays("bfloat16", (m, k), (k, n))
+    out = torch.empty(m, n, device="cuda", dtype=da.dtype)
+    for _ in range(2):
+        gm.matmul(da, db, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gm.matmul(da, db, out=out)
+        new = gm.matmul(da, db)
+    # A call in between with other arrays must not change what was captured.
+    _, (other_a, other_b) = arrays("bfloat16", (m, k), (k, n))
+    gm.matmul(other_a, other_b, out=torch.empty_like(out))
+    for _ in range(2):
+        da.copy_(torch.randn_like(da))
+        out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_product(to_numpy(torch, out), to_numpy(torch, da), to_numpy(torch, db))
+        assert torch.equal(out, new)
+
+
+def test_the_stream_is_looked_up_at_every_call(torch, arrays):
+    (a, b), (da, db) = arrays("float32", (256, 256), (256, 256))
+    out = torch.empty_like(da)
+    for _ in range(2):
+        gm.matmul(da, db, out=out)
+    late = torch.zeros_like(da)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(da)
+        gm.matmul(late, db, out=out)
+    stream.synchronize()
+    assert_product(to_numpy(torch, out), a, b)
+
+
+def test_another_context_is_current(torch, arrays):
+    from gemmule.runtime.driver import call
+
+    (a, b), (da, db) = arrays("float32", (64, 64), (64, 64))
+    out = torch.empty_like(da)
+    for _ in range(2):
+        gm.matmul(da, db, out=out)
+    out.fill_(float("nan"))
+    torch.cuda.synchronize()
+    results = []
+
+    def in_a_fresh_thread():
+        gm.matmul(da, db, out=out)
+        results.append(True)
+
+    thread = threading.Thread(target=in_a_fresh_thread)
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert results
+    assert_product(to_numpy(torch, out), a, b)
+    out.fill_(float("nan"))
+    torch.cuda.synchronize()
+    context = call("cuCtxCreate", None, 0, call("cuDeviceGet", 0))
+    try:
+        gm.matmul(da, db, out=out)
+    finally:
+        call("cuCtxDestroy", context)
+    torch.cuda.synchronize()
+    assert_product(to_numpy(torch, out), a, b)
+
+
+def test_cupy(cupy, rng, planned):
+    def arrays(shape):
+        x = rng.standard_normal(shape).astype(np.float32)
+        return x, cupy.asarray(x)
+
+    gm.matmul(*(arrays((2, 2))[1] for _ in range(2)))
+    planned.clear()
+    for _ in range(3):
+        (a, da), (b, db) = arrays((70, 33)), arrays((33, 50))
+        out = cupy.full((70, 50), np.nan, np.float32)
+        assert gm.matmul(da, db, out=out) is out
+        assert_product(cupy.asnumpy(out), a, b)
+        new = gm.matmul(da, db)
+        assert isinstance(new, cupy.ndarray)
+        assert_product(cupy.asnumpy(new), a, b)
+        assert_product(cupy.asnumpy(gm.matmul(da[::-1], db)), a[::-1], b)
+    assert len(planned) == 3
+    with pytest.raises(OverlapError, match="shares memory with a"):
+        gm.matmul(da[:33], da[:33].T, out=da[:33])
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        out = gm.matmul(da, db)
+    stream.synchronize()
+    assert_product(cupy.asnumpy(out), a, b)
+
+
+def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):
+    monkeypatch.setattr(prepared, "MOST_KEPT", 5)
+    for m in range(1, 20):
+        (a, b), (da, db) = arrays("float32", (m, 8), (8, 8))
+        for _ in range(2):
+            assert_product(to_numpy(torch, gm.matmul(da, db)), a, b)
+        assert len(prepared._kept) <= 5

@@ -1,0 +1,193 @@
+"""gemmule.torch on a GPU: results, backward, streams, captured graphs and compiled functions."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmule as gm
+
+DTYPES = {"float64": 2**-50, "float32": 2**-20, "float16": 2**-9, "bfloat16": 2**-6}
+
+
+@pytest.fixture
+def gt(torch):
+    import gemmule.torch
+
+    return gemmule.torch
+
+
+def normal(torch, dtype, *shapes):
+    return [torch.randn(shape, device="cuda", dtype=torch.float64).to(getattr(torch, dtype)) for shape in shapes]
+
+
+def assert_close(torch, got, expected, dtype, k):
+    """Hold a result against float64: a rounding of the output, and those of sums of k products."""
+    scale = expected.abs().max().item() + k**0.5
+    assert torch.isfinite(got).all()
+    assert (got.double() - expected).abs().max().item() <= DTYPES[dtype] * scale
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 512, 384), (77, 130, 61), (1, 40, 33)])
+def test_addmm_and_baddbmm(torch, gt, dtype, m, n, k):
+    a, b = normal(torch, dtype, (3, m, k), (3, k, n))
+    for shape in ((m, n), (1, n), (m, 1), (n,), ()):
+        (given,) = normal(torch, dtype, shape)
+        got = gt.addmm(given, a[0], b[0], beta=0.5, alpha=-2)
+        assert_close(torch, got, -2 * (a[0].double() @ b[0].double()) + 0.5 * given.double(), dtype, k)
+    (given,) = normal(torch, dtype, (3, m, n))
+    before = given.clone()
+    assert_close(torch, gt.baddbmm(given, a, b), torch.baddbmm(given.double(), a.double(), b.double()), dtype, k)
+    assert torch.equal(given, before)
+    poison = torch.full_like(given, torch.nan)
+    assert_close(torch, gt.baddbmm(poison, a, b, beta=0), a.double() @ b.double(), dtype, k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [(2, 5, 40), (3, 33), (130,), ()], ids=str)
+def test_linear_forward_and_backward(torch, gt, dtype, rows):
+    x, weight, bias = normal(torch, dtype, (*rows, 96), (136, 96), (136,))
+    operands = [t.requires_grad_() for t in (x, weight, bias)]
+    got = gt.linear(*operands)
+    wide = [t.detach().double().requires_grad_() for t in operands]
+    expected = torch.nn.functional.linear(*wide)
+    assert_close(torch, got.detach(), expected.detach(), dtype, 96)
+    (grad,) = normal(torch, dtype, got.shape)
+    got.backward(grad)
+    expected.backward(grad.double())
+    for one, other, k in zip(operands, wide, (136, 400, 400), strict=True):
+        assert one.grad.dtype == one.dtype
+        assert_close(torch, one.grad, other.grad, dtype, k)
+
+
+def test_rows_over_several_dimensions_are_one_product(torch):
+    x, weight = normal(torch, "bfloat16", (4, 33, 256), (512, 256))
+    plan = gm.plan(x, weight.mT)
+    assert (plan.problem.m, plan.problem.batch) == (4 * 33, ())
+    assert plan.kernel == gm.plan(x.flatten(0, 1), weight.mT).kernel
+    assert_close(torch, plan.execute(), x.double() @ weight.double().mT, "bfloat16", 256)
+    parts = x[:, :32]  # whose rows do not follow from one matrix to the next
+    assert_close(torch, gm.matmul(parts, weight.mT), parts.double() @ weight.double().mT, "bfloat16", 256)
+
+
+def test_second_derivatives(torch, gt):
+    operands = [t.requires_grad_() for t in normal(torch, "float64", (2, 3, 5), (4, 5), (4,))]
+    assert torch.autograd.gradcheck(gt.linear, operands)
+    assert torch.autograd.gradgradcheck(gt.linear, operands)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_operator_is_what_it_says(torch, gt, dtype):
+    from gemmule.torch.product import gemm
+
+    a, b, c = (t.requires_grad_() for t in normal(torch, dtype, (2, 16, 32), (32, 8), (8,)))
+    torch.library.opcheck(gemm, (a, b, c, 1.5, 0.5, None, None))
+
+
+def test_tf32_is_taken_where_it_is_asked_for(torch, gt):
+    x, weight = normal(torch, "float32", (256, 256), (256, 256))
+    exact = x.double() @ weight.double().mT
+    ieee = (gt.linear(x, weight) - exact).abs().max()
+    tf32 = (gt.linear(x, weight, precision="tf32") - exact).abs().max()
+    assert ieee < 1e-4 < tf32 < 0.2
+
+
+def test_the_stream_of_pytorch(torch, gt):
+    x, weight, bias = (t.requires_grad_() for t in normal(torch, "bfloat16", (64, 96), (80, 96), (80,)))
+    gt.linear(x, weight, bias).sum().backward()  # compiled and loaded
+    expected, grads = gt.linear(x, weight, bias).detach(), [t.grad.clone() for t in (x, weight, bias)]
+    late = torch.zeros_like(x, requires_grad=True)
+    weight.grad = bias.grad = None
+    torch.cuda.synchronize()
+    stream, done = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(400_000_000)
+        with torch.no_grad():
+            late.copy_(x)
+        got = gt.linear(late, weight, bias)
+        got.sum().backward()
+        done.record()
+    assert not done.query(), "the call waited for the GPU"
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    assert torch.equal(got, expected)
+    for one, other in zip((late, weight, bias), grads, strict=True):
+        assert torch.equal(one.grad, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_captured_graph_replays_with_new_data(torch, gt, dtype):
+    x, weight, bias = normal(torch, dtype, (2, 48, 96), (80, 96), (80,))
+    layer = gt.Linear(96, 80, device="cuda", dtype=x.dtype)
+    other = gt.Linear(80, 96, bias=False, device="cuda", dtype=x.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    parameters = (layer.weight, layer.bias, other.weight)
+
+    def step():
+        got = other(layer(x))
+        return got.detach(), *torch.autograd.grad(got.square().sum(), parameters)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()  # compiled and loaded
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    (fresh,) = normal(torch, dtype, x.shape)
+    x.copy_(fresh)
+    for result in results:
+        result.fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    replayed = [result.clone() for result in results]
+    for one, expected in zip(replayed, step(), strict=True):
+        assert torch.equal(one, expected)
+    hidden = torch.nn.functional.linear(fresh.double(), weight.double(), bias.double()).to(x.dtype)
+    assert_close(torch, replayed[0], hidden.double() @ other.weight.detach().double().mT, dtype, 80)
+
+
+# What PyTorch imports for its compiler warns of parts of PyTorch.
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
+def test_compiled_without_a_break(torch, gt, backend):
+    model = torch.nn.Sequential(torch.nn.Linear(96, 160), torch.nn.GELU(), torch.nn.Linear(160, 40)).cuda()
+    expected_model = torch.nn.Sequential(*(torch.nn.Linear(96, 160), torch.nn.GELU(), torch.nn.Linear(160, 40))).cuda()
+    expected_model.load_state_dict(model.state_dict())
+    assert gt.replace_linear(model) == ("0", "2")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    for _ in range(4):
+        (x,) = normal(torch, "float32", (6, 7, 96))
+        got, expected = compiled(x), expected_model.double()(x.double())
+        assert_close(torch, got.detach(), expected.detach(), "float32", 160)
+        model.zero_grad()
+        expected_model.zero_grad()
+        got.square().mean().backward()
+        expected.square().mean().backward()
+        for one, other in zip(model.parameters(), expected_model.parameters(), strict=True):
+            assert_close(torch, one.grad, other.grad, "float32", 1)
+
+
+def test_autocast(torch, gt):
+    x, weight, bias = normal(torch, "float32", (3, 50, 64), (72, 64), (72,))
+    weight.requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16):
+        got = gt.linear(x, weight, bias)
+        assert got.dtype == torch.bfloat16
+    got.sum().backward()
+    assert weight.grad.dtype == torch.float32
+    expected = torch.nn.functional.linear(x.double(), weight.detach().double(), bias.double())
+    assert_close(torch, got.detach(), expected, "bfloat16", 64)
+
+
+def test_no_gradients_to_hold_and_inference(torch, gt):
+    x, weight = normal(torch, "bfloat16", (32, 64), (72, 64))
+    weight.requires_grad_()
+    with torch.inference_mode():
+        got = gt.linear(x, weight)
+    assert not got.requires_grad
+    assert_close(torch, got, x.double() @ weight.detach().double().mT, "bfloat16", 64)

@@ -1,0 +1,228 @@
+"""gemmule.jax on the CPU: what it computes under JAX's transformations, and how it reads XLA's call frames."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+
+import jax.numpy as jnp  # noqa: E402
+
+import gemmule.jax as gj  # noqa: E402
+from gemmule.jax import frame  # noqa: E402
+from gemmule.jax.options import Options  # noqa: E402
+
+TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_host():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def arrays(rng, *shapes, dtype="float64"):
+    return [jnp.asarray(rng.standard_normal(shape)).astype(dtype) for shape in shapes]
+
+
+def assert_close(got, expected, dtype="float64"):
+    assert got.shape == expected.shape
+    assert got.dtype.name == dtype
+    wide = [np.asarray(x).astype(np.float64) for x in (got, expected)]
+    np.testing.assert_allclose(*wide, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 4)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((5, 7), (7, 4)), ((7,), (7, 4)), ((5, 7), (7,)), ((7,), (7,)), ((3, 5, 7), (7, 4)), ((2, 1, 5, 7), (3, 7, 4)),
+     ((5, 7), (3, 7, 4)), ((0, 7), (7, 4)), ((5, 0), (0, 4)), ((2, 0, 7), (7, 4))],
+    ids=str,
+)  # fmt: skip
+def test_matmul_in_jit_and_outside(rng, dtype, first, second):
+    a, b = arrays(rng, first, second, dtype=dtype)
+    expected = jnp.matmul(a.astype("float64"), b.astype("float64"))
+    for got in (gj.matmul(a, b), jax.jit(gj.matmul)(a, b)):
+        assert_close(got, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", [(3, 5, 4), (5, 4), (4,), (5, 1), ()], ids=str)
+def test_gemm(rng, dtype, shape):
+    a, b, c = arrays(rng, (3, 5, 7), (7, 4), shape, dtype=dtype)
+    got = jax.jit(lambda *x: gj.gemm(*x, alpha=-0.3, beta=0.5))(a, b, c)
+    assert_close(got, -0.3 * (a.astype("float64") @ b.astype("float64")) + 0.5 * c.astype("float64"), dtype)
+    nothing = gj.gemm(a, b, c * jnp.nan, beta=0)
+    assert_close(nothing, a.astype("float64") @ b.astype("float64"), dtype)
+
+
+def test_many_calls_from_one_program(rng):
+    a, b = arrays(rng, (20, 20), (20, 20))
+
+    @jax.jit
+    def chained(x):
+        return jax.lax.fori_loop(0, 50, lambda _, y: gj.matmul(y, b) / 5, x) + gj.matmul(x, x)
+
+    expected = a
+    for _ in range(50):
+        expected = expected @ b / 5
+    np.testing.assert_allclose(chained(a), expected + a @ a, rtol=1e-9)
+
+
+CALLS = {
+    "matmul": (gj.matmul, jnp.matmul, [(5, 7), (7, 4)]),
+    "rows": (gj.matmul, jnp.matmul, [(2, 3, 5, 7), (7, 4)]),
+    "batches": (gj.matmul, jnp.matmul, [(2, 1, 5, 7), (3, 7, 4)]),
+    "b alone in the batch": (gj.matmul, jnp.matmul, [(5, 7), (3, 7, 4)]),
+    "vectors": (gj.matmul, jnp.matmul, [(7,), (3, 7, 4)]),
+    "gemm": (
+        lambda a, b, c: gj.gemm(a, b, c, alpha=1.5, beta=-0.5),
+        lambda a, b, c: 1.5 * (a @ b) - 0.5 * c,
+        [(3, 5, 7), (7, 4), (5, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients(rng, name):
+    ours, theirs, shapes = CALLS[name]
+    operands = arrays(rng, *shapes)
+    every = tuple(range(len(operands)))
+    weights = arrays(rng, theirs(*operands).shape)[0]
+
+    def loss(function):
+        return lambda *x: (weights * jnp.sin(function(*x))).sum()
+
+    def second(function):
+        first = jax.grad(loss(function), every)
+        return jax.grad(lambda *x: sum(jnp.sin(part).sum() for part in first(*x)), every)
+
+    for of in (lambda f: jax.grad(loss(f), every), second):
+        for got, expected in zip(jax.jit(of(ours))(*operands), of(theirs)(*operands), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        ([(3, 6, 5), (5, 2)], (1, None)),
+        ([(6, 5), (5, 2, 4)], (None, 2)),
+        ([(4, 6, 5), (3, 5, 2, 4)], (0, 3)),
+        ([(3, 6, 5), (4, 3, 5, 2)], (None, 0)),
+        ([(6, 5), (5, 2), (4, 6, 2)], (None, None, 0)),
+        ([(4, 6, 5), (5, 2), (2,)], (0, None, None)),
+    ],
+)
+def test_vmap(rng, shapes, axes):
+    operands = arrays(rng, *shapes)
+    ours = (lambda a, b, *c: gj.gemm(a, b, *c, beta=2.0)) if len(shapes) == 3 else gj.matmul
+    theirs = (lambda a, b, c: a @ b + 2 * c) if len(shapes) == 3 else jnp.matmul
+    np.testing.assert_allclose(jax.jit(jax.vmap(ours, axes))(*operands), jax.vmap(theirs, axes)(*operands), atol=1e-12)
+
+
+def test_vmap_twice_and_gradients_of_each_sample(rng):
+    x, w = arrays(rng, (4, 3, 6, 5), (3, 5, 2))
+    twice = jax.vmap(jax.vmap(gj.matmul), (0, None))(x, w)
+    np.testing.assert_allclose(twice, x @ w, atol=1e-12)
+
+    def of_each(product):
+        return jax.vmap(jax.grad(lambda w, one: (product(one, w) ** 2).sum()), (None, 0))(w, x)
+
+    np.testing.assert_allclose(of_each(gj.matmul), of_each(jnp.matmul), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda x: gj.matmul(x, x[:2]), ShapeError, "3 columns.*2 rows"),
+        (lambda x: gj.matmul(x, x[0, 0]), ShapeError, "shape ()"),
+        (lambda x: gj.matmul(x, x.astype("float32")), DTypeError, "a is float64 and b is float32"),
+        (lambda x: gj.matmul(x.astype("int8"), x.astype("int8")), DTypeError, "int8.*gemmule.matmul"),
+        (lambda x: gj.matmul(x, x, precision="tf16"), DTypeError, "tf16"),
+        (lambda x: gj.matmul(x, x, precision="tf32"), DTypeError, "not float64"),
+        (lambda x: gj.gemm(x, x, beta=1.0), ShapeError, "beta=1.0"),
+        (lambda x: gj.gemm(x, x, jnp.ones((2, 3)), beta=1.0), ShapeError, r"c has shape \(2, 3\)"),
+        (lambda x: gj.gemm(x, x, alpha="2"), ArgumentError, "alpha is a str"),
+    ],
+)
+def test_refusals(call, error, says):
+    x = jnp.ones((3, 3))
+    with pytest.raises(error, match=says):
+        call(x)
+    with pytest.raises(error, match=says):
+        jax.jit(call)(x)
+
+
+def test_what_goes_wrong_in_a_handler_reaches_the_caller(monkeypatch):
+    from gemmule.jax import handlers
+
+    def fail(*_, **__):
+        raise RuntimeError("no product today")
+
+    monkeypatch.setattr(handlers.gm, "gemm", fail)
+    with pytest.raises(Exception, match="RuntimeError: no product today"):
+        jax.block_until_ready(jax.jit(gj.matmul)(jnp.ones((3, 3)), jnp.ones((3, 3))))
+    monkeypatch.undo()
+    assert float(gj.matmul(jnp.ones((3, 3)), jnp.ones((3, 3)))[0, 0]) == 3
+
+
+def test_options_travel_whole():
+    for options in (Options(), Options(0.1, -1e-308, True, False, "tf32"), Options(float("inf"), -0.0)):
+        assert Options.parse(options.text()) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "minor"),
+    [
+        ("#define XLA_FFI_API_MAJOR 0\n#define XLA_FFI_API_MINOR 3\n", 3),
+        ("#define XLA_FFI_API_MAJOR 0\n#define XLA_FFI_API_MINOR 99\n", frame.MINOR),
+        ("#define XLA_FFI_API_MAJOR 1\n#define XLA_FFI_API_MINOR 0\n", None),
+        ("", None),
+    ],
+)
+def test_the_version_that_is_spoken(tmp_path, text, minor):
+    header = tmp_path / "xla/ffi/api/c_api.h"
+    with pytest.raises(UnsupportedError, match=r"c_api.h is missing"):
+        frame.spoken_minor(tmp_path)
+    header.parent.mkdir(parents=True)
+    header.write_text(text)
+    if minor is None:
+        with pytest.raises(UnsupportedError, match="install another version of JAX"):
+            frame.spoken_minor(tmp_path)
+    else:
+        assert frame.spoken_minor(tmp_path) == minor
+
+
+def test_frames_that_are_shorter_than_they_are_read_are_refused():
+    api = frame._Api(ctypes.sizeof(frame._Api), None, frame._Version(24, None, 0, 3))
+    call = frame._Frame(ctypes.sizeof(frame._Frame), None, ctypes.pointer(api))
+    for part in (call.arguments, call.results, call.attributes):
+        part.struct_size = ctypes.sizeof(part)
+    read = frame.CallFrame(ctypes.addressof(call), 3)
+    assert not read.answers_metadata()
+    read.check()
+    for struct, name in ((call, "call frame"), (call.results, "results"), (api, "functions")):
+        struct.struct_size -= 8
+        with pytest.raises(UnsupportedError, match=f"XLA's {name} take"):
+            read.check()
+        struct.struct_size += 8
+    api.version.major = 1
+    with pytest.raises(UnsupportedError, match=r"version 1\.3"):
+        read.check()
+
+
+def test_the_structs_are_those_of_the_header():
+    """The sizes that the C compiler gives them on 64-bit machines, from the header's own rule."""
+    assert frame._Version.minor.offset + 4 == 24
+    assert frame._Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
+    assert (frame._Frame.arguments.offset, frame._Frame.results.offset, frame._Frame.attributes.offset) == (40, 80, 120)
+    assert frame._Buffer.dims.offset == 40
+    assert (frame._Metadata.version.offset, frame._Metadata.traits.offset) == (8, 32)

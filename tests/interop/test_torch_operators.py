@@ -1,0 +1,237 @@
+"""gemmule.torch on the CPU: what it computes, its backward, and what PyTorch's tracers make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.core.errors import DTypeError, ShapeError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
+
+import gemmule.torch as gt  # noqa: E402
+from gemmule.torch.product import gemm  # noqa: E402
+
+DTYPES = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def doubles(*shapes, grad=True):
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=grad) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (1, 1), (7,), (1,), ()], ids=str)
+def test_addmm_is_that_of_torch(dtype, shape):
+    given, a, b = (torch.randn(shape).to(getattr(torch, dtype)) for shape in (shape, (5, 9), (9, 7)))
+    got = gt.addmm(given, a, b, beta=0.5, alpha=-2)
+    assert (got.dtype, got.shape) == (a.dtype, (5, 7))
+    expected = torch.addmm(given.double(), a.double(), b.double(), beta=0.5, alpha=-2)
+    torch.testing.assert_close(got.double(), expected, rtol=DTYPES[dtype], atol=DTYPES[dtype])
+
+
+def test_addmm_takes_any_strides_and_does_not_write_its_input():
+    given, a, b = torch.randn(7, 5).T, torch.randn(9, 5).T, torch.randn(9, 14)[:, ::2]
+    before = given.clone()
+    torch.testing.assert_close(gt.addmm(given, a, b), torch.addmm(given, a, b))
+    assert torch.equal(given, before)
+    given = torch.full((5, 7), torch.nan)
+    torch.testing.assert_close(gt.addmm(given, a, b, beta=0), a @ b)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (5, 7), (3, 1, 7), (3, 5, 1), (7,)], ids=str)
+def test_baddbmm_is_that_of_torch(shape):
+    given, a, b = doubles(shape, (3, 5, 9), (3, 9, 7), grad=False)
+    torch.testing.assert_close(
+        gt.baddbmm(given, a, b, beta=2, alpha=0.5), torch.baddbmm(given, a, b, beta=2, alpha=0.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((4,), (4,)), ((4,), (4, 3)), ((2, 4), (4,)), ((4,), (5, 4, 3)), ((5, 2, 4), (4,)), ((2, 1, 3, 4), (5, 4, 6)),
+     ((0, 4), (4, 3)), ((3, 0), (0, 2)), ((2, 0, 4), (4, 5))],
+    ids=str,
+)  # fmt: skip
+def test_matmul_has_the_shapes_of_torch(first, second):
+    a, b = doubles(first, second)
+    got, expected = gt.matmul(a, b), torch.matmul(a, b)
+    torch.testing.assert_close(got, expected)
+    weights = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(expected, (a, b), weights), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("shape", [(9,), (5, 9), (3, 5, 9), (2, 3, 5, 9), (0, 9)], ids=str)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_linear_is_that_of_torch(shape, with_bias):
+    x, weight, bias = doubles(shape, (7, 9), (7,))
+    bias = bias if with_bias else None
+    torch.testing.assert_close(gt.linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
+
+
+CALLS = {
+    "matmul": (gt.matmul, [(3, 5, 4), (4, 2)]),
+    "matmul of batches": (gt.matmul, [(2, 1, 3, 4), (5, 4, 2)]),
+    "matmul, b alone in the batch": (gt.matmul, [(3, 4), (5, 4, 2)]),
+    "addmm": (lambda *x: gt.addmm(*x, beta=0.5, alpha=-1.5), [(4,), (3, 5), (5, 4)]),
+    "addmm of a column": (gt.addmm, [(3, 1), (3, 5), (5, 4)]),
+    "baddbmm": (lambda *x: gt.baddbmm(*x, beta=2, alpha=0.5), [(3, 4), (2, 3, 5), (2, 5, 4)]),
+    "linear": (gt.linear, [(2, 3, 5), (4, 5), (4,)]),
+    "linear of a vector": (gt.linear, [(5,), (4, 5), (4,)]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients(name):
+    function, shapes = CALLS[name]
+    operands = doubles(*shapes)
+    assert torch.autograd.gradcheck(function, operands)
+    assert torch.autograd.gradgradcheck(function, operands)
+
+
+def test_beta_of_zero_gives_its_input_no_gradient():
+    given, a, b = doubles((3, 4), (3, 5), (5, 4))
+    (got,) = torch.autograd.grad(gt.addmm(given, a, b, beta=0).sum(), given)
+    assert torch.equal(got, torch.zeros_like(given))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_narrow_types_have_their_type(dtype):
+    x, weight, bias = (
+        torch.randn(shape).to(getattr(torch, dtype)).requires_grad_() for shape in ((2, 5, 9), (7, 9), (7,))
+    )
+    got = gt.linear(x, weight, bias)
+    got.backward(torch.ones_like(got))
+    wide = [t.detach().double().requires_grad_() for t in (x, weight, bias)]
+    torch.nn.functional.linear(*wide).sum().backward()
+    for one, other in zip((x, weight, bias), wide, strict=True):
+        assert one.grad.dtype == one.dtype
+        torch.testing.assert_close(one.grad.double(), other.grad, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.parametrize("shapes", [[(3, 5), (5, 4), None], [(2, 3, 5), (5, 4), (4,)], [(2, 3, 5), (2, 5, 4), (3, 1)]])
+def test_the_operator_is_what_it_says(shapes):
+    a, b, c = (None if shape is None else doubles(shape)[0] for shape in shapes)
+    for operands in ((a, b, c), (a.detach().mT.contiguous().mT, b.detach(), c)):
+        torch.library.opcheck(gemm, (*operands, 1.5, 0.5, None, None))
+
+
+def test_an_output_of_another_type():
+    a, b = (torch.randn(6, 6).to(torch.bfloat16).requires_grad_() for _ in range(2))
+    got = gemm(a, b, None, 1.0, 0.0, torch.float32, None)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
+    got.sum().backward()
+    assert a.grad.dtype == torch.bfloat16
+    torch.library.opcheck(gemm, (a, b, None, 1.0, 0.0, torch.float32, None))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_without_a_break(dynamic):
+    def function(x, weight, bias, other):
+        hidden = gt.linear(x, weight, bias).relu()
+        return gt.addmm(bias[:3], gt.matmul(hidden, other)[0], hidden[0].mT @ hidden[0][:, :3]).sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for rows in (4, 6):
+        operands = doubles((2, rows, 5), (7, 5), (7,), (7, 7))
+        results = []
+        for one in (function, compiled):
+            value = one(*operands)
+            results.append((value, *torch.autograd.grad(value, operands)))
+        for got, expected in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "in_dims"),
+    [
+        (gt.matmul, [(3, 6, 5), (5, 2)], (1, None)),
+        (gt.matmul, [(3, 6, 5), (4, 5, 2)], (None, 0)),
+        (gt.matmul, [(4, 6, 5), (3, 5, 2, 4)], (0, 3)),
+        (gt.addmm, [(6, 2), (7, 5), (5, 2)], (0, None, None)),
+        (gt.addmm, [(7, 1), (7, 5), (5, 2, 4)], (None, None, 2)),
+        (gt.baddbmm, [(3, 7, 2), (3, 4, 7, 5), (3, 5, 2)], (None, 1, None)),
+    ],
+)
+def test_vmap(function, shapes, in_dims):
+    operands = doubles(*shapes, grad=False)
+    got = torch.func.vmap(function, in_dims=in_dims)(*operands)
+    size = next(x.shape[dim] for x, dim in zip(operands, in_dims, strict=True) if dim is not None)
+    named = getattr(torch, function.__name__)
+    one_by_one = [
+        named(*(x if dim is None else x.select(dim, i) for x, dim in zip(operands, in_dims, strict=True)))
+        for i in range(size)
+    ]
+    torch.testing.assert_close(got, torch.stack(one_by_one))
+
+
+def test_autocast():
+    x, weight, bias = torch.randn(3, 5), torch.randn(4, 5, requires_grad=True), torch.randn(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gt.linear(x, weight, bias)
+        assert gt.matmul(x.double(), x.double().T).dtype == torch.float64
+    assert got.dtype == torch.bfloat16
+    got.sum().backward()
+    assert weight.grad.dtype == torch.float32
+    torch.testing.assert_close(got.float(), torch.nn.functional.linear(x, weight, bias), rtol=0.05, atol=0.05)
+
+
+def test_replaced_layers_are_the_same_objects():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Sequential(torch.nn.Linear(8, 2)))
+    x = torch.randn(3, 5)
+    expected, parameters, layer = model(x), list(model.parameters()), model[0]
+    calls = []
+    layer.register_forward_hook(lambda *_: calls.append(1))
+    assert gt.replace_linear(model, where=lambda name, _: name != "2.0") == ("0",)
+    assert gt.replace_linear(model, precision="tf32") == ("2.0",)
+    assert gt.replace_linear(model) == ()
+    assert model[0] is layer
+    assert isinstance(layer, gt.Linear)
+    assert all(one is other for one, other in zip(model.parameters(), parameters, strict=True))
+    torch.testing.assert_close(model(x), expected)
+    assert calls == [1]
+    assert "precision='tf32'" in repr(model[2][0])
+    model.load_state_dict(model.state_dict())
+    single = torch.nn.Linear(5, 2)
+    assert gt.replace_linear(single) == ("",)
+
+
+def test_layers_that_compute_something_else_are_left_alone():
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model = torch.nn.Sequential(Doubled(3, 3))
+    assert gt.replace_linear(model) == ()
+    assert type(model[0]) is Doubled
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda x: gt.addmm(x[0, 0, 0], x[0], x), ShapeError, r"mat2 has shape \(2, 3, 3\).*2 dimensions"),
+        (lambda x: gt.addmm(x[0, :2], x[0], x[0]), ShapeError, r"input has shape \(2, 3\).*broadcast to \(3, 3\)"),
+        (lambda x: gt.addmm(x, x[0], x[0]), ShapeError, r"input has shape \(2, 3, 3\)"),
+        (lambda x: gt.baddbmm(x, x, x[:1]), ShapeError, "batch2 has 1.*expand"),
+        (lambda x: gt.matmul(x, x[0, :2]), ShapeError, "3 columns.*2 rows"),
+        (lambda x: gt.matmul(x, torch.ones(3, 3, 3)), ShapeError, "do not broadcast"),
+        (lambda x: gt.matmul(x[0, 0, 0], x), ShapeError, "input has shape ()"),
+        (lambda x: gt.linear(x, x), ShapeError, "out_features, in_features"),
+        (lambda x: gt.linear(x, x[0], x[0]), ShapeError, r"bias has shape \(3, 3\)"),
+        (lambda x: gt.matmul(x, x.double()), DTypeError, "a is float32 and b is float64"),
+        (lambda x: gt.addmm(x[0].double(), x[0], x[0]), DTypeError, "mat1 is float32 and input is float64"),
+        (lambda x: gt.linear(x, x[0], x[0, 0].half()), DTypeError, "bias is float16"),
+        (lambda x: gt.matmul(x.int(), x.int()), DTypeError, "int32.*gemmule.matmul"),
+        (lambda x: gt.matmul(x, x, precision="tf16"), DTypeError, "tf16"),
+        (lambda x: gt.matmul(x.half(), x.half(), precision="tf32"), DTypeError, "tf32"),
+        (lambda x: gt.Linear(3, 3, precision="tf16"), DTypeError, "tf16"),
+        (lambda x: gt.replace_linear(torch.nn.Linear(3, 3), precision="tf16"), DTypeError, "tf16"),
+    ],
+)
+def test_refusals(call, error, says):
+    with pytest.raises(error, match=says):
+        call(torch.ones(2, 3, 3))

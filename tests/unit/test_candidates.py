@@ -1,0 +1,74 @@
+"""What takes the place of a kernel that does not compile."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from gemmule.api import candidates
+from gemmule.api.candidates import CompileWarning, choose_compiling, run_first_that_compiles
+from gemmule.core.arch import Arch
+from gemmule.core.errors import CompileError, CompilerMissingError, KernelFailedError
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose, contiguous_gemm
+
+DEVICE = types.SimpleNamespace(arch=Arch.parse("sm_80"), multiprocessors=108, name="NVIDIA A100-SXM4-80GB")
+PROBLEM = contiguous_gemm(256, 256, 256, ("float32",) * 3)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(candidates, "_COMPILING", candidates._Compiling())
+
+
+def refusing(kernels, ran):
+    def run(choice):
+        ran.append((choice.spec.name, choice.config))
+        if choice.spec.name in kernels or choice.config in kernels:
+            raise KernelFailedError(f"kernel {choice.spec.name} ({choice.config}) for sm_80: no")
+
+    return run
+
+
+def test_the_first_runs_where_it_compiles():
+    choice, ran = choose_compiling(PROBLEM, DEVICE), []
+    assert choice == choose(PROBLEM, DEVICE.arch, multiprocessors=108, chip="NVIDIA A100-SXM4-80GB")
+    assert run_first_that_compiles(PROBLEM, choice, DEVICE, refusing((), ran)) is choice
+    assert len(ran) == 1
+
+
+def test_the_next_config_and_then_the_next_kernel():
+    choice, ran = choose_compiling(PROBLEM, DEVICE), []
+    message = rf"kernel {choice.spec.name} \({choice.config}\) for sm_80: no; g07_cp_async \(tile_m.*\) is used instead"
+    with pytest.warns(CompileWarning, match=message):
+        second = run_first_that_compiles(PROBLEM, choice, DEVICE, refusing((choice.config,), ran))
+    assert second.spec.name == choice.spec.name
+    assert second.config != choice.config
+    # It is remembered, here and for other problems.
+    assert choose_compiling(PROBLEM, DEVICE).config == second.config
+    with pytest.warns(CompileWarning) as told:
+        third = run_first_that_compiles(PROBLEM, second, DEVICE, refusing(("g07_cp_async", "g06_double_buffer"), ran))
+    assert third.spec.name == "g05_conflict_free"
+    # One warning for each that was refused, and each was tried once.
+    refused = ran[2:-1]
+    assert len(told) == len(refused) == len(set(refused))
+    other = types.SimpleNamespace(arch=Arch.parse("sm_90a"), multiprocessors=132, name="NVIDIA H100 80GB HBM3")
+    assert choose_compiling(PROBLEM, other) == choose(PROBLEM, other.arch, multiprocessors=132, chip=other.name)
+
+
+def test_where_none_compiles_the_error_is_the_last_ones():
+    ran = []
+    every = tuple(spec.name for spec in REGISTRY)
+    with pytest.warns(CompileWarning), pytest.raises(KernelFailedError, match=r"gemm_reference .* for sm_80: no$"):
+        run_first_that_compiles(PROBLEM, choose_compiling(PROBLEM, DEVICE), DEVICE, refusing(every, ran))
+    assert ran[-1][0] == "gemm_reference"
+
+
+@pytest.mark.parametrize("error", [CompilerMissingError, CompileError])
+def test_other_failures_are_not_a_reason_for_another_kernel(error):
+    def run(choice):
+        raise error("not here")
+
+    with pytest.raises(error, match="not here"):
+        run_first_that_compiles(PROBLEM, choose_compiling(PROBLEM, DEVICE), DEVICE, run)

@@ -1,0 +1,261 @@
+"""Products that were computed before, on tensors that stand in for a GPU's."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+
+from gemmule.api import known_arrays, prepared
+from gemmule.api.known_arrays import TorchArrays, reach_of, usual_scalars
+
+
+class FakeTensor:
+    """What is asked of a tensor; its strides are in elements of four bytes."""
+
+    def __init__(self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False):
+        self.address, self.shape, self.dtype, self.requires_grad = address, shape, dtype, grad
+        self._stride = stride or tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
+        self._device, self._neg, self.device = device, neg, f"cuda:{device}"
+
+    def data_ptr(self):
+        return self.address
+
+    def stride(self):
+        return self._stride
+
+    def get_device(self):
+        return self._device
+
+    def is_neg(self):
+        return self._neg
+
+    def element_size(self):
+        return 4
+
+
+class FakeParameter(FakeTensor):
+    pass
+
+
+class Subclass(FakeTensor):
+    pass
+
+
+class WithoutMemory(FakeTensor):
+    def data_ptr(self):
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+
+@pytest.fixture
+def state():
+    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0)
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch, state):
+    """A library, a planner and a GPU that write down what they are asked."""
+    torch = types.SimpleNamespace(
+        Tensor=FakeTensor,
+        nn=types.SimpleNamespace(Parameter=FakeParameter),
+        is_grad_enabled=lambda: state.gradients,
+        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: state.stream + 100 * device),
+    )
+
+    def empty(shape, dtype, device):
+        state.made += 1
+        return FakeTensor(0x900000 + 0x1000 * state.made, shape, dtype=dtype)
+
+    torch.empty = empty
+    library = TorchArrays(torch)
+
+    def plan_product(operation, a, b, **options):
+        state.planned.append((operation, a, b, options))
+        result = options["out"] if options["out"] is not None else empty((4, 4), "float32", a.device)
+        return types.SimpleNamespace(executor="gpu", choice="choice", problem="problem", execute=lambda: result)
+
+    def repeated(problem, choice, operands, addresses, ordinal):
+        kind = (len(state.planned), operands, ordinal)
+        return lambda addresses, stream: state.queued.append((kind, addresses, stream))
+
+    monkeypatch.setattr(prepared, "plan_product", plan_product)
+    monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
+    monkeypatch.setattr(prepared, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
+    monkeypatch.setattr(prepared, "_kept", {})
+
+
+def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, executor=None):
+    return prepared.product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
+
+
+def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None):
+    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None)
+
+
+A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
+
+
+def test_the_second_call_is_not_planned(state):
+    assert matmul(A, B, OUT) is OUT
+    assert matmul(A, B, OUT) is OUT
+    state.stream = 9
+    other = FakeTensor(0x7000)
+    assert matmul(FakeTensor(0x5000), FakeTensor(0x6000), other) is other
+    assert len(state.planned) == 1
+    kind = (1, ("a", "b", "d"), 0)
+    assert state.queued == [(kind, (0x1000, 0x2000, 0x3000), 7), (kind, (0x5000, 0x6000, 0x7000), 9)]
+
+
+def test_a_new_result_at_every_call(state):
+    first = matmul(A, B)
+    second, third = matmul(A, B), matmul(A, B)
+    assert len(state.planned) == 1
+    assert len({first.address, second.address, third.address}) == 3
+    assert [addresses for _, addresses, _ in state.queued] == [
+        (0x1000, 0x2000, second.address),
+        (0x1000, 0x2000, third.address),
+    ]
+
+
+OTHERS = {
+    "shape": {"a": FakeTensor(0x1000, (5, 4))},
+    "strides": {"b": FakeTensor(0x2000, stride=(1, 4))},
+    "strides of out": {"out": FakeTensor(0x3000, stride=(1, 4))},
+    "type": {"a": FakeTensor(0x1000, dtype="float16")},
+    "alignment": {"a": FakeTensor(0x1010)},
+    "another operand's alignment": {"b": FakeTensor(0x2010)},
+    "alignment of out": {"out": FakeTensor(0x3010)},
+    "a parameter is a tensor": {"b": FakeParameter(0x2010)},
+    "no out": {"out": None},
+    "out_dtype": {"out_dtype": "float32"},
+    "precision": {"precision": "tf32"},
+    "executor": {"executor": "gpu"},
+    "device": {"a": FakeTensor(0x1000, device=1), "b": FakeTensor(0x2000, device=1), "out": FakeTensor(1, device=1)},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_product_depends_on_makes_another(state, name):
+    usual = {"a": A, "b": B, "out": OUT}
+    other = usual | OTHERS[name]
+    for number, call in enumerate((usual, other, usual, other, other)):
+        rest = {key: value for key, value in call.items() if key not in "ab"}
+        matmul(call["a"], call["b"], **rest)
+        assert len(state.planned) == min(number + 1, 2)
+
+
+def test_other_low_bits_of_one_alignment_are_the_same_product(state):
+    matmul(FakeTensor(0x1010), B, OUT)
+    matmul(FakeTensor(0x1030), B, OUT)
+    assert len(state.planned) == 1
+
+
+UNUSUAL = {
+    "a stream is named": {"stream": 3},
+    "gradients": {"a": FakeTensor(0x1000, grad=True)},
+    "gradients of out": {"out": FakeTensor(0x3000, grad=True)},
+    "negated": {"b": FakeTensor(0x2000, neg=True)},
+    "out is negated": {"out": FakeTensor(0x3000, neg=True)},
+    "host": {"a": FakeTensor(0x1000, device=-1)},
+    "two devices": {"b": FakeTensor(0x2000, device=1)},
+    "a subclass": {"b": Subclass(0x2000)},
+    "out is a subclass": {"out": Subclass(0x3000)},
+    "another type": {"b": 3.0},
+    "without memory": {"a": WithoutMemory(0)},
+    "not hashable": {"out_dtype": ["float32"]},
+    "out is a": {"out": FakeTensor(0x1000)},
+    "out begins in a": {"out": FakeTensor(0x1000 + 60)},
+    "out ends in b": {"out": FakeTensor(0x2000 - 60)},
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_is_unusual_is_always_planned(state, name):
+    call = {"a": A, "b": B, "out": OUT} | UNUSUAL[name]
+    # A product of the same key, where it has one, is known.
+    matmul(A, B, OUT)
+    matmul(A, B, FakeTensor(call["out"].address + 0x100000))
+    before = len(state.planned)
+    for number in range(1, 4):
+        matmul(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
+        assert len(state.planned) == before + number
+    assert all(addresses[2] == 0x3000 or addresses[2] > 0x100000 for _, addresses, _ in state.queued)
+
+
+def test_memory_that_only_touches_is_apart(state):
+    matmul(A, B, OUT)
+    matmul(A, B, FakeTensor(0x1000 + 64 + 192))
+    matmul(FakeTensor(0x3000 + 64 + 192), B, OUT)
+    assert len(state.planned) == 1
+
+
+def test_gradients_matter_where_they_are_recorded(state):
+    state.gradients = False
+    for _ in range(2):
+        matmul(FakeTensor(0x1000, grad=True), B, OUT)
+    assert len(state.planned) == 1
+
+
+def test_scalars(state):
+    c = FakeTensor(0x4000)
+    gemm(A, B, alpha=2.0, out=OUT)
+    gemm(A, B, alpha=2, out=OUT)
+    assert len(state.planned) == 1
+    gemm(A, B, alpha=3.0, out=OUT)
+    gemm(A, B, c, alpha=2.0, beta=1.0, out=OUT)
+    gemm(A, B, c, alpha=2.0, beta=1.0, out=OUT)
+    gemm(A, B, c, alpha=2.0, beta=2.0, out=OUT)
+    assert len(state.planned) == 4
+    for alpha, beta in ((0.0, 0.0), (-0.0, 0.0), (float("nan"), 0.0), (1.0, float("nan")), (np.float32(2), 0.0)):
+        before = len(state.planned)
+        gemm(A, B, c, alpha=alpha, beta=beta, out=OUT)
+        gemm(A, B, c, alpha=alpha, beta=beta, out=OUT)
+        assert len(state.planned) == before + 2
+
+
+def test_c_may_be_the_output_and_not_overlap_it(state):
+    c = FakeTensor(0x4000)
+    gemm(A, B, c, beta=1.0, out=c)
+    gemm(A, B, c, beta=1.0, out=c)
+    assert len(state.planned) == 1
+    assert state.queued == [((1, ("a", "b", "c", "d"), 0), (0x1000, 0x2000, 0x4000, 0x4000), 7)]
+    for _ in range(2):
+        gemm(A, B, c, beta=1.0, out=OUT)
+    assert len(state.planned) == 2
+    # The same place and another tensor: it is looked at closely.
+    gemm(A, B, c, beta=1.0, out=FakeTensor(0x4000))
+    assert len(state.planned) == 3
+    gemm(A, B, FakeTensor(0x4100), beta=1.0, out=FakeTensor(0x4100 + 256))
+    assert len(state.planned) == 3
+
+
+def test_the_oldest_makes_room(state, monkeypatch):
+    monkeypatch.setattr(prepared, "MOST_KEPT", 3)
+    for rows in (1, 2, 3, 4):
+        matmul(FakeTensor(0x1000, (rows, 4)), B, OUT)
+    assert len(prepared._kept) == 3
+    matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
+    assert len(state.planned) == 4
+    matmul(FakeTensor(0x1000, (1, 4)), B, OUT)
+    assert len(state.planned) == 5
+    prepared.forget()
+    matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
+    assert len(state.planned) == 6
+
+
+def test_reach():
+    assert reach_of((3, 4), (16, 4), 4) == (0, 48)
+    assert reach_of((3, 4), (-16, 4), 4) == (-32, 16)
+    assert reach_of((3, 4), (0, 8), 4) == (0, 28)
+
+
+def test_usual_scalars():
+    assert usual_scalars(1.0, 0)
+    assert not usual_scalars(True, 0.0)
+    assert not usual_scalars(1.0, np.float64(1.0))
+
+
+def test_other_arrays_are_not_known():
+    assert known_arrays.known_library(np.ndarray) is None
+    assert known_arrays.known_library(int) is None
