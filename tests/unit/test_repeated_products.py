@@ -59,7 +59,9 @@ A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
 
 @pytest.fixture
 def state():
-    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0)
+    return types.SimpleNamespace(
+        stream=7, gradients=True, planned=[], queued=[], made=0, problem=types.SimpleNamespace(operands=lambda: ())
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +85,7 @@ def fake(monkeypatch, state):
     def plan_product(operation, a, b, **options):
         state.planned.append((operation, a, b, options))
         result = options["out"] if options["out"] is not None else empty((4, 4), "float32", a.device)
-        return types.SimpleNamespace(executor="gpu", choice="choice", problem="problem", execute=lambda: result)
+        return types.SimpleNamespace(executor="gpu", choice="choice", problem=state.problem, execute=lambda: result)
 
     def repeated(problem, choice, operands, addresses, ordinal):
         kind = (len(state.planned), operands, ordinal)
@@ -222,8 +224,8 @@ def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, execu
     return prepared.product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
-def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None):
-    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None)
+def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None):
+    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None, bias)
 
 
 def test_the_second_call_is_not_planned(state):
@@ -311,6 +313,32 @@ def test_what_is_unusual_is_always_planned(state, name):
         matmul(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
         assert len(state.planned) == before + number
     assert all(addresses[2] == 0x3000 or addresses[2] > 0x100000 for _, addresses, _ in state.queued)
+
+
+def test_a_bias_is_told_from_c_and_kept_under_its_own_name(state):
+    bias = FakeTensor(0x5000)
+    state.problem.operands = lambda: ("a", "b", "d", "e0")
+    for _ in range(2):
+        gemm(A, B, bias=bias, out=OUT)
+    gemm(A, B, bias, beta=1.0, out=OUT)
+    gemm(A, B, bias, out=bias)
+    gemm(A, B, bias, bias=bias)
+    assert len(state.planned) == 4
+    ((_, operands, _), addresses, _), *_ = state.queued
+    assert operands == ("a", "b", "e0", "d")
+    assert addresses == (0x1000, 0x2000, 0x5000, 0x3000)
+    gemm(A, B, bias=bias, out=bias)
+    assert len(state.planned) == 5, "the output may overlap the bias, which the plan judges"
+
+
+def test_a_bias_in_the_place_of_c(state):
+    bias, c = FakeTensor(0x5000), FakeTensor(0x6000)
+    for _ in range(2):
+        gemm(A, B, bias=bias)
+    assert state.queued[0][0][1] == ("a", "b", "c", "d")
+    for _ in range(2):
+        gemm(A, B, c, bias=bias)  # of which there are two then: planned every time
+    assert len(state.planned) == 3
 
 
 def test_memory_that_only_touches_is_apart(state):

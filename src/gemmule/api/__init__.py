@@ -151,8 +151,8 @@ def gemm(
     array([[0., 2.],
            [0., 3.]])
     """
-    if bias is None and epilogue is None and epilogue_args is None:
-        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
+    if epilogue is None and epilogue_args is None:
+        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
     return plan_product(
         "gemm",
         a,

@@ -41,7 +41,7 @@ class KnownArrays(Protocol):
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual."""
 
     def device(self, x: Any) -> int:
@@ -112,7 +112,7 @@ class TorchArrays:
         self._guards = tensor_guards(torch)
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
         if type(b) not in types:
@@ -125,12 +125,12 @@ class TorchArrays:
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
-            for x in (c, out):
+            for place, x in enumerate((c, bias, out)):
                 if x is not None:
                     if type(x) not in types or x.get_device() != device or x.is_neg():
                         return None
                     px = x.data_ptr()
-                    key = (key, x is c, x.dtype, x.shape, x.stride())
+                    key = (key, place, x is c, x.dtype, x.shape, x.stride())
                     addresses += (px,)
                     low, gradient = low | px, gradient or x.requires_grad
         except RuntimeError:
@@ -192,9 +192,9 @@ class CupyArrays:
         """Return the address of the array's first element."""
         return int(x.data.ptr)
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, c, out) if x is not None]
+        given = [x for x in (a, b, c, bias, out) if x is not None]
         if b is None or any(type(x) is not self._type for x in given):
             return None
         device = self._current_device()
@@ -204,7 +204,11 @@ class CupyArrays:
         addresses = tuple([memory.ptr for memory in memories])
         arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
         alignments = tuple([address & -address & _LOW for address in addresses])
-        return (options, device, c is None, arrays, alignments), addresses, int(self._current_stream().ptr)
+        return (
+            (options, device, c is None, bias is None, arrays, alignments),
+            addresses,
+            int(self._current_stream().ptr),
+        )
 
     def device(self, x: Any) -> int:
         """Return the array's GPU."""

@@ -9,7 +9,7 @@ things are refused.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
@@ -36,7 +36,7 @@ class Kept:
         Makes the output, where the caller gives none.
     """
 
-    __slots__ = ("_a", "_b", "_c", "again", "new", "queue")
+    __slots__ = ("_a", "_b", "_others", "again", "new", "queue")
 
     def __init__(
         self,
@@ -46,8 +46,7 @@ class Kept:
     ) -> None:
         self.queue, self.new = queue, new
         self.again: recent.Again | None = None
-        self._a, self._b, *rest = overlap
-        self._c = rest[0] if rest else None
+        self._a, self._b, *self._others = overlap
 
     def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
         """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
@@ -58,10 +57,11 @@ class Kept:
         low, high = self._b
         if low < addresses[1] - at < high:
             return False
-        if self._c is None or in_place:
+        if not self._others:
             return True
-        low, high = self._c
-        return not low < addresses[2] - at < high
+        # C stands first of the others, and may be the output itself.
+        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
+        return not any(low < address - at < high for address, (low, high) in others)
 
     @property
     def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -89,13 +89,14 @@ def product(
     precision: Any,
     stream: Any,
     executor: Any,
+    bias: Any = None,
 ) -> Any:
     """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
     kind = type(a)
     library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, c, out, (operation, alpha, beta, out_dtype, precision, executor))
+        known = library.describe(a, b, c, bias, out, (operation, alpha, beta, out_dtype, precision, executor))
     if library is not None and known is not None:
         key, addresses, now = known
         try:
@@ -127,11 +128,14 @@ def product(
         precision=precision,
         stream=stream,
         executor=executor,
+        bias=bias,
     )
     result = plan.execute()
     if library is not None and known is not None:
         key, addresses, _ = known
-        _keep(library, plan, key, (a, b, *([c] if c is not None else [])), addresses, result, given=out is not None)
+        inputs = {"a": a, "b": b, "c": c, "bias": bias}
+        given = {role: x for role, x in inputs.items() if x is not None}
+        _keep(library, plan, key, given, addresses, result, given=out is not None)
     return result
 
 
@@ -166,7 +170,7 @@ def _keep(
     library: KnownArrays,
     plan: Plan,
     key: Any,
-    inputs: tuple[Any, ...],
+    inputs: Mapping[str, Any],
     addresses: tuple[int, ...],
     result: Any,
     *,
@@ -179,9 +183,15 @@ def _keep(
         return
     if not given:
         addresses = (*addresses, library.address(result))
-    names = ("a", "b", "c", "d") if len(inputs) > 2 else ("a", "b", "d")
+    names = {role: role for role in inputs}
+    if "bias" in inputs:
+        # One that lies as the result does takes the place of C.
+        names["bias"] = "e0" if "e0" in plan.problem.operands() else "c"
+        if names["bias"] in inputs:
+            return
+    operands = (*names.values(), "d")
     try:
-        queue = repeated(plan.problem, plan.choice, names, addresses, library.device(inputs[0]))
+        queue = repeated(plan.problem, plan.choice, operands, addresses, library.device(inputs["a"]))
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
@@ -189,7 +199,7 @@ def _keep(
         return
     low, high = library.reach(result)
     overlap = []
-    for x in inputs:
+    for x in inputs.values():
         begins, ends = library.reach(x)
         overlap.append((low - ends, high - begins))
     kept = Kept(queue, tuple(overlap), library.maker(result))

@@ -44,7 +44,10 @@ Example: gemmule tune --shapes shapes.jsonl"""
     "--factor", type=click.FloatRange(1), default=1.5, show_default=True,
     help="Leave out configs whose predicted time is so many times the least.",
 )  # fmt: skip
-@click.option("--most", type=click.IntRange(1), default=12, show_default=True, help="Most configs of a kernel to try.")
+@click.option(
+    "--most", type=click.IntRange(1), default=12, show_default=True,
+    help="Most registered configs of a kernel to try, and as many others.",
+)  # fmt: skip
 @click.option("--registered", is_flag=True, help="Try only the configs that calls take without a table.")
 @click.option(
     "--keep", type=click.IntRange(1), default=3, show_default=True,

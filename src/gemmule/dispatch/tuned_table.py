@@ -77,6 +77,11 @@ def shipped_file(chip: str) -> Path:
     return _SHIPPED / (re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-") + ".json")
 
 
+def shipped_files() -> list[Path]:
+    """Return the files that the package has."""
+    return sorted(_SHIPPED.glob("*.json"))
+
+
 class TunedTable:
     """The entries for one chip, from all places; later ones are not asked where an earlier one answers.
 
@@ -142,8 +147,16 @@ def table_for(device: str) -> TunedTable:
     table = _tables.get(device)
     if table is None:
         with _lock:
-            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), user_file()))
+            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), _users()))
     return table
+
+
+def _users() -> Path | None:
+    try:
+        return user_file()
+    except ArgumentError:
+        # A user without a home has no file.
+        return None
 
 
 def add_packed(source: str, entries: Iterable[Entry]) -> None:
