@@ -32,10 +32,13 @@ def test_every_extent_finds_a_config(extent, arch):
     ("size", "tile", "cluster"),
     [
         ((8192, 8192, 8192), (64, 64), 1),
+        ((4095, 4095, 4095), (64, 64), 1),
+        ((1024, 1024, 1024), (64, 64), 1),
+        ((512, 512, 512), (32, 64), 1),
         ((256, 256, 1024), (16, 64), 2),
         ((512, 512, 8192), (64, 32), 2),
-        ((64, 4096, 4096), (64, 32), 2),
-        ((128, 128, 4096), (16, 128), 4),
+        ((16, 8192, 8192), (16, 64), 2),
+        ((128, 128, 4096), (16, 64), 4),
     ],
 )
 def test_the_config_suits_the_size(size, tile, cluster):
@@ -129,7 +132,7 @@ def test_how_much_is_written_at_once(d, run):
         {"tile_m": 256},
         {"tile_m": 32, "warps_n": 8},
         {"cluster_k": 3},
-        {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4},
+        {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4, "stages": 3},
     ],
     ids=str,
 )
