@@ -50,6 +50,13 @@ def test_the_config_suits_the_size(size, tile, cluster):
     assert (config.tile_m, config.tile_n, config.cluster_k) == (*tile, cluster)
 
 
+def test_few_threads_copy_no_single_elements():
+    thin = MmaDoubleConfig(tile_m=16, tile_k=32, warps_m=1, cluster_k=4)
+    assert thin in SPEC.configs
+    assert SPEC.why_not(gemm(512), HOPPER, thin) is None
+    assert "40 copies each are more than 32" in SPEC.why_not(gemm(511), HOPPER, thin)
+
+
 def test_ampere_has_one_shape_of_products():
     able = [config for config in SPEC.configs if SPEC.why_not(gemm(), AMPERE, config) is None]
     assert able

@@ -22,8 +22,9 @@ COPIES = (16, 8)
 BLOCK, COLUMNS = 16, 8
 #: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
-#: Most sums of a thread: 192 of its 255 registers.
-_MOST_SUMS = 96
+#: Most sums of a thread: 192 of its 255 registers; and most copies of single elements in a slice, whose addresses it
+#: holds.
+_MOST_SUMS, _MOST_COPIES = 96, 32
 #: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, registers, and those that a
 #: thread needs besides its sums.
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS, _OTHERS = 228 << 10, 1 << 10, 65536, 64
@@ -127,6 +128,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    copies = (config.tile_m + config.tile_n) * config.tile_k // config.threads
+    if copies > _MOST_COPIES and min(_lines(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES):
+        return (
+            f"rows of A or B that begin or end at odd elements are copied one by one, and config {config} has too few "
+            f"threads for that: {copies} copies each are more than {_MOST_COPIES}"
+        )
     return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
 
 
