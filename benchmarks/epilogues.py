@@ -11,7 +11,7 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ import numpy as np
 
 from gemmule.api.epilogues import ending_of
 from gemmule.compiler.pool import Job, compile_all
-from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.epilogue import Epilogue
+from gemmule.core.errors import WrongResultError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -32,7 +32,7 @@ from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_records import all_us, circumstances, named, us
 from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
-from gemmule.lab.records import write_records
+from gemmule.lab.records import RecordFile
 from gemmule.lab.timing import load, measure
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.rotation import OperandSets, Rotation
@@ -47,6 +47,8 @@ SHAPES = (
     (64, 4096, 4096, "nt"),
 )
 SEED, ROWS = 7, 32
+#: Epilogues that are measured in several configs of the Hopper kernel, for the first product.
+SEARCHED = ("bias_gelu", "bias_silu")
 #: Seconds of samples of an epilogue.
 BUDGET = 0.3
 
@@ -97,6 +99,7 @@ FORMS = {
     "bias_gelu": Form("gelu", True, False, _activated("gelu")),
     "bias_gelu_tanh": Form("gelu_tanh", True, False, _activated("gelu", approximate="tanh")),
     "bias_silu": Form("silu", True, False, _activated("silu")),
+    "beta_c": Form(None, False, True, _added),
     "c": Form(lambda acc, c: acc + c, False, True, _added),
     "bias_residual": Form(lambda acc, c: acc + c, True, True, _residual),
 }
@@ -105,7 +108,8 @@ FORMS = {
 def fused(problem: GemmProblem, form: Form) -> GemmProblem:
     """Return a product with an epilogue."""
     ending, _ = ending_of(form.epilogue, form.bias or None, form.residual or None, None)
-    assert ending is not None
+    if ending is None:
+        return dataclasses.replace(problem, c=contiguous(BFLOAT16, problem.m, problem.n), beta=1)
     bias = StridedMatrix(BFLOAT16, problem.m, problem.n, 0, 1)
     c = contiguous(BFLOAT16, problem.m, problem.n) if form.residual else None
     epilogue = Epilogue(ending.expression, (bias,) if form.bias else ())
@@ -145,37 +149,52 @@ def torch_work(form: Form, problem: GemmProblem, operands: OperandSets, stream: 
     return Rotation([queued(index) for index in range(operands.sets)])
 
 
-def worst_error(problem: GemmProblem, inputs: dict[str, Any], out: Any) -> float:
-    """Return the greatest error of some rows as a share of its bound."""
-    rows = np.unique(np.linspace(0, problem.m - 1, ROWS).astype(int))
-    a, b = (as_matrix(inputs[name], matrix).astype(np.float64) for name, matrix in (("a", problem.a), ("b", problem.b)))
-    assert problem.epilogue is not None
-    c = inputs["c"][rows].astype(np.float64) if problem.c is not None else None
-    expected = np.empty((len(rows), problem.n))
-    matrices = [inputs["e0"].astype(np.float64)] if problem.epilogue.matrices else []
-    apply(expected, a[rows] @ b, problem.epilogue.expression, c, matrices, ())
-    size = np.abs(a[rows]) @ np.abs(b) + sum(np.abs(matrix) for matrix in matrices) + (0 if c is None else np.abs(c))
-    bound = BFLOAT16.unit_roundoff * np.abs(expected) * 1.01 + (problem.k + 16) * 2.0**-24 * size
-    error = np.abs(out[rows].astype(np.float64) - expected) / bound
-    return float(error.max()) if np.isfinite(error).all() else float("inf")
+class Rows:
+    """Some rows of a product in float64, to hold results against.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product alone.
+    inputs : dict of str to ndarray
+        Its factors, C and the bias.
+    """
+
+    def __init__(self, problem: GemmProblem, inputs: dict[str, Any]) -> None:
+        self.rows = np.unique(np.linspace(0, problem.m - 1, ROWS).astype(int))
+        a, b = (as_matrix(inputs[name], matrix) for name, matrix in (("a", problem.a), ("b", problem.b)))
+        some, wide = a[self.rows].astype(np.float64), b.astype(np.float32).astype(np.float64)
+        self.product, self.size = some @ wide, np.abs(some) @ np.abs(wide)
+        self.c, self.bias = inputs["c"][self.rows].astype(np.float64), inputs["e0"].astype(np.float64)
+
+    def worst_error(self, problem: GemmProblem, out: Any) -> float:
+        """Return the greatest error of a result as a share of its bound."""
+        expected, size = self.product + self.c, self.size + np.abs(self.c) + np.abs(self.bias)
+        if problem.epilogue is not None:
+            matrices = [self.bias] if problem.epilogue.matrices else []
+            expected = np.empty_like(self.product)
+            apply(expected, self.product, problem.epilogue.expression, self.c, matrices, ())
+        bound = BFLOAT16.unit_roundoff * np.abs(expected) * 1.01 + (problem.k + 16) * 2.0**-24 * size
+        error = np.abs(out[self.rows].astype(np.float64) - expected) / bound
+        return float(error.max()) if np.isfinite(error).all() else float("inf")
 
 
 def measured(
     gpu: BenchGpu, stream: int, shape: Shape, names: Sequence[str], searched: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Measure all epilogues of one product, in the config that dispatch takes or in those of the Hopper kernel."""
+) -> Iterator[dict[str, Any]]:
+    """Measure epilogues of one product, in the config that dispatch takes or in those of the Hopper kernel."""
     plain = gemm_problem(*shape[:3], "bfloat16", "bfloat16", shape[3])
-    plain_choice = choose(plain, gpu.arch, multiprocessors=gpu.multiprocessors)
+    plain_choice = choose(plain, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)
     inputs = random_inputs(plain, SEED)
     rng = np.random.default_rng(SEED)
     inputs |= {"c": rng.standard_normal((plain.m, plain.n), np.float32).astype(BFLOAT16.numpy())}
     inputs |= {"e0": rng.standard_normal(plain.n, np.float32).astype(BFLOAT16.numpy())}
-    records = []
+    rows = Rows(plain, inputs)
     for name in names:
         problem = fused(plain, FORMS[name])
         own = {role: inputs[role] for role in problem.operands() if role != "d"}
         sets = protocol.buffer_sets(problem.bytes_min, gpu.l2_bytes)
-        for choice in choices(problem, gpu.arch, gpu.multiprocessors, searched):
+        for choice in choices(problem, gpu, searched):
             with gpu.operands(problem, own, sets) as operands:
                 operands.poison(0xFF)
                 works = [
@@ -184,7 +203,9 @@ def measured(
                     torch_work(FORMS[name], problem, operands, stream),
                 ]
                 works[0]()
-                error = worst_error(problem, own, operands.output(0))
+                error = rows.worst_error(problem, operands.output(0))
+                if error > 1:
+                    raise WrongResultError(f"{shape} {name} [{choice.config}]: error is {error:.3g} times its bound")
                 for work in works[1:]:
                     work()
                 timing = measure(gpu, works, sets, BUDGET)
@@ -206,8 +227,7 @@ def measured(
                 f"alone {found['over_plain']}, torch {found['torch_ratio']}, error {found['error_of_bound']}",
                 flush=True,
             )
-            records.append(found)
-    return records
+            yield found
 
 
 def figures(samples: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -227,25 +247,23 @@ def figures(samples: Sequence[Sequence[float]]) -> dict[str, Any]:
     return found
 
 
-def choices(problem: GemmProblem, arch: Arch, multiprocessors: int, searched: Sequence[int]) -> list[Choice]:
+def choices(problem: GemmProblem, gpu: BenchGpu, searched: Sequence[int]) -> list[Choice]:
     """Return what dispatch takes, or the Hopper kernel in configs of those numbers."""
     if not searched:
-        return [choose(problem, arch, multiprocessors=multiprocessors)]
+        return [choose(problem, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)]
     spec = next(spec for spec in REGISTRY if spec.name == "h09_production")
     configs = [spec.configs[number] for number in searched]
-    return [Choice(spec, config) for config in configs if spec.why_not(problem, arch, config) is None]
+    return [Choice(spec, config) for config in configs if spec.why_not(problem, gpu.arch, config) is None]
 
 
-def jobs(
-    shapes: Sequence[Shape], names: Sequence[str], arch: Arch, multiprocessors: int, searched: Sequence[int]
-) -> list[Job]:
+def jobs(shapes: Sequence[Shape], names: Sequence[str], gpu: BenchGpu, searched: Sequence[int]) -> list[Job]:
     """Return what must be compiled, each kernel once."""
     found: dict[Any, Job] = {}
     for shape in shapes:
         plain = gemm_problem(*shape[:3], "bfloat16", "bfloat16", shape[3])
         for problem in (plain, *(fused(plain, FORMS[name]) for name in names)):
-            for choice in choices(problem, arch, multiprocessors, searched if problem.epilogue else ()):
-                job = Job(choice.spec, choice.config, choice.signature(problem), arch)
+            for choice in choices(problem, gpu, searched if problem.epilogue else ()):
+                job = Job(choice.spec, choice.config, choice.signature(problem), gpu.arch)
                 found[job.spec.name, job.config, job.signature] = job
     return list(found.values())
 
@@ -258,21 +276,34 @@ def main() -> None:
     parser.add_argument("--epilogues", nargs="*", default=list(FORMS), choices=list(FORMS))
     parser.add_argument("--search", nargs="*", type=int, default=[], help="numbers of configs of h09_production")
     given = parser.parse_args()
-    shapes, records = SHAPES[: given.shapes], []
+    shapes = SHAPES[: given.shapes]
     with bench_gpu() as gpu:
+        todo = [*jobs(shapes, given.epilogues, gpu, ()), *jobs(shapes[:1], SEARCHED, gpu, given.search)]
         start = time.perf_counter()
-        for job, result in compile_all(jobs(shapes, given.epilogues, gpu.arch, gpu.multiprocessors, given.search)):
+        for job, result in compile_all(todo):
             if isinstance(result, Exception):
                 raise RuntimeError(f"{job}: {result}")
         print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
         stream = gpu.transposes().stream
         warm = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
         with gpu.operands(warm, random_inputs(warm, SEED), 3) as operands:
-            load(gpu, [gpu.kernel(warm, choose(warm, gpu.arch, multiprocessors=gpu.multiprocessors), operands)], 2.0)
-        for shape in shapes:
-            records += measured(gpu, stream, shape, given.epilogues, given.search)
-        block = experiment(" ".join(["python", *sys.argv]), gpu.pci_bus_id)
-    print(write_records(given.record, block, records))
+            load(
+                gpu,
+                [
+                    gpu.kernel(
+                        warm, choose(warm, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name), operands
+                    )
+                ],
+                2.0,
+            )
+        with RecordFile(given.record, experiment(" ".join(["python", *sys.argv]), gpu.pci_bus_id)) as file:
+            for shape in shapes:
+                for record in measured(gpu, stream, shape, given.epilogues, ()):
+                    file.write(record)
+            if given.search:
+                for record in measured(gpu, stream, shapes[0], SEARCHED, given.search):
+                    file.write(record)
+    print(file.path)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gemmule.core.problem import Problem
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
 if TYPE_CHECKING:
@@ -83,9 +83,11 @@ class Plan:
 
     def __str__(self) -> str:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())
+        epilogue = self.problem.epilogue if isinstance(self.problem, GemmProblem) else None
         lines = [
             f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
             *([f"then: {self.then}, in {self.workspace_bytes:.3e} bytes of workspace"] if self.then else []),
+            *([f"epilogue: {epilogue.expression.text}"] if epilogue is not None else []),
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]

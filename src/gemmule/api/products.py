@@ -196,10 +196,10 @@ def _problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple
         precision=product.precision,
     )
     roles = {role: role for role in _OPERANDS if role in views}
-    if product.ending is None:
-        return stacked(problem), roles
-    problem, further = with_ending(problem, product.ending, views, shape)
-    return problem, roles | further
+    if product.ending is not None:
+        problem, further = with_ending(problem, product.ending, views, shape)
+        roles |= further
+    return stacked(problem), roles
 
 
 def _plan_device(product: Product, executor: str | None) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
@@ -16,6 +16,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 from .problem_key import key_of
 from .recording import record_shape
 from .registry import REGISTRY, VIRTUAL
+from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
 #: Launches of one product beyond which a kernel that covers more of the batch at once is better.
@@ -75,6 +76,12 @@ def forget_choices() -> None:
     _chosen.clear()
 
 
+def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
+    """Let this process take tuned entries before those of files, on the GPU that its driver calls by that name."""
+    table_for(chip).remember(entries)
+    forget_choices()
+
+
 def _choose(
     problem: Problem, arch: Arch, registry: Sequence[KernelSpec], multiprocessors: int | None, chip: str | None
 ) -> Choice:
@@ -111,7 +118,9 @@ def _choose(
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
     """Return what was measured to be fastest for a problem, if it still takes it; None where nothing was measured."""
-    key = key_of(problem)
+    # Products are tuned without epilogues, which change little of what suits them.
+    alone = problem if problem.epilogue is None else dataclasses.replace(problem, epilogue=None, c=None)
+    key = key_of(alone)
     found = table.find(key) if key is not None else None
     if found is None:
         return None
@@ -127,7 +136,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
     inner, outer, _ = split_batch(problem, spec.batch_dims)
     if spec.why_not(inner, arch, config) is not None or math.prod(outer) > MAX_LAUNCHES:
         return None
-    predicted = entry.us if found.same_chip else None
+    predicted = entry.us if found.same_chip and alone is problem else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
 
 

@@ -4,14 +4,14 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
 measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, ``searched FILE … [DTYPE …] [LAYOUT …]`` for the best config of every product, and ``plots FILE [PLOT …]``
-for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the
-rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
+yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
+[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
+the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
 ``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework, and
-``overhead FILE`` what calls cost.
+FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
+``overhead FILE`` what calls cost, and ``epilogues FILE`` what epilogues cost.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from gemmule.core.errors import UnsupportedError
 
 from . import counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
+from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
 from .overhead import overhead_table
 from .plots import Plot, draw, fingerprint, plot_stem, plots
@@ -100,6 +101,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "bits": faithful.bits_table,
                     "checks": check_table,
                     "counters": faithful.counters_table,
+                    "epilogues": epilogue_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "host_times": framework_tables.host_times_table,

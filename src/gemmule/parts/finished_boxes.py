@@ -15,6 +15,8 @@ from cutlass.cute.nvgpu import cpasync
 from .fragment_epilogue import FragmentEpilogue
 
 _WARPGROUP = 128
+#: Sums of a thread beside which there are registers for more.
+_FEW_SUMS = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +64,18 @@ class FinishedBoxes:
         """Whether C comes a box ahead: not into the buffer of the box before."""
         return self.buffers > 1
 
+    @property
+    def early(self) -> bool:
+        """Whether there are registers for what goes into a box before its turn."""
+        return self.count * self.box_n // 2 <= _FEW_SUMS
+
     def place(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
-        """Return where box `n` is, in boxes, from the warpgroup's first."""
-        return row + n // self.boxes * self.apart, col + n % self.boxes
+        """Return where box `n` is, in boxes: of the blocks one after the other, whose columns are the same."""
+        return row + n % self.blocks * self.apart, col + n // self.blocks
+
+    def first_sum(self, n: int) -> int:
+        """Return the first of a thread's sums in box `n`."""
+        return (n % self.blocks * self.boxes + n // self.blocks) * self.box_n // 2
 
     def inputs(self, n: int, extras: Any, mD: Any, row: Any, col: Any, batch: Any) -> Any:
         """Start to load what goes into box `n`, but for C."""
@@ -92,7 +103,7 @@ class FinishedBoxes:
         """Start what goes into the first box, before the tile is computed; return what `finish` needs of it."""
         if self.reads_c and self.ahead:
             self.bring(0, self.buffers - 1, tma_c, mC, sD, arrived, row, col, batch, mine)
-        return self.inputs(0, extras, mD, row, col, batch)
+        return self.inputs(0, extras, mD, row, col, batch) if self.early else None
 
     @cute.jit
     def finish(self, begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, row, col, batch, mine, barrier,
@@ -128,7 +139,9 @@ class FinishedBoxes:
         for n in cutlass.range_constexpr(self.count):
             buffer = mine * self.buffers + n % self.buffers
             following = None
-            if cutlass.const_expr(n + 1 < self.count):
+            if cutlass.const_expr(not self.early):
+                inputs = self.inputs(n, extras, mD, row, col, batch)
+            elif cutlass.const_expr(n + 1 < self.count):
                 following = self.inputs(n + 1, extras, mD, row, col, batch)
             if cutlass.const_expr(self.reads_c):
                 if cutlass.const_expr(not self.ahead):
@@ -146,7 +159,7 @@ class FinishedBoxes:
             box_bytes = cutlass.const_expr(self.box_m * self.box_n * self.out.width // 8)
             self.epilogue.write(
                 inputs, extras, sD.iterator.toint() + buffer * box_bytes, warp * 16, self.box_n, sums,
-                n * self.box_n // 2, self.out, alpha, beta, reads_c=self.reads_c, columns=self.turned,
+                self.first_sum(n), self.out, alpha, beta, reads_c=self.reads_c, columns=self.turned,
             )  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)

@@ -10,6 +10,7 @@ from device_arrays import STREAM, DeviceMatrix, strides_of
 from epilogue_cases import CASES, assert_finished
 from oracle import poisoned, random_matrix
 
+import gemmule as gm
 from gemmule.api.epilogues import Ending, ending_of
 from gemmule.core.dtype import dtype_named
 from gemmule.core.epilogue import Epilogue
@@ -20,7 +21,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
-KNOWING = [spec for spec in REGISTRY if spec.epilogues]
+KNOWING = [spec for spec in REGISTRY if spec.epilogues and spec.following is None]
+PACKED = next(spec for spec in REGISTRY if spec.epilogues and spec.following is not None)
 
 
 def takes(spec, config):
@@ -109,3 +111,27 @@ def test_layouts(spec, name, kinds, rng):
 @pytest.mark.parametrize("spec", KNOWING, ids=lambda spec: spec.name)
 def test_batches(spec, name, rng):
     finish(spec, spec.default, CASES[name], rng, kinds=("whole", "whole", "whole"), batch=(3,), shape=(71, 133, 102))
+
+
+@pytest.mark.parametrize("name", ["bias_gelu", "named_c"])
+def test_packed_operands(name, rng):
+    finish(PACKED, PACKED.default, CASES[name], rng, shape=(136, 200, 263))
+
+
+def test_torch_arrays(rng):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    m, n, k = 200, 264, 136
+    a, b, r = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in ((2, m, k), (k, n), (2, m, n)))
+    bias, rows = torch.randn(n, dtype=torch.bfloat16, device="cuda"), torch.randn(m, 1, device="cuda")
+    scale = float(rng.uniform(0.5, 2))
+    for factor in (scale, scale + 1):
+        got = gm.gemm(
+            a, b, bias=bias, epilogue=lambda acc, r, rows, s: s * gm.relu(acc) + r * rows,
+            epilogue_args={"r": r, "rows": rows, "s": factor},
+        )  # fmt: skip
+        exact = factor * torch.relu(a.double() @ b.double() + bias.double()) + r.double() * rows.double()
+        assert got.dtype == torch.bfloat16
+        assert bool(((got.double() - exact).abs() <= 2**-8 * exact.abs() + 1e-4).all())
+    got = gm.gemm(a[0], b[:, 0].contiguous(), bias=rows[:, 0], out=torch.full((m,), float("nan"), device="cuda"))
+    exact = a[0].double() @ b[:, 0].double() + rows[:, 0].double()
+    assert bool(((got.double() - exact).abs() <= 1e-4).all())

@@ -1,0 +1,49 @@
+"""Tables of measured epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .tables import markdown
+
+#: What the benchmark's epilogues are called, as functions.
+_NAMES = {
+    "bias": "x + bias",
+    "bias_relu": "relu(x + bias)",
+    "bias_gelu": "gelu(x + bias)",
+    "bias_gelu_tanh": "gelu_tanh(x + bias)",
+    "bias_silu": "silu(x + bias)",
+    "beta_c": "x + beta * c",
+    "c": "x + c",
+    "bias_residual": "x + bias + c",
+}
+
+
+def epilogue_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return what each epilogue costs beside the product alone, and PyTorch's way: those that dispatch chose."""
+    rows = [
+        (
+            f"{record['m']} x {record['n']} x {record['k']} {record['layout']}",
+            f"`{_NAMES.get(record['epilogue'], record['epilogue'])}`",
+            f"{record['median_us']:.1f}",
+            f"{record['plain_us']:.1f}",
+            f"{record['over_plain']:.3f} ({record['over_plain_low']:.3f}–{record['over_plain_high']:.3f})",
+            f"{record['torch_us']:.1f}",
+            f"{record['torch_ratio']:.2f}",
+            f"{record['error_of_bound']:.2f}",
+        )
+        for record in records
+        if record["record"] == "epilogue" and record["chosen_by"] == "dispatch"
+    ]
+    head = (
+        "M x N x K",
+        "epilogue",
+        "us",
+        "product alone, us",
+        "ratio (four of five)",
+        "PyTorch, us",
+        "PyTorch / ours",
+        "error of its bound",
+    )
+    return markdown(head, rows)

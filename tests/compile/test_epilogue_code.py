@@ -1,0 +1,63 @@
+"""Kernels with an epilogue: no spills, their recipe fits, and sums of a wgmma are touched behind the wait for it."""
+
+from __future__ import annotations
+
+import pytest
+from test_wgmma_waits import early
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import dtype_named
+from gemmule.core.epilogue import Epilogue, Expression
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import REGISTRY
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+HOPPER = Arch.parse("sm_90a")
+SPECS = {spec.name: spec for spec in REGISTRY}
+KIND = dtype_named("bfloat16")
+GELU = Expression(("acc", "e0", "add 0 1", "gelu 2"))
+GATED_WITH_C = Expression(("c", "acc", "e0", "e1", "mul 1 3", "add 2 4", "gate 5 5", "s0", "mul 6 7", "add 0 8"))
+
+
+def problem(expression):
+    column, row = StridedMatrix(KIND, 512, 768, 0, 1), StridedMatrix(dtype_named("float32"), 512, 768, 1, 0)
+    c = contiguous(KIND, 512, 768) if expression.names_c else None
+    inputs = (column, row) if "e1" in expression.steps else (column,)
+    epilogue = Epilogue(expression, inputs, (0.5,) * expression.numbers)
+    a, b, d = contiguous(KIND, 512, 256), contiguous(KIND, 256, 768), contiguous(KIND, 512, 768)
+    return GemmProblem(512, 768, 256, (), a, b, c, d, epilogue=epilogue)
+
+
+def compiled(spec, config, arch, expression):
+    product = problem(expression)
+    assert spec.why_not(product, arch, config) is None
+    artifact = artifact_for(spec, config, spec.signature(product, config), arch)
+    artifact.check_launch(spec.launch(product, config))
+    assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
+    return artifact
+
+
+HOPPER_CONFIGS = [
+    pytest.param(config, id=str(config).replace(" ", ","), marks=() if number == 2 else pytest.mark.slow)
+    for number, config in enumerate(SPECS["h09_production"].configs)
+]
+
+
+@pytest.mark.parametrize("config", HOPPER_CONFIGS)
+def test_h09(config):
+    for expression in (GELU, GATED_WITH_C):
+        artifact = compiled(SPECS["h09_production"], config, HOPPER, expression)
+        assert early(artifact.ptx) == []
+
+
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_100a", marks=pytest.mark.slow)])
+def test_h01(arch):
+    compiled(SPECS["h01_mma_sync"], SPECS["h01_mma_sync"].default, Arch.parse(arch), GATED_WITH_C)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_100a", marks=pytest.mark.slow)])
+def test_reference(arch):
+    compiled(SPECS["gemm_reference"], SPECS["gemm_reference"].default, Arch.parse(arch), GATED_WITH_C)

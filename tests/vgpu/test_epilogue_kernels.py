@@ -1,0 +1,163 @@
+"""Epilogues of every kernel that knows them, on the virtual GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from epilogue_cases import CASES, assert_finished, gelu_tanh, silu
+
+import gemmule as gm
+from gemmule.api import products
+from gemmule.compiler import cache
+from gemmule.core.dtype import dtype_named
+from gemmule.dispatch.registry import REGISTRY
+
+SPECS = {spec.name: spec for spec in REGISTRY if spec.epilogues and spec.virtual}
+
+
+def numbered(name, **fields):
+    """The kernel's first config with those fields."""
+    configs = SPECS[name].configs
+    return next(config for config in configs if config.as_dict() | fields == config.as_dict())
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Leave one kernel in one config to the virtual GPU."""
+
+    def leave(name, **fields):
+        spec = dataclasses.replace(SPECS[name], configs=(numbered(name, **fields),))
+        monkeypatch.setattr(products, "VIRTUAL", (spec,))
+
+    return leave
+
+
+def finish(case, rng, *, shape=(72, 88, 200), dtype="bfloat16", out="bfloat16", order="C", batch=()):
+    m, n, k = shape
+    kind, out = dtype_named(dtype).numpy(), dtype_named(out).numpy()
+    a, b = rng.standard_normal((*batch, m, k)).astype(kind), rng.standard_normal((k, n)).astype(kind)
+    values = {
+        role: rng.standard_normal(given.shape(m, n)).astype(dtype_named(given.dtype).numpy() if given.dtype else out)
+        for role, given in case.arrays.items()
+    }
+    if "c" in values:
+        values["c"] = np.array(np.broadcast_to(values["c"], (*batch, m, n)), order=order)
+    further = {role: value for role, value in values.items() if role not in ("bias", "c")} | case.numbers
+    d = np.full((*batch, m, n), np.nan, order=order).astype(out, order="K")
+    got = gm.gemm(
+        a, b, values.get("c"), alpha=case.alpha, beta=case.beta, bias=values.get("bias"), epilogue=case.epilogue,
+        epilogue_args=further or None, executor="vgpu", out=d,
+    )  # fmt: skip
+    assert got is d
+    assert_finished(got, a, b, case, values)
+
+
+def test_h09_with_c_a_bias_and_a_number(only, rng):
+    # Tiles of two boxes.
+    only("h09_production", tile_m=64, tile_n=128)
+    finish(CASES["named_c"], rng, shape=(72, 152, 200))
+
+
+def test_h09_with_special_values(only):
+    only("h09_production", tile_m=64, tile_n=64, swapped=0, cluster_k=1)
+    x = np.array([1, math.nan, -1e30, math.inf, -math.inf, -200, -50, 2], dtype_named("bfloat16").numpy())
+    a, b = np.zeros((8, 64), x.dtype), np.zeros((64, 8), x.dtype)
+    a[:, 0], b[0] = x, 1
+    # In columns, where two rows are computed together.
+    out = np.full((8, 8), 7, np.float32, order="F")
+    got = gm.gemm(a, b, epilogue=lambda acc: gm.silu(acc), executor="vgpu", out=out)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = np.where(wide < -100, 0, np.where(np.isinf(wide), wide, silu(wide)))
+    assert np.isnan(got[1]).all()
+    np.testing.assert_allclose(got[[0, 2, 3, 4, 5, 6, 7]], np.tile(exact[[0, 2, 3, 4, 5, 6, 7], None], 8), 1e-5, 1e-15)
+
+
+def test_h01_with_a_bias_by_row(only, rng):
+    only("h01_mma_sync", tile_m=64, tile_n=64)
+    finish(CASES["row_bias_silu"], rng, shape=(67, 71, 40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("kernel", sorted(SPECS))
+def test_cases(kernel, name, only, rng):
+    fields = {} if kernel == "gemm_reference" else {"tile_m": 64, "tile_n": 64}
+    only(kernel, **fields)
+    shape = (72, 88, 72) if fields else (18, 22, 9)
+    finish(CASES[name], rng, shape=shape)
+    finish(CASES[name], rng, shape=shape, out="float32", order="F")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tile_n": 192},
+        {"tile_n": 192, "cluster_m": 2, "swapped": 1},
+        {"tile_n": 256, "pingpong": 0},
+        {"cluster_k": 2, "swapped": 0},
+        {"cluster_k": 4, "swapped": 1},
+        {"tile_n": 144, "swapped": 1},
+        {"tile_n": 8, "swapped": 1},
+    ],
+    ids=str,
+)
+def test_h09_however_it_shares_the_work(fields, order, only, rng):
+    only("h09_production", **fields)
+    for name in ("row_bias_silu", "named_c", "two_matrices"):
+        finish(CASES[name], rng, shape=(136, 200, 264), order=order)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", sorted(SPECS))
+def test_batches(kernel, only, rng):
+    only(kernel)
+    finish(CASES["named_c"], rng, shape=(24, 40, 72), batch=(3,))
+
+
+def test_functions_are_as_exact_as_stated(only):
+    only("gemm_reference")
+    x = np.concatenate([np.linspace(-30, 30, 2401), [-1e30, 1e30, -math.inf, math.inf, math.nan]])
+    x = x.astype(np.float32)
+    which = np.array([[0.0, 1.0, 2.0]], np.float32)
+
+    def chosen(acc, f):
+        return gm.where(f < 0.5, gm.gelu(acc), gm.where(f < 1.5, gm.silu(acc), gm.gelu(acc, approximate="tanh")))
+
+    a, b = x[:, None], np.ones((1, 3), np.float32)
+    with np.errstate(all="ignore"):
+        wide = x[:-3].astype(np.float64)
+        exact = np.stack(
+            [wide * np.vectorize(math.erfc)(-wide / math.sqrt(2)) / 2, silu(wide), gelu_tanh(wide)], axis=1
+        )
+    exact[np.abs(wide) > 1e20] = np.maximum(wide[np.abs(wide) > 1e20], 0)[:, None]
+    single = gm.gemm(a, b, epilogue=chosen, epilogue_args={"f": which}, executor="vgpu")
+    scale = np.maximum(np.abs(wide), 1)[:, None]
+    assert np.max(np.abs(single[:-3] - exact) / scale) <= 2.0**-22
+    half = gm.gemm(a, b, epilogue=chosen, epilogue_args={"f": which}, executor="vgpu", out_dtype="float16")
+    finite = np.abs(exact) < 6e4
+    error = np.abs(half[:-3].astype(np.float64) - exact)[finite]
+    assert np.max(error / (np.abs(exact[finite]) + 2.0**-13)) <= 1.2 * 2.0**-11
+    for got in (single, half):
+        assert np.isnan(got[-1]).all()
+        assert (got[-2] == math.inf).all()
+
+
+def test_functions_of_one_meaning_are_compiled_once(only, rng):
+    only("gemm_reference")
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 5))
+    vector = rng.standard_normal(5)
+
+    def compiled(function, **arguments):
+        gm.gemm(a, b, epilogue=function, executor="vgpu", **arguments)
+        return len(cache._loaded)
+
+    first = compiled(lambda acc, bias: gm.relu(acc + bias) * 1.5, bias=vector)
+    given = {"epilogue_args": {"shift": vector}}
+    assert compiled(lambda x, shift: 1.5 * gm.maximum(0, shift + x), **given) == first
+    assert compiled(lambda x, shift: 2.5 * gm.maximum(0, shift + x), **given) == first + 1
