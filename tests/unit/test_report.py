@@ -15,9 +15,6 @@ from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.report.sources import machines, read_source
 from gemmule.lab.styles import short, styles
 
-# Fixtures of the module are made once.
-pytestmark = pytest.mark.xdist_group("report")
-
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):

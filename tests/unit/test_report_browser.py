@@ -15,8 +15,6 @@ import report_records as made
 
 from gemmule.lab.report.page import report
 
-# Fixtures of the module are made once.
-pytestmark = pytest.mark.xdist_group("browser")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WIDTHS = (390, 1400)
