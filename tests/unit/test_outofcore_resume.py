@@ -19,7 +19,6 @@ from gemmule.outofcore.finished import FinishedTiles
 from gemmule.outofcore.hidden import hidden_path
 from gemmule.outofcore.journal import Journal
 
-
 #: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
 #: a negative number, when so many tiles are noted in the journal.
 KILLER = """
