@@ -19,8 +19,8 @@ help: ## list the targets
 demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw a picture
 	$(BIN)/python demo/run.py
 
-test: $(VENV)/.dev ## the tests that need no GPU and little time
-	$(PYTEST) -m "not gpu and not slow"
+test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
+	$(PYTEST) -n auto --dist loadgroup -m "not gpu and not slow"
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
 	$(PYTEST)

@@ -34,6 +34,8 @@ def pytest_configure(config):
     # Kernels that tests compile are kept from run to run, but not among the user's own.
     if hasattr(config, "cache"):
         os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
+        # What the user tuned decides nothing here.
+        os.environ.setdefault("GEMMULE_TUNED", str(config.cache.mkdir("gemmule-kernels") / "no-tuned.json"))
 
 
 def pytest_runtest_logreport(report):

@@ -20,6 +20,8 @@ from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+# One process compiles everything once, on all cores.
+pytestmark = pytest.mark.xdist_group("compile")
 
 ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 

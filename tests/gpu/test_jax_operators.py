@@ -111,7 +111,7 @@ def test_what_goes_wrong_in_a_handler_reaches_the_caller(jax, jnp, gj, monkeypat
         raise RuntimeError("no product today")
 
     with monkeypatch.context() as patched:
-        patched.setattr(handlers, "choose", fail)
+        patched.setattr(handlers, "choose_compiling", fail)
         with pytest.raises(Exception, match="RuntimeError: no product today"):
             jax.block_until_ready(jax.jit(gj.matmul)(jnp.ones((37, 39)), jnp.ones((39, 35))))
     assert float(gj.matmul(jnp.ones((37, 39)), jnp.ones((39, 35)))[0, 0]) == 39

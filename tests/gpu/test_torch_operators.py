@@ -35,6 +35,8 @@ def test_addmm_and_baddbmm(torch, gt, dtype, m, n, k):
         (given,) = normal(torch, dtype, shape)
         got = gt.addmm(given, a[0], b[0], beta=0.5, alpha=-2)
         assert_close(torch, got, -2 * (a[0].double() @ b[0].double()) + 0.5 * given.double(), dtype, k)
+        got = gt.addmm(given, a[0], b[0])
+        assert_close(torch, got, a[0].double() @ b[0].double() + given.double(), dtype, k)
     (given,) = normal(torch, dtype, (3, m, n))
     before = given.clone()
     assert_close(torch, gt.baddbmm(given, a, b), torch.baddbmm(given.double(), a.double(), b.double()), dtype, k)
@@ -68,6 +70,25 @@ def test_rows_over_several_dimensions_are_one_product(torch):
     assert_close(torch, plan.execute(), x.double() @ weight.double().mT, "bfloat16", 256)
     parts = x[:, :32]  # whose rows do not follow from one matrix to the next
     assert_close(torch, gm.matmul(parts, weight.mT), parts.double() @ weight.double().mT, "bfloat16", 256)
+
+
+@pytest.mark.parametrize("precision", [None, "tf32"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_bias_of_every_call(torch, gt, dtype, precision):
+    """Calls that are alike share what was decided, but neither data, addresses nor alignment."""
+    if dtype == "bfloat16" and precision:
+        pytest.skip("TF32 is of float32")
+    x, weight = normal(torch, dtype, (3, 50, 64), (72, 64))
+    (long,) = normal(torch, dtype, (300,))
+    exact = x.double() @ weight.double().mT
+    near = "bfloat16" if precision else dtype
+    for begin in (0, 8, 1, 72, 0, 3, 8):
+        bias = long[begin : begin + 72]
+        got = gt.linear(x, weight, bias, precision=precision)
+        assert_close(torch, got, exact + bias.double(), near, 64)
+        column = long[begin : begin + 50].unsqueeze(-1)
+        got = gt.addmm(column, x[1], weight.mT, precision=precision)
+        assert_close(torch, got, exact[1] + column.double(), near, 64)
 
 
 def test_second_derivatives(torch, gt):

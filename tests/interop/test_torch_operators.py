@@ -110,6 +110,13 @@ def test_gradients_of_narrow_types_have_their_type(dtype):
         torch.testing.assert_close(one.grad.double(), other.grad, rtol=0.02, atol=0.05)
 
 
+def test_gradients_lie_as_what_they_are_of():
+    x, weight = doubles((2, 5, 9), (7, 9))
+    for first, second in ((x, weight.mT), (weight, x.mT)):
+        grads = torch.autograd.grad(gt.matmul(first, second).sum(), (x, weight))
+        assert [grad.stride() for grad in grads] == [x.stride(), weight.stride()]
+
+
 @pytest.mark.parametrize("shapes", [[(3, 5), (5, 4), None], [(2, 3, 5), (5, 4), (4,)], [(2, 3, 5), (2, 5, 4), (3, 1)]])
 def test_the_operator_is_what_it_says(shapes):
     a, b, c = (None if shape is None else doubles(shape)[0] for shape in shapes)

@@ -32,7 +32,10 @@ def test_it_names_everything(info):
     assert len(found["devices"]) == device_count()
     assert "blas" in found["executors"]["host"].lower()
     assert (found["cache"]["kernels"], found["cache"]["bytes"]) == (1, 1000)
+    assert set(found["tuned"]) == {"file", "products", "shipped"}
+    assert found["tuned"]["shipped"]["h200-sxm-141-gb"] > 0
     text = info()
+    assert f"tuned: {found['tuned']['products']} products in {found['tuned']['file']}; shipped: " in text
     for word in (*(spec.name for spec in REGISTRY), "GPUs", "host:", "compiled kernels: 1"):
         assert word in text
 

@@ -28,6 +28,25 @@ def test_every_extent_finds_a_config(extent, arch):
     assert choose(gemm(extent), arch, multiprocessors=108).spec is SPEC
 
 
+@pytest.mark.parametrize(
+    ("size", "tile", "cluster"),
+    [
+        ((8192, 8192, 8192), (64, 64), 1),
+        ((256, 256, 1024), (16, 64), 2),
+        ((512, 512, 8192), (64, 32), 2),
+        ((64, 4096, 4096), (64, 32), 2),
+        ((128, 128, 4096), (16, 128), 4),
+    ],
+)
+def test_the_config_suits_the_size(size, tile, cluster):
+    m, n, k = size
+    problem = GemmProblem(
+        m, n, k, (), contiguous(FLOAT64, m, k), contiguous(FLOAT64, k, n), None, contiguous(FLOAT64, m, n)
+    )
+    config = choose(problem, HOPPER, multiprocessors=132).config
+    assert (config.tile_m, config.tile_n, config.cluster_k) == (*tile, cluster)
+
+
 def test_ampere_has_one_shape_of_products():
     able = [config for config in SPEC.configs if SPEC.why_not(gemm(), AMPERE, config) is None]
     assert able
@@ -55,7 +74,7 @@ def test_clusters_need_hopper():
 
 
 def test_shared_memory_of_the_architecture():
-    config = dataclasses.replace(SPEC.default, stages=8)
+    config = dataclasses.replace(SPEC.default, stages=16)
     assert "needs 262144 bytes of shared memory, more than the 232448" in SPEC.why_not(gemm(), HOPPER, config)
 
 
@@ -65,11 +84,13 @@ def test_shared_memory_of_the_architecture():
         (contiguous(FLOAT64, 64, 96), "k", "16"),
         (contiguous(FLOAT64, 96, 64).transposed(), "m", "16"),
         (contiguous(FLOAT64, 64, 97), "k", "8"),
-        (StridedMatrix(FLOAT64, 64, 97, 98, 1), "k", "16"),
+        (StridedMatrix(FLOAT64, 64, 96, 98, 1), "k", "16"),
+        # No copy lies half outside.
+        (StridedMatrix(FLOAT64, 64, 97, 98, 1), "k", "8"),
         (contiguous(FLOAT64, 64, 96, alignment=8), "k", "8"),
         # Of a single row or column it does not matter where the next would be.
-        (contiguous(FLOAT64, 1, 97), "k", "16"),
-        (StridedMatrix(FLOAT64, 97, 1, 1, 5), "m", "16"),
+        (StridedMatrix(FLOAT64, 1, 96, 97, 1), "k", "16"),
+        (StridedMatrix(FLOAT64, 96, 1, 1, 5), "m", "16"),
     ],
 )
 def test_the_widest_copies_that_rows_allow(a, along, copies):
@@ -100,7 +121,7 @@ def test_how_much_is_written_at_once(d, run):
     "values",
     [
         {"tile_m": 48},
-        {"tile_n": 96},
+        {"tile_n": 80},
         {"tile_k": 24},
         {"stages": 1},
         {"mma_m": 8},
@@ -108,7 +129,7 @@ def test_how_much_is_written_at_once(d, run):
         {"tile_m": 256},
         {"tile_m": 32, "warps_n": 8},
         {"cluster_k": 3},
-        {"cluster_k": 2, "stages": 3},
+        {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4},
     ],
     ids=str,
 )

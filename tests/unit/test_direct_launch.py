@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import threading
 import time
+import types
 
 import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.core.errors import DriverError
 from gemmule.core.launch import ExtentsParam, Launch, ScalarParam, TensorMapParam, TensorParam
-from gemmule.runtime import direct
+from gemmule.runtime import direct, driver
 
-CONTEXT, FUNCTION = 0x7E57, 0xF00
+FUNCTION = 0xF00
 OPERANDS = ("a", "b", "d")
 LAUNCH = Launch(
     grid=(3, 2, 1),
@@ -27,40 +29,49 @@ LAUNCH = Launch(
         TensorParam("b", (), ()),
     ),
 )
-# A configuration of 7 words; the stream is the fifth.
-CONFIG = b"".join(word.to_bytes(8, "little") for word in (11, 12, 13, 14, 15, 16, 17))
 
 
 def map_of(address):
     return address.to_bytes(8, "little") + bytes(range(120))
 
 
+class Result(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_INVALID_HANDLE = 400
+    CUDA_ERROR_LAUNCH_FAILED = 719
+
+
 class FakeDriver:
     """The driver's functions: what they are handed is read from memory, after a while."""
 
-    def __init__(self, context=CONTEXT, wait=0.0, status=0):
-        self.context, self.wait, self.status = context, wait, status
+    CUresult = Result
+
+    def __init__(self, wait=0.0, statuses=()):
+        self.wait, self.statuses = wait, list(statuses)
         self.seen, self.replaced = [], []
 
-    def launch(self, config, function, params, extra):
+    def cuLaunchKernelEx(self, config, function, params, extra):
         time.sleep(self.wait)
-        assert (function.value, extra) == (FUNCTION, None)
-        addresses = (ctypes.c_uint64 * len(LAUNCH.params)).from_address(params.value)
+        assert (function, extra) == (FUNCTION, 0)
+        addresses = (ctypes.c_uint64 * len(LAUNCH.params)).from_address(params)
         values = [
             ctypes.string_at(address, param.size) for address, param in zip(addresses, LAUNCH.params, strict=True)
         ]
-        self.seen.append((ctypes.string_at(config.value, len(CONFIG)), values))
-        return self.status
+        self.seen.append((config.hStream, values))
+        return (self.statuses.pop(0) if self.statuses else Result.CUDA_SUCCESS,)
 
-    def replace_address(self, place, address):
-        assert place.value % 64 == 0, "the driver takes tensor maps at multiples of 64 bytes"
+    def cuGetErrorString(self, status):
+        return Result.CUDA_SUCCESS, b"fake"
+
+    def map_at(self, place):
+        assert place % 64 == 0, "the driver takes tensor maps at multiples of 64 bytes"
+        return place
+
+    def move(self, tensor_map, address):
         self.replaced.append(address)
-        ctypes.memmove(place.value, address.to_bytes(8, "little"), 8)
-        return 0
-
-    def current_context(self, place):
-        ctypes.memmove(place.value, self.context.to_bytes(8, "little"), 8)
-        return 0
+        ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
 
 
 def expected(addresses, stream):
@@ -69,7 +80,7 @@ def expected(addresses, stream):
         map_of(given[param.operand]) if isinstance(param, TensorMapParam) else param.pack(given)
         for param in LAUNCH.params
     ]
-    return CONFIG[:32] + stream.to_bytes(8, "little") + CONFIG[40:], values
+    return stream, values
 
 
 @pytest.fixture
@@ -77,16 +88,20 @@ def made(monkeypatch):
     """Return what makes a launch for a driver."""
     monkeypatch.setattr(direct, "encoded", lambda param, address: map_of(address))
 
-    def make(driver, first=(0x1000, 0x2000, 0x3000)):
-        what = direct.packed("kernel", 0, FUNCTION, CONFIG, LAUNCH, OPERANDS, first)
-        return direct.DirectLaunch(what, driver, CONTEXT)
+    def make(fake, first=(0x1000, 0x2000, 0x3000)):
+        monkeypatch.setattr(direct, "driver", lambda: fake)
+        monkeypatch.setattr(driver, "driver", lambda: fake)
+        monkeypatch.setattr(direct, "map_at", fake.map_at)
+        monkeypatch.setattr(direct, "move", fake.move)
+        config = types.SimpleNamespace
+        return direct.DirectLaunch(direct.packed("kernel", 0, FUNCTION, config, LAUNCH, OPERANDS, first))
 
     return make
 
 
 def test_addresses_and_stream_of_every_call(made):
-    driver = FakeDriver()
-    launch = made(driver)
+    fake = FakeDriver()
+    launch = made(fake)
     calls = [
         ((0x1000, 0x2000, 0x3000), 5),
         ((0x1000, 0x2000, 0x3000), 6),
@@ -97,14 +112,14 @@ def test_addresses_and_stream_of_every_call(made):
     ]
     for addresses, stream in calls:
         launch(addresses, stream)
-    assert driver.seen == [expected(*call) for call in calls]
+    assert fake.seen == [expected(*call) for call in calls]
     # A map is told an address only where that changed.
-    assert driver.replaced == [0x1100, 0x1000, 2**48 - 64]
+    assert fake.replaced == [0x1100, 0x1000, 2**48 - 64]
 
 
 def test_threads_do_not_write_into_one_another(made):
-    driver = FakeDriver(wait=0.001)
-    launch = made(driver)
+    fake = FakeDriver(wait=0.001)
+    launch = made(fake)
     calls = [((0x1000 * i, 0x200000 * i, 0x30000000 * i), i) for i in range(1, 9)]
 
     def repeat(call):
@@ -117,10 +132,12 @@ def test_threads_do_not_write_into_one_another(made):
     for thread in threads:
         thread.join()
     key = str
-    assert sorted(driver.seen, key=key) == sorted((expected(*call) for call in calls for _ in range(20)), key=key)
+    assert sorted(fake.seen, key=key) == sorted((expected(*call) for call in calls for _ in range(20)), key=key)
 
 
-def test_the_kernels_context_is_made_current_where_another_one_is(made, monkeypatch):
+@pytest.fixture
+def entered(monkeypatch):
+    """The contexts that were made current."""
     entered = []
 
     @contextlib.contextmanager
@@ -129,24 +146,33 @@ def test_the_kernels_context_is_made_current_where_another_one_is(made, monkeypa
         yield
 
     monkeypatch.setattr(direct, "current", current)
-    made(FakeDriver())((1 << 12, 1 << 13, 1 << 14), 0)
-    assert entered == []
-    other = FakeDriver(context=CONTEXT + 1)
-    made(other)((1 << 12, 1 << 13, 1 << 14), 0)
+    return entered
+
+
+AT = (1 << 12, 1 << 13, 1 << 14)
+
+
+@pytest.mark.parametrize("status", [Result.CUDA_ERROR_INVALID_CONTEXT, Result.CUDA_ERROR_INVALID_HANDLE])
+def test_the_kernels_context_is_made_current_where_another_one_is(made, entered, status):
+    fake = FakeDriver(statuses=[status])
+    launch = made(fake)
+    launch(AT, 4)
     assert entered == [0]
-    assert other.seen == [expected((1 << 12, 1 << 13, 1 << 14), 0)]
+    assert fake.seen == [expected(AT, 4)] * 2
+    launch(AT, 5)
+    assert entered == [0]
+    fake.statuses = [status] * 2
+    with pytest.raises(DriverError, match=f"cuLaunchKernelEx failed with {status.name}: fake"):
+        launch(AT, 6)
 
 
-def test_a_launch_that_the_driver_refuses(made, monkeypatch):
-    def check(name, status):
-        raise DriverError(name, str(status), "fake")
-
-    monkeypatch.setattr(direct, "check", check)
-    driver = FakeDriver(status=700)
-    launch = made(driver)
+def test_a_launch_that_the_driver_refuses(made, entered):
+    fake = FakeDriver(statuses=[Result.CUDA_ERROR_LAUNCH_FAILED] * 2)
+    launch = made(fake)
     for _ in range(2):
-        with pytest.raises(DriverError, match="cuLaunchKernelEx failed with 700"):
-            launch((1 << 12, 1 << 13, 1 << 14), 0)
-    driver.status = 0
-    launch((1 << 12, 1 << 13, 1 << 14), 3)
-    assert driver.seen[-1] == expected((1 << 12, 1 << 13, 1 << 14), 3)
+        with pytest.raises(DriverError, match="cuLaunchKernelEx failed with CUDA_ERROR_LAUNCH_FAILED: fake"):
+            launch(AT, 0)
+    launch(AT, 3)
+    assert fake.seen[-1] == expected(AT, 3)
+    assert len(fake.seen) == 3
+    assert not entered

@@ -20,6 +20,9 @@ from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import short
 
+# Fixtures of the module are made once.
+pytestmark = pytest.mark.xdist_group("reports")
+
 EXPERIMENT = {
     "record": "experiment", "date": "20260101T000000", "command": "gemmule bench gemm", "commit": "0123456789",
     "python": "3.12.3", "packages": {"numpy": "2.5"}, "gpu": "NVIDIA H100 80GB HBM3", "driver": "580",

@@ -80,6 +80,14 @@ def test_types_and_layouts_are_told_apart_and_may_be_left_out():
         searched(records, ["float16"])
 
 
+def test_sizes_of_a_preset_are_told_apart():
+    records = [EXPERIMENT, product((512, 512, 512), SPEC.default, 0.5), product((520, 520, 520), SPEC.default, 1.0)]
+    (_, rows), _ = searched(records, ["cells"])
+    assert [row[0] for row in rows] == ["512 x 512 x 512"]
+    with pytest.raises(KeyError, match="random:3:1"):
+        searched(records, ["random:3:1"])
+
+
 def test_kernels_are_named_where_there_are_several():
     size = (512, 512, 512)
     other = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")

@@ -19,6 +19,9 @@ from gemmule.outofcore.finished import FinishedTiles
 from gemmule.outofcore.hidden import hidden_path
 from gemmule.outofcore.journal import Journal
 
+# Fixtures of the module are made once.
+pytestmark = pytest.mark.xdist_group("resume")
+
 #: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
 #: a negative number, when so many tiles are noted in the journal.
 KILLER = """

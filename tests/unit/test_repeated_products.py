@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from gemmule.api import known_arrays, prepared
 from gemmule.api.known_arrays import TorchArrays, reach_of, usual_scalars
+
+NEW = itertools.count(0xA00000, 0x1000)
 
 
 class FakeTensor:
@@ -34,6 +37,9 @@ class FakeTensor:
     def element_size(self):
         return 4
 
+    def new_empty(self, shape):
+        return FakeTensor(next(NEW), shape, dtype=self.dtype)
+
 
 class FakeParameter(FakeTensor):
     pass
@@ -48,9 +54,14 @@ class WithoutMemory(FakeTensor):
         raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
 
 
+A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
+
+
 @pytest.fixture
 def state():
-    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0)
+    return types.SimpleNamespace(
+        stream=7, gradients=True, planned=[], queued=[], made=0, problem=types.SimpleNamespace(operands=lambda: ())
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +72,7 @@ def fake(monkeypatch, state):
         nn=types.SimpleNamespace(Parameter=FakeParameter),
         is_grad_enabled=lambda: state.gradients,
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: state.stream + 100 * device),
+        float16="float16",
     )
 
     def empty(shape, dtype, device):
@@ -73,7 +85,7 @@ def fake(monkeypatch, state):
     def plan_product(operation, a, b, **options):
         state.planned.append((operation, a, b, options))
         result = options["out"] if options["out"] is not None else empty((4, 4), "float32", a.device)
-        return types.SimpleNamespace(executor="gpu", choice="choice", problem="problem", execute=lambda: result)
+        return types.SimpleNamespace(executor="gpu", choice="choice", problem=state.problem, execute=lambda: result)
 
     def repeated(problem, choice, operands, addresses, ordinal):
         kind = (len(state.planned), operands, ordinal)
@@ -83,17 +95,137 @@ def fake(monkeypatch, state):
     monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
     monkeypatch.setattr(prepared, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
     monkeypatch.setattr(prepared, "_kept", {})
+    monkeypatch.setattr(prepared.recent, "_recent", {})
+    monkeypatch.setattr(prepared.recent, "find", lambda ids: prepared.recent._recent.get(ids))
+    return library
+
+
+@pytest.fixture
+def guarded(fake, state):
+    """Give the library a guard, which counts how often it is made and asked."""
+    state.made_guards = state.asked = 0
+
+    def kind(x):
+        return type(x), x.shape, x.stride(), x.dtype, x.get_device(), x.is_neg(), x.requires_grad, state.gradients
+
+    def guards(*tensors):
+        state.made_guards += 1
+        kinds = [kind(x) for x in tensors]
+
+        def check(*others):
+            state.asked += 1
+            return [kind(x) for x in others] == kinds
+
+        return check
+
+    fake._guards = guards
+    return state
+
+
+def again(a, b, out=None):
+    """Call matmul as the public function does; return the result and whether the arrays were found."""
+    repeat = prepared.recent.find((id(a), id(b), id(out)))
+    result = repeat(a, b, out) if repeat is not None else None
+    return (matmul(a, b, out), False) if result is None else (result, True)
+
+
+def test_the_very_arrays_of_an_earlier_call_are_found_by_themselves(guarded):
+    # Planned, looked up, and found.
+    assert [again(A, B, OUT) for _ in range(4)] == [(OUT, False), (OUT, False), (OUT, True), (OUT, True)]
+    assert guarded.planned[0][1:3] == (A, B)
+    assert len(guarded.planned) == 1
+    kind = (1, ("a", "b", "d"), 0)
+    guarded.stream = 8
+    A.address, before = 0x8000, A.address
+    try:
+        assert again(A, B, OUT) == (OUT, True)
+    finally:
+        A.address = before
+    assert guarded.queued[-2:] == [(kind, (0x1000, 0x2000, 0x3000), 7), (kind, (0x8000, 0x2000, 0x3000), 8)]
+    # Others of the same kind have the same guard.
+    other = FakeTensor(0x5000)
+    assert [again(other, B, OUT)[1] for _ in range(3)] == [False, True, True]
+    assert guarded.made_guards == 1
+    prepared.forget()
+    assert not again(A, B, OUT)[1]
+    assert len(guarded.planned) == 2
+
+
+def test_new_results_of_the_very_arrays(guarded):
+    results = [again(A, B) for _ in range(4)]
+    assert [found for _, found in results] == [False, False, True, True]
+    assert len({result.address for result, _ in results}) == 4
+    assert [addresses[2] for _, addresses, _ in guarded.queued] == [result.address for result, _ in results[1:]]
+
+
+@pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
+def test_arrays_that_changed_are_not_found(guarded, out):
+    changes = {
+        "shape": (2, 4), "dtype": "float16", "address": 0x1010, "_neg": True, "requires_grad": True, "_device": 1,
+        "_stride": (1, 4),
+    }  # fmt: skip
+    for attribute, value in changes.items():
+        a = FakeTensor(0x1000)
+        for _ in range(3):
+            again(a, B, out)
+        assert again(a, B, out)[1]
+        setattr(a, attribute, value)
+        before = len(guarded.planned)
+        assert not again(a, B, out)[1]
+        assert len(guarded.planned) == before + 1, attribute
+
+
+def test_an_output_that_moved_over_an_input_is_planned(guarded):
+    out = FakeTensor(0x3000)
+    for _ in range(3):
+        again(A, B, out)
+    for place in (0x1000, 0x2000, 0x2000 - 0x20, 0x1000 + 0x20):
+        out.address = place
+        before = len(guarded.planned)
+        assert not again(A, B, out)[1]
+        assert len(guarded.planned) == before + 1
+    out.address = 0x4000
+    assert again(A, B, out)[1]
+
+
+def test_gradients_are_never_found(guarded):
+    guarded.gradients = False
+    a = FakeTensor(0x1000, grad=True)
+    assert not any(again(a, B, OUT)[1] for _ in range(4))
+    assert len(guarded.planned) == 1
+    guarded.gradients = True
+    again(a, B, OUT)
+    assert len(guarded.planned) == 2
+
+
+def test_a_guard_of_another_state_is_made_anew(guarded):
+    guarded.gradients = False
+    for _ in range(3):
+        again(A, B, OUT)
+    assert guarded.made_guards == 1
+    guarded.gradients = True
+    assert [again(A, B, OUT)[1] for _ in range(3)] == [False, True, True]
+    assert guarded.made_guards == 2
+
+
+def test_what_is_found_is_bounded(guarded, monkeypatch):
+    monkeypatch.setattr(prepared.recent, "MOST_RECENT", 3)
+    others = [FakeTensor(0x10000 * i) for i in range(1, 9)]
+    for a in others * 2:
+        again(a, B, OUT)
+        assert len(prepared.recent._recent) <= 3
+    monkeypatch.setattr(prepared, "MOST_KEPT", 1)
+    again(A, B, OUT)
+    again(FakeTensor(0x1000, (3, 4)), B, OUT)
+    assert not prepared.recent._recent
 
 
 def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, executor=None):
     return prepared.product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
-def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None):
-    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None)
-
-
-A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
+def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None):
+    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None, bias)
 
 
 def test_the_second_call_is_not_planned(state):
@@ -183,6 +315,32 @@ def test_what_is_unusual_is_always_planned(state, name):
     assert all(addresses[2] == 0x3000 or addresses[2] > 0x100000 for _, addresses, _ in state.queued)
 
 
+def test_a_bias_is_told_from_c_and_kept_under_its_own_name(state):
+    bias = FakeTensor(0x5000)
+    state.problem.operands = lambda: ("a", "b", "d", "e0")
+    for _ in range(2):
+        gemm(A, B, bias=bias, out=OUT)
+    gemm(A, B, bias, beta=1.0, out=OUT)
+    gemm(A, B, bias, out=bias)
+    gemm(A, B, bias, bias=bias)
+    assert len(state.planned) == 4
+    ((_, operands, _), addresses, _), *_ = state.queued
+    assert operands == ("a", "b", "e0", "d")
+    assert addresses == (0x1000, 0x2000, 0x5000, 0x3000)
+    gemm(A, B, bias=bias, out=bias)
+    assert len(state.planned) == 5, "the output may overlap the bias, which the plan judges"
+
+
+def test_a_bias_in_the_place_of_c(state):
+    bias, c = FakeTensor(0x5000), FakeTensor(0x6000)
+    for _ in range(2):
+        gemm(A, B, bias=bias)
+    assert state.queued[0][0][1] == ("a", "b", "c", "d")
+    for _ in range(2):
+        gemm(A, B, c, bias=bias)  # of which there are two then: planned every time
+    assert len(state.planned) == 3
+
+
 def test_memory_that_only_touches_is_apart(state):
     matmul(A, B, OUT)
     matmul(A, B, FakeTensor(0x1000 + 64 + 192))
@@ -256,6 +414,13 @@ def test_usual_scalars():
     assert not usual_scalars(1.0, np.float64(1.0))
 
 
-def test_other_arrays_are_not_known():
+def test_other_arrays_are_not_known(state, monkeypatch):
+    libraries = {}
+    monkeypatch.setattr(prepared, "_libraries", libraries)
+    for kind in (np.ndarray, *[type(f"Array{number}", (), {"device": "cpu"}) for number in range(100)]):
+        matmul(np.ndarray(1) if kind is np.ndarray else kind(), B, OUT)
+    assert libraries[np.ndarray] is None
+    assert len(libraries) == prepared._MOST_TYPES
+    assert len(state.planned) == 101
     assert known_arrays.known_library(np.ndarray) is None
     assert known_arrays.known_library(int) is None

@@ -15,6 +15,9 @@ from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.report.sources import machines, read_source
 from gemmule.lab.styles import short, styles
 
+# Fixtures of the module are made once.
+pytestmark = pytest.mark.xdist_group("report")
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
@@ -329,7 +332,10 @@ def test_other_kinds_are_shown_as_they_are(tmp_path):
     )
     records.append({"record": "probe", "probe": "copy", "rounds": 8})
     records.append({"record": "cta_times", "kernel": "g04", "passed": [1, 2], "in_step": 0.25})
+    tried = [{"kernel": "h09", "config": {"a": 1}, "median_us": us} for us in (5.0, 7.5)]
+    records.append({"record": "survey", "dtype": "float32", "m": 8, "n": 8, "k": 8, "candidates": tried})
     tables = Reader(made_page(tmp_path, records)).tables
+    assert tables["Surveys of a search"] == [["float32", "8", "8", "8", "2, from 5 to 7.5 us"]]
     assert ["matmul_out", "5.25"] in tables["Time of a call on the host"]
     assert tables["Time on the virtual GPU"] == [["g04", "64 x 32 x 16", "0.5"]]
     assert tables["What counters count"] == [["copy", "8"]]

@@ -15,6 +15,9 @@ import report_records as made
 
 from gemmule.lab.report.page import report
 
+# Fixtures of the module are made once.
+pytestmark = pytest.mark.xdist_group("browser")
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WIDTHS = (390, 1400)
 #: Of the paper: A4 between its margins in pixels, 182 of 96 / 25.4 each, and a wide sheet.

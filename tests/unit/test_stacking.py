@@ -9,6 +9,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32
+from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import MAX_EXTENT
@@ -18,7 +19,7 @@ from gemmule.dispatch.select import choose
 M, N, K = 3, 4, 5
 
 
-def problem_of(batch, a=None, b=None, c=None, d=None, m=M, n=N, dtype=FLOAT32):
+def problem_of(batch, a=None, b=None, c=None, d=None, m=M, n=N, dtype=FLOAT32, bias=None):
     """A product over a batch; of each operand its (row, col, *batch) strides, contiguous if they are not given."""
 
     def matrix(rows, cols, strides):
@@ -27,7 +28,10 @@ def problem_of(batch, a=None, b=None, c=None, d=None, m=M, n=N, dtype=FLOAT32):
         return StridedMatrix(dtype, rows, cols, *strides[:2], strides[2:])
 
     addend = None if c is None else matrix(m, n, c)
-    return GemmProblem(m, n, K, batch, matrix(m, K, a), matrix(K, n, b), addend, matrix(m, n, d), 1, 1 if c else 0)
+    problem = GemmProblem(m, n, K, batch, matrix(m, K, a), matrix(K, n, b), addend, matrix(m, n, d), 1, 1 if c else 0)
+    if bias is None:
+        return problem
+    return dataclasses.replace(problem, epilogue=Epilogue(Expression(("acc", "e0", "add 0 1")), (matrix(m, n, bias),)))
 
 
 def elements(matrix, batch, buffer):
@@ -41,7 +45,7 @@ def computed(problem, rng_seed):
     rng = np.random.default_rng(rng_seed)
     memory = {name: rng.standard_normal(4000) for name in problem.operands()}
     at = {name: elements(matrix, problem.batch, memory[name]) for name, matrix in problem.operands().items()}
-    at["d"][...] = at["a"] @ at["b"] + at.get("c", 0)
+    at["d"][...] = at["a"] @ at["b"] + at.get("c", 0) + at.get("e0", 0)
     return memory["d"]
 
 
@@ -55,6 +59,9 @@ CASES = {
     "with C": ((6,), {"b": (N, 1, 0), "c": (N, 1, M * N)}, (6 * M, N, ())),
     "with a row for C": ((6,), {"b": (N, 1, 0), "c": (0, 1, 0)}, (6 * M, N, ())),
     "with a C that is the same for all": ((6,), {"b": (N, 1, 0), "c": (N, 1, 0)}, (M, N, (6,))),
+    "with a bias for columns": ((6,), {"b": (N, 1, 0), "bias": (0, 1, 0)}, (6 * M, N, ())),
+    "with a bias for rows": ((6,), {"b": (N, 1, 0), "bias": (1, 0, 0)}, (M, N, (6,))),
+    "with a bias for all rows": ((2, 6), {"b": (N, 1, 0, 0), "bias": (1, 0, 6 * M, M)}, (12 * M, N, ())),
     "rows of A that are padded": ((6,), {"a": (K + 2, 1, M * (K + 2)), "b": (N, 1, 0)}, (6 * M, N, ())),
     "matrices of A that are padded": ((6,), {"a": (K, 1, M * K + 1), "b": (N, 1, 0)}, (M, N, (6,))),
     "a gap in D": ((6,), {"b": (N, 1, 0), "d": (N, 1, M * N + 2)}, (M, N, (6,))),

@@ -12,7 +12,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
-from gemmule.core.errors import FileFormatError
+from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch import select, tuned_table
@@ -66,8 +66,7 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
     forget()
     assert (chosen().config, chosen().predicted_us) == (SPEC.configs[7], 7.0)
     assert str(table) in chosen().source
-    tuned_table.table_for(GPU).remember([entry(SPEC.configs[9], us=9.0)])
-    select.forget_choices()
+    select.use_tuned(GPU, [entry(SPEC.configs[9], us=9.0)])
     assert (chosen().config, chosen().source.split(":")[0]) == (SPEC.configs[9], "this process")
     # Without the GPU's name nothing is looked up.
     assert choose(PROBLEM, HOPPER, multiprocessors=132).chosen_by == "cost"
@@ -288,3 +287,15 @@ def test_where_the_users_file_is(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert tuned_table.user_file() == tmp_path / "local" / "gemmule" / "tuned.json"
+
+
+def test_a_user_without_a_home_has_no_file(monkeypatch):
+    def home():
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("GEMMULE_TUNED")
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(ArgumentError, match="set GEMMULE_TUNED"):
+        tuned_table.user_file()
+    forget()
+    assert chosen().chosen_by == "cost"

@@ -36,6 +36,12 @@ def test_a_batch_whose_factor_is_the_same_is_one_product(rng):
     rows = gm.plan(a, b, c, operation="gemm", alpha=2.0, beta=-1.0, executor="vgpu")
     assert (rows.problem.m, rows.problem.batch) == (30, ())
     assert_product(rows.execute(), a, b, c, 2.0, -1.0)
+    for bias, batch in (((50,), ()), ((5, 1), (2, 3)), ((), ())):
+        added = rng.standard_normal(bias, np.float32)
+        whole = np.broadcast_to(added, c.shape).copy()
+        biased = gm.plan(a, b, operation="gemm", bias=added, executor="vgpu")
+        assert biased.problem.batch == batch
+        assert_product(biased.execute(), a, b, whole, 1.0, 1.0)
     vectors = gm.plan(a[:, 0], b, executor="vgpu", out=np.full((2, 5, 60), np.nan, np.float32)[..., 4:54])
     assert vectors.problem.batch == (2,)  # the rows of A have others between two matrices
     assert_product(vectors.execute(), a[:, 0], b)

@@ -16,6 +16,8 @@ from gemmule.lab.explain import page
 from gemmule.lab.explain.named import EXPLAINED
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+# What one test has had explained, the others look at.
+pytestmark = pytest.mark.xdist_group("explained")
 
 H100 = chip_named("h100")
 HOPPER = Arch(9, 0, True)

@@ -12,6 +12,8 @@ from gemmule.core.chips import chip_named
 from gemmule.lab.explain.named import choice_named
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+# What one test has had explained, the others look at.
+pytestmark = pytest.mark.xdist_group("explained")
 
 H100 = chip_named("h100")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

@@ -18,6 +18,8 @@ from gemmule.lab.explain.totals import totals
 from gemmule.vgpu.instrument import CountedKernel
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+# What one test has had explained, the others look at.
+pytestmark = pytest.mark.xdist_group("explained")
 
 H100 = chip_named("h100")
 HOPPER = Arch(9, 0, True)

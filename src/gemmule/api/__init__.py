@@ -13,6 +13,7 @@ from .packs import load_pack
 from .plan import Plan
 from .prepared import product
 from .products import plan_product
+from .recent import find as find_recent
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
 
 __all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
@@ -77,6 +78,10 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    if out_dtype is precision is stream is executor is None:
+        again = find_recent((id(a), id(b), id(out)))
+        if again is not None and (result := again(a, b, out)) is not None:
+            return result
     return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
@@ -146,8 +151,8 @@ def gemm(
     array([[0., 2.],
            [0., 3.]])
     """
-    if bias is None and epilogue is None and epilogue_args is None:
-        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor)
+    if epilogue is None and epilogue_args is None:
+        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
     return plan_product(
         "gemm",
         a,

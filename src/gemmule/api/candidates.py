@@ -14,6 +14,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.runtime.device import Device
 
+from .packs import take_table_of_named_pack
+
 
 class CompileWarning(UserWarning):
     """A kernel does not compile, and another one, which may be slower, is used instead."""
@@ -45,6 +47,7 @@ _COMPILING = _Compiling()
 
 def choose_compiling(problem: Problem, device: Device) -> Choice:
     """Return the kernel for a problem among those that the compiler did not refuse in this process."""
+    take_table_of_named_pack()
     specs = _COMPILING.specs(device)
     # A tuned config may be the one that was refused.
     chip = device.name if specs is REGISTRY else None

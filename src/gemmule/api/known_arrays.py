@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from . import recent
+from .torch_guards import tensor_guards
 
 #: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
 Described = tuple[Any, tuple[int, ...], int]
 
 # Alignment up to which kernels may differ, less one. What an address has beyond it is none of a product's business.
 _LOW = 255
+
+
+class Repeatable(Protocol):
+    """What is kept of a product."""
+
+    @property
+    def queue(self) -> Callable[[tuple[int, ...], int], None]:
+        """Queues it, given addresses and stream."""
+
+    @property
+    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """For A and B the differences, its address less the output's, between which the two may overlap."""
+
+    @property
+    def new(self) -> Callable[[], Any]:
+        """Makes the output."""
 
 
 class KnownArrays(Protocol):
@@ -21,7 +41,7 @@ class KnownArrays(Protocol):
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual."""
 
     def device(self, x: Any) -> int:
@@ -32,6 +52,9 @@ class KnownArrays(Protocol):
 
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return what repeats a product of arrays that a guard lets through; None where there is no guard."""
 
 
 def known_library(kind: type) -> KnownArrays | None:
@@ -86,9 +109,10 @@ class TorchArrays:
         self._types = frozenset(_torch_types(torch))
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
         raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._guards = tensor_guards(torch)
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
         if type(b) not in types:
@@ -101,12 +125,12 @@ class TorchArrays:
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
-            for x in (c, out):
+            for place, x in enumerate((c, bias, out)):
                 if x is not None:
                     if type(x) not in types or x.get_device() != device or x.is_neg():
                         return None
                     px = x.data_ptr()
-                    key = (key, x is c, x.dtype, x.shape, x.stride())
+                    key = (key, place, x is c, x.dtype, x.shape, x.stride())
                     addresses += (px,)
                     low, gradient = low | px, gradient or x.requires_grad
         except RuntimeError:
@@ -131,6 +155,22 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return what repeats a product of tensors that PyTorch's own check takes for these."""
+        if self._guards is None or a.requires_grad or b.requires_grad:
+            return None
+        device = a.get_device()
+        if out is not None:
+            if out.requires_grad:
+                return None
+            check = self._guards(a, b, out)
+            return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+        result = kept.new()
+        # Of PyTorch's ways to make a tensor this is the quickest that is public.
+        quick = operator.methodcaller("new_empty", tuple(result.shape))
+        new = quick if result.dtype == a.dtype else lambda _: kept.new()
+        return recent.with_new_output(self._guards(a, b), new, kept.queue, self._raw_stream, device)
+
 
 class CupyArrays:
     """CuPy's arrays.
@@ -152,9 +192,9 @@ class CupyArrays:
         """Return the address of the array's first element."""
         return int(x.data.ptr)
 
-    def describe(self, a: Any, b: Any, c: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, c, out) if x is not None]
+        given = [x for x in (a, b, c, bias, out) if x is not None]
         if b is None or any(type(x) is not self._type for x in given):
             return None
         device = self._current_device()
@@ -164,7 +204,11 @@ class CupyArrays:
         addresses = tuple([memory.ptr for memory in memories])
         arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
         alignments = tuple([address & -address & _LOW for address in addresses])
-        return (options, device, c is None, arrays, alignments), addresses, int(self._current_stream().ptr)
+        return (
+            (options, device, c is None, bias is None, arrays, alignments),
+            addresses,
+            int(self._current_stream().ptr),
+        )
 
     def device(self, x: Any) -> int:
         """Return the array's GPU."""
@@ -177,3 +221,8 @@ class CupyArrays:
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
+
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+        """Return None: CuPy has no guard."""
+        del kept, a, b, out
+        return None

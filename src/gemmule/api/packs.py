@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmule.core.errors import FileFormatError
+from gemmule.core.errors import CompileError, FileFormatError
 
 if TYPE_CHECKING:
     from gemmule.compiler.pack import Pack
 
+#: Name of the table of tuned configurations in a pack.
+TUNED = "tuned.json"
+
 
 def load_pack(path: str | os.PathLike[str]) -> Pack:
-    """Let this process take compiled kernels from a pack, so that they need no compiler.
+    """Let this process take compiled kernels from a pack, so that they need no compiler, and its tuned configurations.
 
     Kernels are looked for in this process, in the user's cache, in packs, the one that was loaded last first, and then
-    in the pack that the environment variable ``GEMMULE_PACK`` names. Only what is in none of them is compiled.
+    in the pack that the environment variable ``GEMMULE_PACK`` names. Only what is in none of them is compiled. Tuned
+    configurations are looked for in the user's table first, then in packs, then in what gemmule has of its own.
 
     Parameters
     ----------
@@ -45,5 +50,46 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
         pack = read_pack(Path(path).absolute())
     except OSError as error:
         raise FileFormatError(f"the pack {os.fspath(path)!r} cannot be opened: {error.strerror}") from error
+    _take_table(pack)
     PACKS.load(pack)
     return pack
+
+
+def take_table_of_named_pack() -> None:
+    """Take the tuned configurations of the pack that ``GEMMULE_PACK`` names, once in a process.
+
+    Raises
+    ------
+    FileFormatError
+        If it names no pack, or the table is damaged.
+    """
+    if name := os.environ.get("GEMMULE_PACK"):
+        _take_named(name)
+
+
+@functools.cache
+def _take_named(name: str) -> None:
+    from gemmule.compiler.pack import PACKS
+
+    del name
+    named = PACKS.named()
+    if named is not None:
+        _take_table(named)
+
+
+def _take_table(pack: Pack) -> None:
+    from gemmule.dispatch.select import forget_choices
+    from gemmule.dispatch.tuned_file import tuned_entries
+    from gemmule.dispatch.tuned_table import add_packed
+
+    from . import prepared
+
+    try:
+        table = pack.table(TUNED)
+    except CompileError as error:
+        raise FileFormatError(f"{error}; copy it again") from error
+    if table is not None:
+        add_packed(f"the pack {pack.path}", tuned_entries(table, f"{TUNED} in the pack {pack.path}"))
+        # What was chosen before may now be chosen otherwise.
+        forget_choices()
+        prepared.forget()

@@ -9,11 +9,12 @@ things are refused.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
 
+from . import recent
 from .known_arrays import KnownArrays, known_library, usual_scalars
 from .plan import Plan
 from .products import plan_product
@@ -35,7 +36,7 @@ class Kept:
         Makes the output, where the caller gives none.
     """
 
-    __slots__ = ("_a", "_b", "_c", "new", "queue")
+    __slots__ = ("_a", "_b", "_others", "again", "new", "queue")
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class Kept:
         new: Callable[[], Any],
     ) -> None:
         self.queue, self.new = queue, new
-        self._a, self._b, *rest = overlap
-        self._c = rest[0] if rest else None
+        self.again: recent.Again | None = None
+        self._a, self._b, *self._others = overlap
 
     def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
         """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
@@ -56,13 +57,22 @@ class Kept:
         low, high = self._b
         if low < addresses[1] - at < high:
             return False
-        if self._c is None or in_place:
+        if not self._others:
             return True
-        low, high = self._c
-        return not low < addresses[2] - at < high
+        # C stands first of the others, and may be the output itself.
+        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
+        return not any(low < address - at < high for address, (low, high) in others)
+
+    @property
+    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The differences of A's address, and of B's, at which the output may overlap."""
+        return self._a, self._b
 
 
-_libraries: dict[type, KnownArrays] = {}
+# By type of array; None for those whose products are not kept.
+_libraries: dict[type, KnownArrays | None] = {}
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
 _kept: dict[Any, Kept] = {}
 _adding = threading.Lock()
 
@@ -79,12 +89,14 @@ def product(
     precision: Any,
     stream: Any,
     executor: Any,
+    bias: Any = None,
 ) -> Any:
     """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
-    library = _libraries.get(type(a))
+    kind = type(a)
+    library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, c, out, (operation, alpha, beta, out_dtype, precision, executor))
+        known = library.describe(a, b, c, bias, out, (operation, alpha, beta, out_dtype, precision, executor))
     if library is not None and known is not None:
         key, addresses, now = known
         try:
@@ -96,9 +108,13 @@ def product(
             if out is None:
                 result = kept.new()
                 kept.queue((*addresses, library.address(result)), now)
+                if operation == "matmul" and out_dtype is precision is executor is None:
+                    _make_recent(library, kept, a, b, None, addresses)
                 return result
             if kept.apart(addresses, c is out):
                 kept.queue(addresses, now)
+                if operation == "matmul" and out_dtype is precision is executor is None:
+                    _make_recent(library, kept, a, b, out, addresses)
                 return out
     plan = plan_product(
         operation,
@@ -112,34 +128,49 @@ def product(
         precision=precision,
         stream=stream,
         executor=executor,
+        bias=bias,
     )
     result = plan.execute()
-    if library is None:
-        _make_known(type(a))
-    elif known is not None:
+    if library is not None and known is not None:
         key, addresses, _ = known
-        _keep(library, plan, key, (a, b, *([c] if c is not None else [])), addresses, result, given=out is not None)
+        inputs = {"a": a, "b": b, "c": c, "bias": bias}
+        given = {role: x for role, x in inputs.items() if x is not None}
+        _keep(library, plan, key, given, addresses, result, given=out is not None)
     return result
+
+
+def _make_recent(library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...]) -> None:
+    """Let the next call with these arrays find the product by them."""
+    if any(address & recent.LOW for address in addresses):
+        return
+    again = kept.again
+    if again is None or recent.find((id(a), id(b), id(out))) is again:
+        # There is no guard, or the one there is does not let these arrays through, in this state of the library.
+        again = kept.again = library.again(kept, a, b, out)
+    if again is not None:
+        recent.remember(a, b, out, again)
 
 
 def forget() -> None:
     """Forget what was decided: kernels or configs would now be chosen otherwise."""
     with _adding:
         _kept.clear()
+        recent.forget()
 
 
-def _make_known(kind: type) -> None:
+def _first_seen(kind: type) -> KnownArrays | None:
     library = known_library(kind)
-    if library is not None:
-        with _adding:
+    with _adding:
+        if len(_libraries) < _MOST_TYPES:
             _libraries[kind] = library
+    return library
 
 
 def _keep(
     library: KnownArrays,
     plan: Plan,
     key: Any,
-    inputs: tuple[Any, ...],
+    inputs: Mapping[str, Any],
     addresses: tuple[int, ...],
     result: Any,
     *,
@@ -152,9 +183,15 @@ def _keep(
         return
     if not given:
         addresses = (*addresses, library.address(result))
-    names = ("a", "b", "c", "d") if len(inputs) > 2 else ("a", "b", "d")
+    names = {role: role for role in inputs}
+    if "bias" in inputs:
+        # One that lies as the result does takes the place of C.
+        names["bias"] = "e0" if "e0" in plan.problem.operands() else "c"
+        if names["bias"] in inputs:
+            return
+    operands = (*names.values(), "d")
     try:
-        queue = repeated(plan.problem, plan.choice, names, addresses, library.device(inputs[0]))
+        queue = repeated(plan.problem, plan.choice, operands, addresses, library.device(inputs["a"]))
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
@@ -162,11 +199,13 @@ def _keep(
         return
     low, high = library.reach(result)
     overlap = []
-    for x in inputs:
+    for x in inputs.values():
         begins, ends = library.reach(x)
         overlap.append((low - ends, high - begins))
     kept = Kept(queue, tuple(overlap), library.maker(result))
     with _adding:
         while len(_kept) >= MOST_KEPT:
+            # Those that are found by their arrays go with it.
+            recent.forget()
             del _kept[next(iter(_kept))]
         _kept[key] = kept

@@ -33,6 +33,16 @@ def _cache(content: CacheContent) -> dict[str, Any]:
     return {"folder": str(content.folder), "kernels": content.kernels, "bytes": content.bytes}
 
 
+def _tuned() -> dict[str, Any]:
+    """Return where tuned configurations are, and how many."""
+    from ..dispatch.tuned_file import read_or_set_aside, read_tuned
+    from ..dispatch.tuned_table import shipped_files, user_file
+
+    user = user_file()
+    shipped = {path.stem: len(read_tuned(path)) for path in shipped_files()}
+    return {"file": str(user), "products": len(read_or_set_aside(user)), "shipped": shipped}
+
+
 def _found(content: CacheContent) -> dict[str, Any]:
     import importlib.util
 
@@ -67,6 +77,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
             for spec in REGISTRY
         ],
         "cache": _cache(content),
+        "tuned": _tuned(),
     }
 
 
@@ -88,3 +99,6 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"  {kernel['name']}: {kernel['summary']} ({', '.join(kernel['architectures'])})")
     cache = found["cache"]
     click.echo(f"compiled kernels: {cache['kernels']}, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")
+    tuned = found["tuned"]
+    shipped = ", ".join(f"{count} products for {chip}" for chip, count in tuned["shipped"].items())
+    click.echo(f"tuned: {tuned['products']} products in {tuned['file']}; shipped: {shipped or 'none'}")

@@ -12,9 +12,13 @@ import click
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--arch", metavar="ARCH", help="Architecture, such as sm_90a; every one in the cache by default.")
 @click.option("--kernels", metavar="NAMES", help="Kernels, with commas between; all in the cache by default.")
+@click.option(
+    "--table", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Tuned configurations to pack too. Default: the user's, which gemmule tune writes, if there are any.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def pack_command(*, out: Path, arch: str | None, kernels: str | None, as_json: bool) -> None:
-    """Write the compiled kernels of the cache to OUT, for machines that have no compiler.
+def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Path | None, as_json: bool) -> None:
+    """Write the compiled kernels of the cache, and tuned configurations, to OUT, for machines without a compiler.
 
     There, GEMMULE_PACK=OUT or gemmule.load_pack("OUT") makes them known. Only what this version of gemmule would use is
     packed: run what is needed once, or gemmule tune, and pack then.
@@ -38,9 +42,34 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, as_json: b
             f"the cache {folder} holds no compiled kernel{f' for {arch}' if arch else ''} of those asked for; run them "
             "once, or set GEMMULE_CACHE to another folder"
         )
-    pack = write_pack(out, found)
+    pack = write_pack(out, found, tables(table))
     size = out.stat().st_size
     if as_json:
-        click.echo(json.dumps({"pack": str(out), "kernels": list(pack.kernels), "bytes": size}))
+        click.echo(
+            json.dumps({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})
+        )
     else:
-        click.echo(f"{out}: {len(pack.kernels)} compiled kernels, {size / 2**20:.1f} MiB")
+        tuned = ", tuned configurations" if pack.tables else ""
+        click.echo(f"{out}: {len(pack.kernels)} compiled kernels{tuned}, {size / 2**20:.1f} MiB")
+
+
+def tables(table: Path | None) -> dict[str, bytes]:
+    """Return the tuned configurations that go into a pack: of a file, or the user's, if there are any.
+
+    Raises
+    ------
+    FileFormatError
+        If the file holds no such thing.
+    OSError
+        If it cannot be read.
+    """
+    from ..api.packs import TUNED
+    from ..dispatch.tuned_file import tuned_entries
+    from ..dispatch.tuned_table import user_file
+
+    path = user_file() if table is None else table
+    if table is None and not path.exists():
+        return {}
+    content = path.read_bytes()
+    tuned_entries(content, str(path))
+    return {TUNED: content}

@@ -16,6 +16,7 @@ from .told import ToldCommand
 from .tune_compile import compiled
 from .tune_products import asked_problems, kernel_names, key, of_chip, searches, tell_dry_run
 from .tune_run import Run
+from .tuned_pack import write_tuned_pack
 
 _EPILOG = """\b
 Products come from --shapes FILE, --preset WORD or --sizes M,N,K:
@@ -43,7 +44,10 @@ Example: gemmule tune --shapes shapes.jsonl"""
     "--factor", type=click.FloatRange(1), default=1.5, show_default=True,
     help="Leave out configs whose predicted time is so many times the least.",
 )  # fmt: skip
-@click.option("--most", type=click.IntRange(1), default=12, show_default=True, help="Most configs of a kernel to try.")
+@click.option(
+    "--most", type=click.IntRange(1), default=12, show_default=True,
+    help="Most registered configs of a kernel to try, and as many others.",
+)  # fmt: skip
 @click.option("--registered", is_flag=True, help="Try only the configs that calls take without a table.")
 @click.option(
     "--keep", type=click.IntRange(1), default=3, show_default=True,
@@ -59,6 +63,10 @@ Example: gemmule tune --shapes shapes.jsonl"""
 @click.option(
     "--output", metavar="FILE", type=click.Path(path_type=Path),
     help="The table to write. Default: the user's, which `gemmule tune --where` tells and later calls read.",
+)  # fmt: skip
+@click.option(
+    "--pack", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the compiled kernels and the table to a pack, for machines without a compiler; see gemmule pack.",
 )  # fmt: skip
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--resume/--no-resume", default=True, help="Go on where the same search was stopped.")
@@ -79,8 +87,8 @@ def tune_command(**options: Any) -> None:
 def _tune(
     *, shapes: Path | None, preset: str | None, sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str,
     kernels: str | None, factor: float, most: int, registered: bool, keep: int, seconds: float, limit: float | None,
-    seed: int, yardstick: bool, output: Path | None, record: str | None, resume: bool, workers: int | None,
-    dry_run: bool, chip: str | None, where: bool, as_json: bool,
+    seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
+    workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
@@ -118,4 +126,7 @@ def _tune(
         left = compiled(left, device.arch, workers)
         run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
         run.measure(left, record, limit, quiet=as_json)
+        if pack is not None and table.exists():
+            written = write_tuned_pack(pack, table, chip_name(device.name), device.arch)
+            click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
     run.end(as_json=as_json)

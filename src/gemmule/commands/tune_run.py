@@ -37,12 +37,13 @@ class Run:
         self._stopped = 0
 
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
-        from ..dispatch import tuned_table
-        from ..dispatch.select import forget_choices
+        from ..dispatch.select import use_tuned
         from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
+        from ..dispatch.tuned_table import chip_name
         from ..lab.bench import BenchPlan
         from ..lab.experiment import experiment
         from ..lab.records import RecordFile
+        from ..lab.tuning.shipped import provenance
         from ..lab.tuning.tuner import Tuner
 
         keep = self._plan.pop("keep")
@@ -52,7 +53,7 @@ class Run:
             self._library, keep=keep,
         )  # fmt: skip
         self._block = experiment(command_line(), self._device.pci_bus_id) | tuner.about()
-        run = self._provenance()
+        run = provenance(self._block, chip_name(self._device.name), gpu=self._device.name, gemmule=__version__)
         present = {one.key: one for one in read_or_set_aside(self._table) if one.chip == run["chip"]}
         start = time.monotonic()
         with contextlib.ExitStack() as stack:
@@ -78,33 +79,14 @@ class Run:
                 if limit is not None and time.monotonic() - start > limit and number < len(searches):
                     self._stopped = len(searches) - number
                     break
-        # Calls of this process take what was found.
-        tuned_table.forget()
-        forget_choices()
+        # Calls of this process take what was found, whichever file it went into.
+        use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
         if not self._stopped:
             self._journal.remove()
         if file is not None:
             del click.get_current_context().meta[LEFT]
             if not quiet:
                 click.echo(f"record: {file.path}")
-
-    def _provenance(self) -> dict[str, str]:
-        from ..dispatch.tuned_table import chip_name
-
-        block = self._block
-        packages = block.get("packages", {})
-        run = {
-            "chip": chip_name(self._device.name),
-            "gpu": self._device.name,
-            "driver": block.get("driver"),
-            "cuda": block.get("cuda"),
-            "gemmule": __version__,
-            "packages": ", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
-            "cublaslt": block.get("cublaslt"),
-            "commit": block.get("commit"),
-            "date": block.get("date"),
-        }
-        return {name: str(value) for name, value in run.items() if value}
 
     def end(self, *, as_json: bool) -> None:
         """Print what was found, and fail if a kernel was wrong."""

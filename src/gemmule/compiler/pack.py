@@ -7,24 +7,21 @@ of any kind beside them. ``pack.json`` names each with its SHA-256.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
-import io
 import json
 import os
 import threading
-import weakref
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError, FileFormatError
+from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
 from gemmule.core.spec import KernelSpec
 
 from .artifact import DAMAGE, Artifact
 from .key import artifact_key
+from .shared_file import SharedFile
 from .toolchain import toolchain
 from .whole_file import whole_file
 
@@ -33,60 +30,6 @@ VARIABLE = "GEMMULE_PACK"
 _FORMAT = 1
 _MANIFEST = "pack.json"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
-
-
-class _SharedFile:
-    """An open file that threads, and processes after a fork, read at once; it stays the one that was opened.
-
-    Parameters
-    ----------
-    path : Path
-        The file; another one may take its name later.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("rb", buffering=0)
-        weakref.finalize(self, self.file.close)
-
-    def reader(self) -> IO[bytes]:
-        """Return a reader with a position of its own."""
-        return io.BufferedReader(_Reader(self.file))
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._at = file, 0
-        self._size = os.fstat(file.fileno()).st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        if place < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._at = place
-        return place
-
-    def readinto(self, buffer: Any) -> int:
-        content = _read_at(self._file, len(buffer), self._at)
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
-
-
-_SEEKING = threading.Lock()
-
-
-def _read_at(file: IO[bytes], size: int, place: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(file.fileno(), size, place)
-    with _SEEKING:
-        file.seek(place)
-        return file.read(size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +53,7 @@ class Pack:
     kernels: tuple[str, ...]
     tables: tuple[str, ...]
     _digests: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
-    _file: _SharedFile = dataclasses.field(repr=False, compare=False)
+    _file: SharedFile = dataclasses.field(repr=False, compare=False)
 
     def artifact(self, key: str) -> Artifact | None:
         """Return a compiled kernel; None where the pack does not have it.
@@ -185,7 +128,7 @@ def read_pack(path: Path) -> Pack:
     FileNotFoundError, PermissionError, IsADirectoryError
         If it cannot be opened.
     """
-    file = _SharedFile(path)
+    file = SharedFile(path)
     try:
         with zipfile.ZipFile(file.reader()) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
@@ -232,9 +175,13 @@ def cached_kernels(
         spec = specs.get(artifact.kernel)
         if spec is None or (arch is not None and artifact.arch != arch.name):
             continue
-        config = next((config for config in spec.configs if config.as_dict() == artifact.config), None)
+        try:
+            # Tuned configs need not be among those that the spec lists.
+            config = type(spec.default)(**artifact.config)
+        except (ArgumentError, TypeError):
+            continue
         # What was compiled from other sources has another key.
-        if config and artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
+        if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
             yield path.stem, content
 
 
@@ -251,9 +198,14 @@ class _Packs:
             self._loaded = [pack, *(other for other in self._loaded if other.path != pack.path)]
 
     def all(self) -> list[Pack]:
+        named = self.named()
+        return self._loaded if named is None else [*self._loaded, named]
+
+    def named(self) -> Pack | None:
+        """Return the pack that the variable names."""
         name = os.environ.get(VARIABLE)
         if not name:
-            return self._loaded
+            return None
         with self._lock:
             if name not in self._named:
                 try:
@@ -262,7 +214,7 @@ class _Packs:
                     raise FileFormatError(
                         f"{VARIABLE}={name!r} cannot be opened ({error.strerror}); name a pack, or unset it"
                     ) from error
-            return [*self._loaded, self._named[name]]
+            return self._named[name]
 
 
 PACKS = _Packs()

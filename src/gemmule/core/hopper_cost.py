@@ -13,21 +13,23 @@ from typing import Any, Protocol
 import numpy as np
 
 #: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a slice takes
-#: besides, and its rows outside of the matrix; writing 128 x 128; the next tile, and more where warpgroups share it; a
-#: cluster's start; sums that it exchanges, and those of 64 x 64, and how much of that each further wave takes.
-_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _OUTSIDE, _WRITE = 1.56, 0.286, 0.135, 0.035, 0.0986, 0.66
-_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.137, 0.98, 0.433, 0.489, 1.07, 0.39
-#: How much longer the copy engine takes for rows of 64 bytes in shared memory, and of 32.
-_ROWS_64, _ROWS_32 = 1.9, 5.5
+#: besides; writing 128 x 128; the next tile, and more where warpgroups share it; a cluster's start; sums that it
+#: exchanges, and those of 64 x 64, and how much of that each further wave takes.
+_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _WRITE = 1.51, 0.26, 0.1224, 0.0378, 0.883
+_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.164, 0.73, 0.384, 0.487, 1.057, 0.339
+#: What 64 rows, and 64 columns, of a slice outside of the matrix take where all multiprocessors bring such.
+_OUTSIDE_ROWS, _OUTSIDE_COLS, _ALL = 0.166, 0.156, 132
+#: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
+_NARROW = {64: 1.8, 32: 6.1, 16: 9.15}
 #: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
 #: slices of a multiprocessor for half of that.
-_HOT, _HALF_HOT = 0.232, 172.0
+_HOT, _HALF_HOT = 0.318, 117.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
-_MEMORY, _SLICES, _DEGREE = 4.11e6, 20.5e6, 2.6
+_MEMORY, _SLICES, _DEGREE = 4.31e6, 21.2e6, 2.45
 # Lists of configs whose tiles are kept.
 _MOST_KNOWN = 16
-#: Rows of a wgmma, and bytes of a slice's row.
-_MMA_M, _ROW_BYTES = 64, 128
+#: Rows and columns that `_OUTSIDE_ROWS` and `_OUTSIDE_COLS` are of, and bytes of a slice's row.
+_SIDE, _ROW_BYTES = 64, 128
 
 
 class TileConfig(Protocol):
@@ -81,17 +83,18 @@ class _Tiles:
             return np.array([value(config) for config in configs], dtype)
 
         self.configs = configs
+        self._at_once: dict[int, np.ndarray[Any, np.dtype[Any]]] = {}
         self.swapped = each(lambda c: c.swapped, np.int64)
         self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
         self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
         self.clusters = each(lambda c: c.clusters, np.int64)
         self.cluster = each(lambda c: c.cluster, np.int64)
         self.cluster_k = each(lambda c: c.cluster_k, np.int64)
-        self.tile_m = each(lambda c: c.tile_m)
+        self.tile_m, self.tile_n = each(lambda c: c.tile_m), each(lambda c: c.tile_n)
         self.products = each(lambda c: _PRODUCTS * c.outputs / 2**14)
         # The swizzle of lines across K is as wide as divides the tile: the second row is for those.
         lines = each(lambda c: c.tile_m / c.cluster_n), each(lambda c: c.tile_n / c.cluster_m)
-        narrow = each(lambda c: 1.0 if c.tile_n % 64 == 0 else _ROWS_64 if c.tile_n % 32 == 0 else _ROWS_32)
+        narrow = each(lambda c: _NARROW.get(c.tile_n * 2 & -c.tile_n * 2, 1.0))
         self.brought = _BYTES / 256 * np.stack([lines[0] + lines[1], lines[0] + lines[1] * narrow])
         written = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
         pingpong = each(lambda c: c.pingpong)
@@ -105,6 +108,14 @@ class _Tiles:
         self.again = _NEXT + _AGAIN * exchanged
         self.once = _LAUNCH + started + exchanged + pingpong * written
         self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
+
+    def at_once(self, multiprocessors: int) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return the clusters that run at the same time."""
+        found = self._at_once.get(multiprocessors)
+        if found is None:
+            found = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
+            self._at_once[multiprocessors] = found
+        return found
 
 
 # What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
@@ -150,7 +161,7 @@ def times_us(
     rows = np.array((plain.rows, swapped.rows))[of.swapped]
     cols = np.array((plain.cols, swapped.cols))[of.swapped]
     tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * batch
-    at_once = np.maximum(np.minimum(multiprocessors // of.cluster, of.clusters), 1)
+    at_once = of.at_once(multiprocessors)
     waves = (tiles + (at_once - 1)) // at_once
     every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
     hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
@@ -158,7 +169,8 @@ def times_us(
     if plain.across != swapped.across:
         brought = np.where(of.swapped, of.brought[int(swapped.across)], brought)
     slice_time = np.maximum(of.products * hot, brought) + _SLICE
-    slice_time += _OUTSIDE / _MMA_M * np.maximum(of.tile_m - rows, 0)
+    outside = _OUTSIDE_ROWS * np.maximum(of.tile_m - rows, 0) + _OUTSIDE_COLS * np.maximum(of.tile_n - cols, 0)
+    slice_time += outside / _SIDE * (np.minimum(tiles, at_once) * of.cluster / _ALL)
     computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once
     carried = _LAUNCH + tiles * slices * of.slice_bytes
     memory = _LAUNCH + bytes_min / _MEMORY

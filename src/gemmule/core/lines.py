@@ -28,7 +28,7 @@ class Lines:
     stride: int
 
 
-def lines_of(matrix: StridedMatrix, sizes: Sequence[int]) -> Lines:
+def lines_of(matrix: StridedMatrix, sizes: Sequence[int], *, ends: bool = False) -> Lines:
     """Return the lines of a matrix; a single row or column is what takes the wider copies.
 
     Parameters
@@ -37,16 +37,18 @@ def lines_of(matrix: StridedMatrix, sizes: Sequence[int]) -> Lines:
         Row-major or column-major.
     sizes : sequence of int
         Bytes that copies may move, widest first, those of an element last.
+    ends : bool
+        Whether lines must end where a copy does too, so that no copy lies half outside of the matrix.
     """
     found = []
     if matrix.is_row_major:
-        found.append((True, matrix.rows, matrix.row_stride))
+        found.append((True, matrix.rows, matrix.row_stride, matrix.cols))
     if matrix.is_col_major:
-        found.append((False, matrix.cols, matrix.col_stride))
-    lines = [
-        Lines(rows, next(size for size in sizes if line_bytes(matrix, count, stride) % size == 0), stride)
-        for rows, count, stride in found
-    ]
+        found.append((False, matrix.cols, matrix.col_stride, matrix.rows))
+    lines = []
+    for rows, count, stride, length in found:
+        known = math.gcd(line_bytes(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
+        lines.append(Lines(rows, next(size for size in sizes if known % size == 0), stride))
     return max(lines, key=lambda line: line.copy_bytes)
 
 

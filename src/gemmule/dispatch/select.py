@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
@@ -16,6 +16,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 from .problem_key import key_of
 from .recording import record_shape
 from .registry import REGISTRY, VIRTUAL
+from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
 #: Launches of one product beyond which a kernel that covers more of the batch at once is better.
@@ -73,6 +74,12 @@ def choose(
 def forget_choices() -> None:
     """Choose anew from now on: tuned configurations have changed."""
     _chosen.clear()
+
+
+def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
+    """Let this process take tuned entries before those of files, on the GPU that its driver calls by that name."""
+    table_for(chip).remember(entries)
+    forget_choices()
 
 
 def _choose(

@@ -81,19 +81,30 @@ def read_tuned(path: Path) -> tuple[Entry, ...]:
     OSError
         If it cannot be read.
     """
+    return tuned_entries(path.read_bytes(), str(path))
+
+
+def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
+    """Return the entries of a file's content; messages begin with `what`.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no such file's, or of a later version.
+    """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(text)
     except ValueError as error:
-        raise FileFormatError(f"{path}: not a file of tuned configurations: {error}") from error
+        raise FileFormatError(f"{what}: not a file of tuned configurations: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FileFormatError(f"{path}: not a file of tuned configurations, which says so under 'format'")
+        raise FileFormatError(f"{what}: not a file of tuned configurations, which says so under 'format'")
     if content.get("version") != VERSION:
-        raise LaterVersionError(f"{path}: is of version {content.get('version')}; this gemmule reads {VERSION}")
+        raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
     try:
         runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
         return tuple(_entry(fields, runs) for fields in content["entries"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
+        raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
 
 
 class LaterVersionError(FileFormatError):

@@ -1,4 +1,4 @@
-"""Tuned configurations, looked up in this process, then in the user's file, then in the one shipped for the chip."""
+"""Tuned configurations, looked up in this process, the user's file, packs, and the file shipped for the chip."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gemmule.core.chips import chip_named
@@ -77,8 +77,13 @@ def shipped_file(chip: str) -> Path:
     return _SHIPPED / (re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-") + ".json")
 
 
+def shipped_files() -> list[Path]:
+    """Return the files that the package has."""
+    return sorted(_SHIPPED.glob("*.json"))
+
+
 class TunedTable:
-    """The entries for one chip, from all three places; later ones are not asked where an earlier one answers.
+    """The entries for one chip, from all places; later ones are not asked where an earlier one answers.
 
     Parameters
     ----------
@@ -94,12 +99,22 @@ class TunedTable:
         if user is not None:
             found = read_or_set_aside(user)
             places.append((str(user), {one.key: one for one in found if one.chip == chip}, True))
+        self._chip, self._own = chip, len(places)
         for name in (chip, _SAME_PROCESSOR.get(chip)):
             if name is not None and (path := shipped_file(name)).exists():
                 shipped = {one.key: one for one in _shipped(path)}
                 places.append((f"the table shipped for {name}", shipped, name == chip))
                 break
         self._places = tuple(places)
+        for source, entries in reversed(_packed):
+            self.add(source, entries)
+
+    def add(self, source: str, entries: Sequence[Entry]) -> None:
+        """Let entries be asked before all but those of this process and the user."""
+        for chip in (_SAME_PROCESSOR.get(self._chip), self._chip):
+            if of_chip := {one.key: one for one in entries if one.chip == chip}:
+                place = (source, of_chip, chip == self._chip)
+                self._places = (*self._places[: self._own], place, *self._places[self._own :])
 
     def find(self, key: ProblemKey) -> Tuned | None:
         """Return the first entry for a product, or None."""
@@ -121,6 +136,8 @@ def _shipped(path: Path) -> tuple[Entry, ...]:
         return ()
 
 
+# What came with packs, the last one first.
+_packed: list[tuple[str, tuple[Entry, ...]]] = []
 _tables: dict[str, TunedTable] = {}
 _lock = threading.Lock()
 
@@ -130,8 +147,25 @@ def table_for(device: str) -> TunedTable:
     table = _tables.get(device)
     if table is None:
         with _lock:
-            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), user_file()))
+            table = _tables.get(device) or _tables.setdefault(device, TunedTable(chip_name(device), _users()))
     return table
+
+
+def _users() -> Path | None:
+    try:
+        return user_file()
+    except ArgumentError:
+        # A user without a home has no file.
+        return None
+
+
+def add_packed(source: str, entries: Iterable[Entry]) -> None:
+    """Let this process take entries that came with a pack, before those of earlier packs and of the shipped tables."""
+    with _lock:
+        added = tuple(entries)
+        _packed.insert(0, (source, added))
+        for table in _tables.values():
+            table.add(source, added)
 
 
 def forget() -> None:

@@ -11,15 +11,17 @@ import jax
 import numpy as np
 
 import gemmule as gm
+from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.core.stacking import stacked
-from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call, driver
+from gemmule.runtime.execute import run_kernel
+from gemmule.runtime.repeated import Queue, repeated
 
 from .frame import HANDLER, Buffer, CallFrame, spoken_minor
 from .options import Options
@@ -79,28 +81,25 @@ def _array(buffer: Buffer) -> HostArray:
 
 
 def _on_gpu(frame: CallFrame) -> None:
-    from gemmule.runtime.execute import run_kernel
-
     (result,) = frame.results()
     arguments = frame.arguments()
     if 0 in result.shape:
         return
-    named = dict(zip("abc", arguments, strict=False)) | {"d": result}
+    named = {**dict(zip("abc", arguments, strict=False)), "d": result}
     attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     ordinal = int(call("cuPointerGetAttribute", attribute, result.address))
-    described = tuple((role, buffer.dtype, buffer.shape, _alignment(buffer)) for role, buffer in named.items())
-    problem, choice = _planned(frame.text(), described, ordinal)
-    run_kernel(problem, choice, {role: x.address for role, x in named.items()}, ordinal, frame.stream())
+    described = tuple([(role, x.dtype, x.shape, _alignment(x)) for role, x in named.items()])
+    queue = _decided(frame.text(), described, ordinal)
+    queue(tuple([x.address for x in named.values()]), frame.stream())
 
 
 def _alignment(buffer: Buffer) -> int:
     return min((buffer.address & -buffer.address) or 256, 256)
 
 
-@functools.lru_cache(maxsize=4096)
-def _planned(
-    text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int
-) -> tuple[GemmProblem, Choice]:
+@functools.lru_cache(maxsize=2048)
+def _decided(text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int) -> Queue:
+    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
     options = Options.parse(text)
     *batch, m, n = next(shape for role, _, shape, _ in described if role == "d")
     matrices = {role: _matrix(dtype, shape, tuple(batch), alignment) for role, dtype, shape, alignment in described}
@@ -112,8 +111,19 @@ def _planned(
             Precision.parse(options.precision),
         )
     )  # fmt: skip
-    device = get_device(ordinal)
-    return problem, choose(problem, device.arch, multiprocessors=device.multiprocessors)
+    device, names = get_device(ordinal), tuple(matrices)
+    # Addresses that are as aligned as those to come stand in for them.
+    aligned = [(1 << 20) + alignment for *_, alignment in described]
+    found: list[Queue] = []
+
+    def decide(choice: Choice) -> None:
+        queue = repeated(problem, choice, names, aligned, ordinal)
+        found.append(queue or (lambda addresses, stream: run_kernel(
+            problem, choice, dict(zip(names, addresses, strict=True)), ordinal, stream
+        )))  # fmt: skip
+
+    run_first_that_compiles(problem, choose_compiling(problem, device), device, decide)
+    return found[-1]
 
 
 def _matrix(dtype: str, shape: tuple[int, ...], batch: tuple[int, ...], alignment: int) -> StridedMatrix:

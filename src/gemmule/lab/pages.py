@@ -4,9 +4,9 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
 ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
 measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
-yardstick, ``searched FILE … [DTYPE …] [LAYOUT …]`` for the best config of every product, and ``plots FILE [PLOT …]``
-for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the
-rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
+yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
+[PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
+the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
 ``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training

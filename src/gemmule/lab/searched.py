@@ -13,6 +13,7 @@ from gemmule.dispatch.select import choose
 
 from .gemm_tables import Record, Table, size_text
 from .products import gemm_problem
+from .tuning.cells import PRESETS, preset
 
 
 def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table, str]:
@@ -25,7 +26,7 @@ def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table
         is what a record says was chosen by dispatch; in files that have no such records, what the cost model of today
         takes of the configs of the best one's kernel.
     only : sequence of str
-        Types of A and B, and layouts, to take; without one of a kind all of it.
+        Types of A and B, layouts, and presets of sizes such as ``cells`` to take; without one of a kind all of it.
 
     Raises
     ------
@@ -33,11 +34,16 @@ def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table
         If a kernel or the chip is not known, or nothing is left.
     """
     measured = [record for record in records if record["record"] == "gemm" and "ratio" in record]
+    presets = [word for word in only if word in PRESETS or ":" in word]
+    only = [word for word in only if word not in presets]
+    if presets:
+        sizes = {size for word in presets for size in preset(word)}
+        measured = [record for record in measured if (record["m"], record["n"], record["k"]) in sizes]
     for field in ("dtype", "layout"):
         wanted = {record[field] for record in measured} & set(only)
         measured = [record for record in measured if not wanted or record[field] in wanted]
     if not measured or (unknown := set(only) - {record[name] for record in measured for name in ("dtype", "layout")}):
-        raise KeyError(f"nothing was measured of {', '.join(sorted(unknown) if measured else only)}")
+        raise KeyError(f"nothing was measured of {', '.join(sorted(unknown) if measured else [*only, *presets])}")
     chip = chip_named(str(records[0]["gpu"]))
     by_dispatch = any(record.get("chosen_by") == "dispatch" for record in measured)
     kinds = len({(record["dtype"], record["layout"]) for record in measured})

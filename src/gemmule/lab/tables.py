@@ -109,7 +109,7 @@ def device_stream_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str],
         rows.append(
             [
                 f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
-                str(r["budgets"]["device"]) if own else "",
+                _device_memory(r) if own else "",
                 r["source"],
                 name,
                 f"{r['wall_s']:.3f}",
@@ -122,6 +122,12 @@ def device_stream_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str],
             ]
         )
     return header, rows
+
+
+def _device_memory(record: Mapping[str, Any]) -> str:
+    """Return the memory of each device, and how many there are, if several."""
+    devices = record.get("devices", 1)
+    return f"{devices} x {record['budgets']['device']}" if devices > 1 else str(record["budgets"]["device"])
 
 
 def device_stream_table(records: Sequence[Mapping[str, Any]]) -> str:

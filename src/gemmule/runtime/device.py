@@ -85,8 +85,7 @@ def get_device(ordinal: int = 0) -> Device:
 
 
 @functools.cache
-def primary_context(ordinal: int) -> Any:
-    """Return the driver's handle of a GPU's primary context."""
+def _primary_context(ordinal: int) -> Any:
     # Retained for the life of the process: it is the context that array libraries use.
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
 
@@ -94,7 +93,7 @@ def primary_context(ordinal: int) -> Any:
 @contextlib.contextmanager
 def current(ordinal: int) -> Iterator[None]:
     """Make a GPU's primary context the calling thread's for the length of the block."""
-    context = primary_context(ordinal)
+    context = _primary_context(ordinal)
     if int(call("cuCtxGetCurrent")) == int(context):
         yield
         return

@@ -1,8 +1,4 @@
-"""Launches that are made again and again: everything is packed once, and a call writes addresses and the stream.
-
-The driver is called through its C interface: its Python bindings convert every argument of every call, which costs
-more than the driver itself takes.
-"""
+"""Launches that are made again and again: everything is packed once, and a call writes addresses and the stream."""
 
 from __future__ import annotations
 
@@ -14,48 +10,13 @@ from typing import Any
 
 from gemmule.core.launch import Launch, TensorMapParam
 
-from .device import current, primary_context
-from .driver import call, check
-from .tensor_maps import encoded
+from .device import current
+from .driver import call, check, driver
+from .launch import LoadedKernel
+from .tensor_maps import encoded, map_at, move
 
-# The driver's CUlaunchConfig in 64-bit words, and where in it the stream stands.
-_CONFIG_WORDS, _STREAM = 7, 4
-# Behind it the current context is written, then come the addresses of the parameters.
-_CONTEXT = _CONFIG_WORDS
-_ADDRESSES = _CONTEXT + 1
-# What the driver asks of a tensor map's place in memory.
-_MAP_WORDS = 64 // 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Routes:
-    """The driver's functions as C has them; each returns its status.
-
-    Attributes
-    ----------
-    launch : callable
-        cuLaunchKernelEx.
-    replace_address : callable
-        cuTensorMapReplaceAddress.
-    current_context : callable
-        cuCtxGetCurrent.
-    """
-
-    launch: Callable[..., int]
-    replace_address: Callable[..., int]
-    current_context: Callable[..., int]
-
-
-@functools.cache
-def routes() -> Routes:
-    """Return the functions of the driver that is loaded."""
-
-    def route(name: str, arguments: int) -> Callable[..., int]:
-        # The interface of CUDA 12.0; 0 asks for the functions whose default stream is the legacy one.
-        address, _ = call("cuGetProcAddress", name.encode(), 12000, 0)
-        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(int(address))
-
-    return Routes(route("cuLaunchKernelEx", 4), route("cuTensorMapReplaceAddress", 2), route("cuCtxGetCurrent", 1))
+# A tensor map stands at a multiple of 64 bytes, so all parameters do.
+_ALIGNED_WORDS = 64 // 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +29,10 @@ class Packed:
         The kernel's, for messages.
     ordinal : int
         The GPU.
-    function : int
+    function : CUfunction
         The driver's handle of the kernel.
-    config : bytes
-        The driver's launch configuration.
+    config : callable
+        Makes the driver's launch configuration, a new one at each call.
     params : tuple of bytes
         The parameters in order.
     pointers : tuple of (int, int, int)
@@ -86,8 +47,8 @@ class Packed:
 
     name: str
     ordinal: int
-    function: int
-    config: bytes
+    function: Any
+    config: Callable[[], Any]
     params: tuple[bytes, ...]
     pointers: tuple[tuple[int, int, int], ...]
     maps: tuple[tuple[int, int], ...]
@@ -96,7 +57,7 @@ class Packed:
 
 
 def packed(
-    name: str, ordinal: int, function: int, config: bytes, launch: Launch, operands: Sequence[str],
+    name: str, ordinal: int, function: Any, config: Callable[[], Any], launch: Launch, operands: Sequence[str],
     addresses: Sequence[int], keepalive: object = None,
 ) -> Packed:  # fmt: skip
     """Pack a launch, and find where in its parameters addresses stand.
@@ -140,28 +101,27 @@ def _words(data: bytes) -> tuple[int, ...]:
 
 
 class _Frame:
-    """The memory that one launch at a time is made from: configuration, parameters and their addresses."""
+    """The memory that one launch at a time is made from: its configuration, parameters and their addresses."""
 
-    __slots__ = ("addresses", "config", "context", "keepalive", "map_places", "params", "pointer_places", "words")
+    __slots__ = ("addresses", "config", "keepalive", "maps", "params", "pointer_places", "stream", "words")
 
     def __init__(self, what: Packed) -> None:
-        sizes = [-(-len(param) // 64) * _MAP_WORDS for param in what.params]
-        header = -(-(_ADDRESSES + len(sizes)) // _MAP_WORDS) * _MAP_WORDS
-        self.keepalive = memory = (ctypes.c_uint64 * (header + sum(sizes) + _MAP_WORDS))()
+        sizes = [-(-len(param) // 64) * _ALIGNED_WORDS for param in what.params]
+        header = -(-len(sizes) // _ALIGNED_WORDS) * _ALIGNED_WORDS
+        self.keepalive = memory = (ctypes.c_uint64 * (header + sum(sizes) + _ALIGNED_WORDS))()
         skipped = -ctypes.addressof(memory) % 64
         base = ctypes.addressof(memory) + skipped
-        self.words = memoryview(memory).cast("B")[skipped:].cast("Q")
+        raw = memoryview(memory).cast("B")[skipped:]
+        self.words = raw.cast("Q")
         starts = [header + sum(sizes[:index]) for index in range(len(sizes))]
-        raw = self.words.cast("B")
-        raw[: len(what.config)] = what.config
         for index, (start, param) in enumerate(zip(starts, what.params, strict=True)):
-            self.words[_ADDRESSES + index] = base + 8 * start
+            self.words[index] = base + 8 * start
             raw[8 * start : 8 * start + len(param)] = param
-        self.config = ctypes.c_void_p(base)
-        self.context = ctypes.c_void_p(base + 8 * _CONTEXT)
-        self.params = ctypes.c_void_p(base + 8 * _ADDRESSES)
+        self.config = what.config()
+        self.stream: int | None = None
+        self.params = base
         self.pointer_places = tuple((starts[index] + word, operand) for index, word, operand in what.pointers)
-        self.map_places = tuple((ctypes.c_void_p(base + 8 * starts[index]), operand) for index, operand in what.maps)
+        self.maps = tuple((map_at(base + 8 * starts[index]), operand) for index, operand in what.maps)
         self.addresses = what.addresses
 
 
@@ -172,17 +132,16 @@ class DirectLaunch:
     ----------
     what : Packed
         The launch.
-    driver : Routes
-        The driver's functions.
-    context : int
-        Handle of the context that the kernel is in.
     """
 
-    def __init__(self, what: Packed, driver: Routes, context: int) -> None:
+    def __init__(self, what: Packed) -> None:
         self._what = what
-        self._function = ctypes.c_void_p(what.function)
-        self._context = context
-        self._launch, self._replace, self._current = driver.launch, driver.replace_address, driver.current_context
+        self._function = what.function
+        bindings = driver()
+        self._launch = bindings.cuLaunchKernelEx
+        known = bindings.CUresult
+        self._success = known.CUDA_SUCCESS
+        self._elsewhere = (known.CUDA_ERROR_INVALID_CONTEXT, known.CUDA_ERROR_INVALID_HANDLE)
         # Each call takes a frame out of the list and puts it back, so that no two write into one.
         self._free = [_Frame(what)]
 
@@ -201,37 +160,40 @@ class DirectLaunch:
         DriverError
             If the driver refuses the launch.
         """
+        free = self._free
         try:
-            frame = self._free.pop()
+            frame = free.pop()
         except IndexError:
             frame = _Frame(self._what)
-        words = frame.words
         if frame.addresses != addresses:
-            self._point(frame, addresses)
-        words[_STREAM] = stream
-        self._current(frame.context)
-        if words[_CONTEXT] == self._context:
-            status = self._launch(frame.config, self._function, frame.params, None)
-        else:
+            _point(frame, addresses)
+        if frame.stream != stream:
+            frame.config.hStream = stream
+            frame.stream = stream
+        (status,) = self._launch(frame.config, self._function, frame.params, 0)
+        if status != self._success:
+            if status not in self._elsewhere:
+                check("cuLaunchKernelEx", int(status))
+            # The thread has no context, or another one is current. To ask before every launch would cost more.
             with current(self._what.ordinal):
-                status = self._launch(frame.config, self._function, frame.params, None)
-        self._free.append(frame)
-        if status:
-            check("cuLaunchKernelEx", status)
-
-    def _point(self, frame: _Frame, addresses: tuple[int, ...]) -> None:
-        """Write the addresses that changed."""
-        for place, operand in frame.pointer_places:
-            frame.words[place] = addresses[operand]
-        before = frame.addresses
-        # A frame that fails in the middle is not put back.
-        for where, operand in frame.map_places:
-            if before[operand] != addresses[operand]:
-                check("cuTensorMapReplaceAddress", self._replace(where, addresses[operand]))
-        frame.addresses = addresses
+                call("cuLaunchKernelEx", frame.config, self._function, frame.params, 0)
+        free.append(frame)
 
 
-def direct_launch(kernel: Any, launch: Launch, operands: Sequence[str], addresses: Sequence[int]) -> DirectLaunch:
+def _point(frame: _Frame, addresses: tuple[int, ...]) -> None:
+    """Write the addresses that changed. A frame that fails in the middle is not put back."""
+    for place, operand in frame.pointer_places:
+        frame.words[place] = addresses[operand]
+    before = frame.addresses
+    for tensor_map, operand in frame.maps:
+        if before[operand] != addresses[operand]:
+            move(tensor_map, addresses[operand])
+    frame.addresses = addresses
+
+
+def direct_launch(
+    kernel: LoadedKernel, launch: Launch, operands: Sequence[str], addresses: Sequence[int]
+) -> DirectLaunch:
     """Return a launch of a loaded kernel that is told addresses and stream at each call.
 
     Parameters
@@ -245,16 +207,5 @@ def direct_launch(kernel: Any, launch: Launch, operands: Sequence[str], addresse
     """
     with current(kernel.ordinal):
         kernel.allow_shared(launch.shared_bytes)
-        config = kernel.config(launch, 0)
-        what = packed(
-            kernel.artifact.kernel,
-            kernel.ordinal,
-            int(kernel.function),
-            ctypes.string_at(int(config.getPtr()), 8 * _CONFIG_WORDS),
-            launch,
-            operands,
-            addresses,
-            # The configuration's attributes stay in the memory of the object that it was copied from.
-            (kernel, config),
-        )
-    return DirectLaunch(what, routes(), int(primary_context(kernel.ordinal)))
+        name, config = kernel.artifact.kernel, functools.partial(kernel.config, launch, 0)
+        return DirectLaunch(packed(name, kernel.ordinal, kernel.function, config, launch, operands, addresses, kernel))

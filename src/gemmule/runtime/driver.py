@@ -19,13 +19,17 @@ def driver_module() -> ModuleType | None:
     """Return NVIDIA's driver bindings with the driver initialised, or None where there is no driver or no GPU."""
     try:
         from cuda.bindings import driver
-        from cuda.pathfinder import DynamicLibNotFoundError
     except ImportError:
         return None
     try:
         (status,) = driver.cuInit(0)
-    except DynamicLibNotFoundError:
-        return None
+    except RuntimeError as error:
+        # Importing this takes longer than the rest of a first call.
+        from cuda.pathfinder import DynamicLibNotFoundError
+
+        if isinstance(error, DynamicLibNotFoundError):
+            return None
+        raise
     if status in (driver.CUresult.CUDA_ERROR_NO_DEVICE, driver.CUresult.CUDA_ERROR_STUB_LIBRARY):
         return None
     if status != driver.CUresult.CUDA_SUCCESS:

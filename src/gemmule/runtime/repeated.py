@@ -9,10 +9,13 @@ from gemmule.core.spec import Choice
 
 from .direct import DirectLaunch, direct_launch
 from .execute import Launches, launches_of
-from .workspaces import Workspaces
+from .memory import DeviceBuffer
 
 #: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
 MOST_LAUNCHES = 32
+
+# What memory of the driver's begins at a multiple of.
+_ALIGNMENT = 256
 
 #: ``queue(addresses, stream)`` queues a problem whose operands lie at those addresses.
 Queue = Callable[[tuple[int, ...], int], None]
@@ -49,26 +52,34 @@ def repeated(
 
 
 class _Several:
-    """Launches one after another, with their workspaces."""
+    """Launches one after another, with their workspaces, which are one piece of memory."""
 
     def __init__(self, work: Launches, operands: Sequence[str], addresses: Sequence[int], ordinal: int) -> None:
-        self._ordinal, self._workspaces = ordinal, work.workspaces
-        order = {name: place for place, name in enumerate((*operands, *work.workspaces))}
-        # A multiple of what workspaces begin at stands in for their addresses.
-        given = dict(zip((*operands, *work.workspaces), (*addresses, *[1 << 20] * len(work.workspaces)), strict=True))
+        self._ordinal = ordinal
+        begins: dict[str, int] = {}
+        self._bytes = 0
+        for name, nbytes in work.workspaces.items():
+            begins[name] = self._bytes
+            self._bytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        # The workspaces' memory comes behind the operands; until it is there, an aligned address stands in for its.
+        order = {name: place for place, name in enumerate(operands)}
+        given = (*addresses, _ALIGNMENT)
         self._steps: list[tuple[DirectLaunch, tuple[tuple[int, int], ...]]] = []
         for step in work.steps():
-            places = {name: (order[of], beyond) for name, (of, beyond) in step.places.items()}
-            first = [given[of] + beyond for of, beyond in step.places.values()]
-            self._steps.append((direct_launch(step.kernel, step.launch, tuple(places), first), tuple(places.values())))
+            places = {
+                name: (order[of], beyond) if of in order else (len(order), begins[of] + beyond)
+                for name, (of, beyond) in step.places.items()
+            }
+            first = [given[place] + beyond for place, beyond in places.values()]
+            launch = direct_launch(step.kernel, step.launch, tuple(places), first)
+            self._steps.append((launch, tuple(places.values())))
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        if not self._workspaces:
+        if not self._bytes:
             self._queue(addresses, stream)
             return
-        with Workspaces(self._ordinal, stream) as workspaces:
-            taken = workspaces.take(self._workspaces)
-            self._queue((*addresses, *taken.values()), stream)
+        with DeviceBuffer(self._bytes, self._ordinal, stream) as memory:
+            self._queue((*addresses, memory.address), stream)
 
     def _queue(self, addresses: tuple[int, ...], stream: int) -> None:
         for launch, places in self._steps:

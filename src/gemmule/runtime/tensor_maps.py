@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from typing import Any
 
 from gemmule.core.launch import TensorMapParam
 
@@ -52,3 +53,19 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
         bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return ctypes.string_at(int(described.getPtr()), _BYTES)
+
+
+def map_at(place: int) -> Any:
+    """Return the tensor map that lies at `place`, a multiple of 64 bytes in host memory, as the driver takes it."""
+    return driver().CUtensorMap(place)
+
+
+def move(tensor_map: Any, address: int) -> None:
+    """Let a tensor map describe a tensor at another address.
+
+    Raises
+    ------
+    DriverError
+        If the driver refuses the address.
+    """
+    call("cuTensorMapReplaceAddress", tensor_map, address)

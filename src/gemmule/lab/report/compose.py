@@ -31,6 +31,7 @@ _TITLES = {
     "virtual_gpu": "Time on the virtual GPU",
     "probe": "What counters count",
     "cta_times": "CTAs when half of a kernel's time has passed",
+    "survey": "Surveys of a search",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 
@@ -313,6 +314,9 @@ def _plain(field: str, value: object) -> str:
         return f"{value:.4g}"
     if field == "shape" and isinstance(value, list):
         return " x ".join(map(str, value))
+    if field == "candidates" and isinstance(value, list):
+        times = [one["median_us"] for one in value if isinstance(one, dict) and "median_us" in one]
+        return f"{len(times)}, from {min(times):.4g} to {max(times):.4g} us" if times else ""
     return str(value) if isinstance(value, (str, int)) else ""
 
 

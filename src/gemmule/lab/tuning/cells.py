@@ -16,7 +16,8 @@ LLM_ROWS = (1, 16, 64, 128, 512, 4096)
 LLM_WEIGHTS = ((4096, 4096), (11008, 4096), (4096, 14336), (28672, 4096), (576, 7168), (128256, 4096))
 _SQUARES = tuple((edge, edge, edge) for edge in (512, 1024, 2048, 4096, 8192, 16384))
 _LLM = tuple((rows, *weights) for rows in LLM_ROWS for weights in LLM_WEIGHTS)
-_PRESETS = ("cells", "odd", "random:N:SEED")
+#: Names of presets.
+PRESETS = ("cells", "odd", "random:N:SEED")
 # Extents of random products, a multiple of so much, and their most operations: those of 12000 x 12000 x 12000.
 _LEAST, _MOST, _UNIT, _MOST_FLOP = 16, 16384, 8, 2 * 12000**3
 
@@ -42,7 +43,7 @@ def preset(word: str) -> tuple[Size, ...]:
     elif word == "odd":
         sizes = SIZE_SETS["odd"][1]
     else:
-        raise ArgumentError(unknown_name("preset", word, _PRESETS))
+        raise ArgumentError(unknown_name("preset", word, PRESETS))
     return tuple(sorted(dict.fromkeys(sizes), key=math.prod))
 
 

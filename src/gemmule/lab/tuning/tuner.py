@@ -21,6 +21,7 @@ from gemmule.dispatch.tuned_file import Entry
 from ..bench import Bench, BenchPlan, Point
 from ..device import BenchDevice, Work, Yardstick
 from ..gemm_records import Record, named, us
+from .shipped import entry_of
 
 #: Candidates that the survey leaves.
 KEEP = 3
@@ -87,15 +88,7 @@ class Cell:
         best, key = self.best(), key_of(self.search.problem)
         if best is None or key is None:
             return None
-        return Entry(
-            key=key,
-            kernel=best["kernel"],
-            config=tuple(best["config"].items()),
-            us=best["median_us"],
-            samples=len(best["samples_us"]),
-            ratio=best.get("ratio"),
-            run=tuple(run.items()),
-        )
+        return entry_of(key, best, run)
 
 
 class Tuner(Bench):

@@ -1,18 +1,18 @@
 """Double precision, rung 3: the tensor cores, by mma.sync.
 
 Idea
-    A warp's 32 threads hold a product of 16 x 8 x 16 together: 2048 multiply-adds in one instruction, which reads 16
-    operands of 8 bytes a thread for 64 of them. On Hopper the tensor cores multiply float64 at twice the rate of the
+    A warp's 32 threads hold a product of 16 x 8 x 8 together: 1024 multiply-adds in one instruction, which reads 10
+    operands of 8 bytes a thread for 32 of them. On Hopper the tensor cores multiply float64 at twice the rate of the
     FMA units.
 Change from the rung before
-    Both operands are in shared memory again, in 4 stages of asynchronous copies: a warp reads an element once for 32 or
+    Both operands are in shared memory again, in stages of asynchronous copies: a warp reads an element once for 32 or
     64 multiply-adds. Operands keep the order that they have in memory, whatever the layout. Where there are few tiles,
     the CTAs of a cluster may share one: each takes a part of K.
 Data movement
-    The tile of 128 x 128: 16 FLOP a byte. For 16 of K a warp reads 12 KiB of fragments of shared memory for its 64 x 32
-    sums, 16 instructions.
+    The tile of 64 x 64: 8 FLOP a byte. For 16 of K a warp reads 8 KiB of fragments of shared memory for its 32 x 32
+    sums, 16 instructions. Four CTAs of a multiprocessor wait at different times.
 Limits
-    The tensor cores: shared memory is busy half of their time. And power, at large sizes.
+    The tensor cores, with shared memory busy three quarters of their time. And power, at large sizes.
 Sources
     PTX ISA: fragments of mma.sync for .f64. NVIDIA CUTLASS, "Efficient GEMM in CUDA".
 """
@@ -41,6 +41,9 @@ class MmaDouble:
     def __init__(self, config: MmaDoubleConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n, self.threads = config.warps_n, config.threads
+        # One layout of the four, and copies of single elements, need a few registers more for their addresses.
+        roomy = (types["a_along"], types["b_along"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
+        self.resident = max(config.resident - roomy, 1)
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
         self.stages, self.group, self.cluster_k = config.stages, config.group, config.cluster_k
         self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
@@ -65,7 +68,9 @@ class MmaDouble:
             grid=(tiles_m * tiles_n * mD.shape[2] * self.cluster_k, 1, 1),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            min_blocks_per_mp=1,
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler asks no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
         )
 
     @cute.kernel

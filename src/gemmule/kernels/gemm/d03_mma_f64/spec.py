@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
-from gemmule.core.lines import line_bytes, lines_of
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.lines import Lines, line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
@@ -22,6 +24,9 @@ BLOCK, COLUMNS = 16, 8
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
 #: Most sums of a thread: 192 of its 255 registers.
 _MOST_SUMS = 96
+#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, registers, and those that a
+#: thread needs besides its sums.
+_SHARED_BYTES, _RESERVED_BYTES, _REGISTERS, _OTHERS = 228 << 10, 1 << 10, 65536, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +52,14 @@ class MmaDoubleConfig(Config):
         sm_90 on a divisor of a warp's columns by 8.
     """
 
-    tile_m: int = 128
-    tile_n: int = 128
+    tile_m: int = 64
+    tile_n: int = 64
     tile_k: int = 16
     warps_m: int = 2
-    warps_n: int = 4
-    stages: int = 4
+    warps_n: int = 2
+    stages: int = 3
     mma_m: int = 16
-    mma_k: int = 16
+    mma_k: int = 8
     group: int = 8
     cluster_k: int = 1
 
@@ -95,6 +100,12 @@ class MmaDoubleConfig(Config):
         """Shared memory of a CTA."""
         return (self.tile_m + self.tile_n) * self.tile_k * self.stages * FLOAT64.itemsize
 
+    @property
+    def resident(self) -> int:
+        """CTAs that a multiprocessor of Hopper holds at a time: while some wait, others multiply."""
+        by_registers = _REGISTERS // (2 * self.outputs + _OTHERS * self.threads)
+        return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
+
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
@@ -124,6 +135,11 @@ def _grid(problem: GemmProblem, config: MmaDoubleConfig) -> tuple[int, int, int]
     return (tiles * (problem.batch or (1,))[0] * config.cluster_k, 1, 1)
 
 
+def _lines(matrix: StridedMatrix) -> Lines:
+    # The hardware reads no more than the part of a copy that is inside, but compute-sanitizer calls all of it read.
+    return lines_of(matrix, COPIES, ends=True)
+
+
 def _run(problem: GemmProblem) -> int:
     """Return how many neighbours of D, and of C, are moved at once."""
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
@@ -134,7 +150,7 @@ def _run(problem: GemmProblem) -> int:
 def signature(problem: GemmProblem, config: MmaDoubleConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
-    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
+    a, b, run = _lines(oriented.a), _lines(oriented.b), _run(oriented)
     sides = (config.tile_m, config.tile_n, config.tile_k)
     whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
     whole = whole and run == 2 and a.copy_bytes == b.copy_bytes == max(COPIES)
@@ -171,8 +187,42 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster_k, 1, 1),
-        params=batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
+        params=batched_params(problem, first, second, _lines(problem.a).stride, _lines(problem.b).stride),
     )
+
+
+#: Microseconds on an H200: products of a slice of 128 x 128 x 16; what a CTA alone waits for in a slice, if a scheduler
+#: has one warp; bytes that a multiprocessor takes from L2, and all from device memory; a launch; the start of a CTA;
+#: bytes that it writes; a cluster's exchange, and that of 64 x 64 sums; and how long the last CTAs run alone.
+_PRODUCTS, _WAIT, _L2, _DRAM = 1.1, 0.19, 88e3, 4.4e6
+_LAUNCH, _START, _WRITE, _EXCHANGE, _SUMS, _TAIL = 2.5, 1.2, 90e3, 0.8, 0.5, 0.5
+#: Share of the multiprocessors that clusters of 4 and more reach evenly.
+_REACHED = 0.65
+
+
+def cost(problem: GemmProblem, config: MmaDoubleConfig, multiprocessors: int) -> float:
+    """Return roughly the time in microseconds: the slices of a multiprocessor's CTAs, side by side and in turn."""
+    problem, _, _ = row_result(problem)
+    ctas = _grid(problem, config)[0]
+    reached = multiprocessors * (_REACHED if config.cluster_k >= 4 else 1)
+    each, resident = math.ceil(ctas / reached), config.resident
+    slices = -(-problem.k // (config.tile_k * config.cluster_k))
+    item, warps = FLOAT64.itemsize, config.threads / 128
+    products = _PRODUCTS * config.outputs * config.tile_k / 2**18
+    copies = (config.tile_m + config.tile_n) * config.tile_k * item / _L2
+    # More sums a thread read more fragments before they can go on.
+    alone = products + _WAIT / warps * math.sqrt(config.outputs / config.threads / 32)
+    if each <= resident:
+        time = slices * max(each * products, each * copies, alone)
+    elif resident == 1:
+        time = slices * each * max(alone, copies)
+    else:
+        time = slices * (ctas / reached * max(products, copies, alone / resident) + _TAIL * alone)
+    operands = (problem.m + problem.n) * problem.k + problem.m * problem.n
+    time = max(time, operands * (problem.batch or (1,))[0] * item / _DRAM)
+    if config.cluster_k > 1:
+        time += _EXCHANGE + _SUMS * config.outputs / 2**12
+    return time + _LAUNCH + _START * math.ceil(each / resident) + each * config.outputs * item / _WRITE
 
 
 def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
@@ -190,17 +240,23 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         MmaDoubleConfig(),
-        MmaDoubleConfig(mma_k=8),
-        MmaDoubleConfig(mma_k=4),
-        MmaDoubleConfig(stages=3, mma_m=8, mma_k=4),
-        MmaDoubleConfig(tile_n=64, warps_n=2),
-        MmaDoubleConfig(tile_m=64, tile_n=64, warps_n=2),
-        MmaDoubleConfig(tile_m=64, tile_n=64, warps_n=2, stages=3, mma_m=8, mma_k=4),
-        MmaDoubleConfig(tile_m=32, tile_n=32, tile_k=32, warps_n=2),
+        MmaDoubleConfig(stages=4, mma_k=16),
+        MmaDoubleConfig(tile_m=128, stages=4, warps_m=4),
+        MmaDoubleConfig(tile_m=128, tile_n=128, stages=4, warps_n=4, mma_k=16),
+        MmaDoubleConfig(tile_m=128, tile_n=128, stages=4, warps_m=4, warps_n=4),
+        MmaDoubleConfig(stages=4, cluster_k=2),
+        MmaDoubleConfig(tile_n=32, stages=4, mma_k=16),
+        MmaDoubleConfig(tile_n=32, stages=4, mma_k=16, cluster_k=2),
+        MmaDoubleConfig(tile_m=32, tile_n=32, tile_k=32, stages=4, mma_k=16),
+        MmaDoubleConfig(tile_m=16, tile_n=64, tile_k=32, stages=4, warps_m=1, warps_n=4, mma_k=16, cluster_k=2),
+        MmaDoubleConfig(tile_m=16, tile_n=128, tile_k=32, stages=4, warps_m=1, warps_n=4, mma_k=16, cluster_k=4),
+        MmaDoubleConfig(mma_m=8, mma_k=4),
+        MmaDoubleConfig(tile_m=128, tile_n=128, warps_n=4, mma_m=8, mma_k=4),
     ),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
     build=build,
+    cost=cost,
 )

@@ -182,8 +182,12 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
 _RATES = {(128, 256): 1.04, (128, 192): 1.03, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
 
 
+#: Microseconds of a launch, and of a slice of 128 x 128.
+_LAUNCH, _SLICE = 2.0, 0.3
+
+
 def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiprocessors: int) -> list[float]:
-    """Return roughly the times, in no unit: tiles that a multiprocessor computes one after another, and their cost.
+    """Return roughly the times in microseconds: tiles that a multiprocessor computes one after another, and their cost.
 
     At the ends of a tile the tensor cores wait for some slices; more where two warpgroups take turns, as the last two
     tiles are written one after the other.
@@ -196,12 +200,12 @@ def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiproc
         waves = -(-tiles // min(multiprocessors, config.ctas))
         ends = 6 if config.pingpong else 4
         rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
-        found.append(waves * config.outputs / rate * (slices + ends))
+        found.append(_LAUNCH + _SLICE * waves * config.outputs / 2**14 / rate * (slices + ends))
     return found
 
 
 def cost(problem: GemmProblem, config: RaggedResultConfig, multiprocessors: int) -> float:
-    """Return roughly the time, in no unit."""
+    """Return roughly the time in microseconds."""
     return costs(problem, (config,), multiprocessors)[0]
 
 
@@ -233,4 +237,5 @@ SPEC = KernelSpec(
     cost=cost,
     refuses=refuses,
     costs=costs,
+    cost_in_us=True,
 )

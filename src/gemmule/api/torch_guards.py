@@ -1,0 +1,51 @@
+"""PyTorch's check of tensors in C++, where it is as it is known to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: Given tensors, returns what tells whether others are of their types, devices, shapes, strides and kinds.
+Guards = Callable[..., Callable[..., bool]]
+
+
+def tensor_guards(torch: Any) -> Guards | None:
+    """Return what makes guards; None where this PyTorch has none that pass the test.
+
+    The class is PyTorch's own affair, so that it is tried on tensors that must not be taken for one another.
+    """
+
+    def made(*tensors: Any) -> Callable[..., bool]:
+        # Without dimensions that may change.
+        guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        check: Callable[..., bool] = guards.check
+        return check
+
+    try:
+        return made if _tells_tensors_apart(torch, made) else None
+    except (TypeError, ValueError, AttributeError, RuntimeError, SystemError):
+        # It is not there, is called otherwise, or cannot be asked now.
+        return None
+
+
+def _tells_tensors_apart(torch: Any, made: Guards) -> bool:
+    def tensor(shape: tuple[int, ...] = (2, 3), strides: tuple[int, ...] = (3, 1), **facts: Any) -> Any:
+        return torch.empty_strided(shape, strides, **{"dtype": torch.float32, "device": "cpu"} | facts)
+
+    first, second = tensor(), tensor()
+    others = [
+        tensor((2, 4), (4, 1)),
+        tensor((6,), (1,)),
+        tensor(strides=(1, 2)),
+        tensor(dtype=torch.int32),
+        tensor(device="meta"),
+        tensor(requires_grad=True),
+        torch._neg_view(tensor()),
+        torch.nn.Parameter(tensor(), requires_grad=False),
+    ]
+    check = made(first, second)
+    return (
+        check(second, first) is True
+        and not any(check(first, other) or check(other, second) for other in others)
+        and not any(made(first, other)(first, second) for other in others)
+    )

@@ -1,0 +1,131 @@
+"""A problem's launches, decided once: which operand's address each gets, with the driver left out."""
+
+from __future__ import annotations
+
+import itertools
+import types
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT32
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import contiguous_gemm
+from gemmule.runtime import execute, repeated
+
+ARCH = Arch.parse("sm_90a")
+SPECS = {spec.name: spec for spec in REGISTRY}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The launches that are made: kernel, and addresses by the names of the recipe."""
+    made, memory = [], []
+
+    def direct_launch(kernel, launch, operands, addresses):
+        def queue(given, stream):
+            made.append((kernel, dict(zip(operands, given, strict=True)), stream))
+
+        queue.first = dict(zip(operands, addresses, strict=True))
+        return queue
+
+    class Buffer:
+        def __init__(self, nbytes, ordinal, stream):
+            self.nbytes, self.stream, self.address, self.open = nbytes, stream, 0x7000000 + 0x100000 * len(memory), True
+            memory.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            self.open = False
+
+    monkeypatch.setattr(repeated, "direct_launch", direct_launch)
+    monkeypatch.setattr(repeated, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(execute, "get_device", lambda ordinal: types.SimpleNamespace(arch=ARCH))
+    monkeypatch.setattr(
+        execute,
+        "artifact_for",
+        lambda spec, *what: types.SimpleNamespace(check_launch=lambda launch: None, name=spec.name),
+    )
+    monkeypatch.setattr(execute, "loaded_kernel", lambda artifact, ordinal: artifact.name)
+    return types.SimpleNamespace(made=made, memory=memory)
+
+
+def queue_of(problem, name, operands=("a", "b", "d"), addresses=(0x1000, 0x2000, 0x3000)):
+    spec = SPECS[name]
+    config = next(config for config in spec.configs if spec.why_not(problem, ARCH, config) is None)
+    return repeated.repeated(problem, Choice(spec, config), operands, addresses, 0)
+
+
+def test_one_launch(launched):
+    queue = queue_of(contiguous_gemm(64, 64, 64, ("float32",) * 3), "g04_register_tile")
+    assert queue.first == {"a": 0x1000, "b": 0x2000, "d": 0x3000}
+    queue((1, 2, 3), 9)
+    assert launched.made == [("g04_register_tile", {"a": 1, "b": 2, "d": 3}, 9)]
+    assert not launched.memory
+
+
+def test_nothing_to_launch(launched):
+    assert queue_of(contiguous_gemm(0, 64, 64, ("float32",) * 3), "gemm_reference") is None
+
+
+def test_operands_that_are_packed_first(launched):
+    m, n, k = 131, 99, 77
+    problem = contiguous_gemm(m, n, k, ("bfloat16",) * 3)
+    queue = queue_of(problem, "h11_packed")
+    following = SPECS["h11_packed"].following(problem, SPECS["h11_packed"].default)
+    for number in range(1, 3):
+        queue((0x10000 * number, 0x20000 * number, 0x30000 * number), number)
+        memory = launched.memory[-1]
+        assert (memory.stream, memory.open, len(launched.memory)) == (number, False, number)
+        (pack, packing, _), (then, products, _) = launched.made[-2:]
+        assert (pack, then) == ("h11_packed", "h10_ragged_result")
+        assert (packing["a"], packing["b"], products["d"]) == (0x10000 * number, 0x20000 * number, 0x30000 * number)
+        inside = {
+            name: products[operand] - memory.address
+            for operand, name in following.operands.items()
+            if name in following.workspaces
+        }
+        ranges = sorted((inside[name], inside[name] + size) for name, size in following.workspaces.items())
+        assert len(ranges) == len(following.workspaces) >= 1
+        assert all(begin % 256 == 0 for begin, _ in ranges)
+        assert ranges[0][0] >= 0
+        assert ranges[-1][1] <= memory.nbytes
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
+        # Both launches name a workspace alike.
+        for operand, name in following.operands.items():
+            if name in following.workspaces:
+                assert packing[name] == products[operand]
+
+
+def test_a_batch_that_takes_several_launches(launched):
+    def matrix(rows, cols, strides):
+        return StridedMatrix(FLOAT32, rows, cols, cols, 1, strides)
+
+    problem = GemmProblem(
+        m=8, n=8, k=8, batch=(2, 3, 4),
+        a=matrix(8, 8, (10_000, 1_000, 0)), b=matrix(8, 8, (0, 100, 7_000)), d=matrix(8, 8, (768, 256, 64)), c=None,
+    )  # fmt: skip
+    spec = SPECS["gemm_reference"]
+    queue = queue_of(problem, "gemm_reference")
+    queue((1 << 20, 2 << 20, 3 << 20), 5)
+    assert {kernel for kernel, *_ in launched.made} == {"gemm_reference"}
+    assert len(launched.made) > 1
+    # As a launch at a time would be prepared.
+    expected = [
+        {name: {"a": 1 << 20, "b": 2 << 20, "d": 3 << 20}[of] + beyond for name, (of, beyond) in step.places.items()}
+        for step in execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
+    ]
+    assert [named for _, named, _ in launched.made] == expected
+    begins = {(named["a"] - (1 << 20), named["b"] - (2 << 20), named["d"] - (3 << 20)) for named in expected}
+    assert len(begins) == len(expected)
+
+
+def test_a_batch_of_too_many_launches_is_not_kept(launched, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST_LAUNCHES", 1)
+    problem = contiguous_gemm(131, 99, 77, (BFLOAT16.name,) * 3)
+    assert queue_of(problem, "h11_packed") is None
