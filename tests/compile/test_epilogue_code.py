@@ -28,8 +28,8 @@ def problem(expression):
     c = contiguous(KIND, 512, 768) if expression.names_c else None
     inputs = (column, row) if "e1" in expression.steps else (column,)
     epilogue = Epilogue(expression, inputs, (0.5,) * expression.numbers)
-    a, b, d = contiguous(KIND, 512, 256), contiguous(KIND, 256, 768), contiguous(KIND, 512, 768)
-    return GemmProblem(512, 768, 256, (), a, b, c, d, epilogue=epilogue)
+    a, b, d = contiguous(KIND, 512, 512), contiguous(KIND, 512, 768), contiguous(KIND, 512, 768)
+    return GemmProblem(512, 768, 512, (), a, b, c, d, epilogue=epilogue)
 
 
 def compiled(spec, config, arch, expression):
