@@ -157,7 +157,11 @@ def main() -> None:
     records.append(record("first_call", [first for first, _ in pairs], **facts))
     records.append(record("second_call", [second for _, second in pairs], **facts))
     records.append(record("import", in_fresh_processes(IMPORT, [], 9)))
-    print(write_records(Path(sys.argv[1]), experiment(" ".join(sys.argv), get_device(0).pci_bus_id), records))
+    print(
+        write_records(
+            Path(sys.argv[1]), experiment("benchmarks/overhead.py RESULTS_FOLDER", get_device(0).pci_bus_id), records
+        )
+    )
 
 
 if __name__ == "__main__":

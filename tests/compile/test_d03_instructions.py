@@ -14,7 +14,7 @@ from gemmule.kernels.gemm.d03_mma_f64.spec import SHAPES, SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SMALL = dataclasses.replace(SPEC.default, tile_n=32)
+SMALL = dataclasses.replace(SPEC.default, tile_n=32, stages=3)
 
 
 @pytest.mark.parametrize(

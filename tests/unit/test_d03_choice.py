@@ -32,10 +32,13 @@ def test_every_extent_finds_a_config(extent, arch):
     ("size", "tile", "cluster"),
     [
         ((8192, 8192, 8192), (64, 64), 1),
+        ((4095, 4095, 4095), (64, 64), 1),
+        ((1024, 1024, 1024), (64, 64), 1),
+        ((512, 512, 512), (32, 64), 1),
         ((256, 256, 1024), (16, 64), 2),
         ((512, 512, 8192), (64, 32), 2),
-        ((64, 4096, 4096), (64, 32), 2),
-        ((128, 128, 4096), (16, 128), 4),
+        ((16, 8192, 8192), (16, 64), 2),
+        ((128, 128, 4096), (16, 64), 4),
     ],
 )
 def test_the_config_suits_the_size(size, tile, cluster):
@@ -45,6 +48,13 @@ def test_the_config_suits_the_size(size, tile, cluster):
     )
     config = choose(problem, HOPPER, multiprocessors=132).config
     assert (config.tile_m, config.tile_n, config.cluster_k) == (*tile, cluster)
+
+
+def test_few_threads_copy_no_single_elements():
+    thin = MmaDoubleConfig(tile_m=16, tile_k=32, warps_m=1, cluster_k=4)
+    assert thin in SPEC.configs
+    assert SPEC.why_not(gemm(512), HOPPER, thin) is None
+    assert "40 copies each are more than 32" in SPEC.why_not(gemm(511), HOPPER, thin)
 
 
 def test_ampere_has_one_shape_of_products():
@@ -129,7 +139,7 @@ def test_how_much_is_written_at_once(d, run):
         {"tile_m": 256},
         {"tile_m": 32, "warps_n": 8},
         {"cluster_k": 3},
-        {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4},
+        {"cluster_k": 2, "tile_m": 128, "tile_n": 128, "warps_m": 4, "stages": 3},
     ],
     ids=str,
 )

@@ -94,7 +94,7 @@ def made(monkeypatch):
         monkeypatch.setattr(direct, "map_at", fake.map_at)
         monkeypatch.setattr(direct, "move", fake.move)
         config = types.SimpleNamespace
-        return direct.DirectLaunch(direct.packed("kernel", 0, FUNCTION, config, LAUNCH, OPERANDS, first))
+        return direct.DirectLaunch(direct.packed("kernel", 0, FUNCTION, config, LAUNCH, OPERANDS, first)).queue
 
     return make
 

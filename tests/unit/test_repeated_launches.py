@@ -30,7 +30,7 @@ def launched(monkeypatch):
             made.append((kernel, dict(zip(operands, given, strict=True)), stream))
 
         queue.first = dict(zip(operands, addresses, strict=True))
-        return queue
+        return types.SimpleNamespace(queue=queue)
 
     class Buffer:
         def __init__(self, nbytes, ordinal, stream):

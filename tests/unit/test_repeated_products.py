@@ -158,6 +158,32 @@ def test_new_results_of_the_very_arrays(guarded):
     assert [addresses[2] for _, addresses, _ in guarded.queued] == [result.address for result, _ in results[1:]]
 
 
+LIKE = ((4, 4), (4, 1), "float32")
+
+
+@pytest.mark.parametrize(
+    ("devices", "make", "used"),
+    [
+        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype), True),
+        (2, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype), False),
+        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, (1, 4), dtype=dtype), False),
+        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype, device=1), False),
+        (1, lambda shape: None, False),
+        (1, None, False),
+    ],
+    ids=["one GPU", "two GPUs", "other strides", "another GPU", "called otherwise", "not there"],
+)
+def test_the_quick_way_to_make_a_result_is_tried_first(fake, guarded, devices, make, used):
+    guards = types.SimpleNamespace() if make is None else types.SimpleNamespace(_empty_strided_cuda=make)
+    fake._torch._C._dynamo = types.SimpleNamespace(guards=guards)
+    fake._torch.cuda = types.SimpleNamespace(device_count=lambda: devices)
+    result = [again(A, B) for _ in range(3)][-1]
+    assert result[1]
+    assert (result[0].address == 0x500000) == used
+    assert (result[0].shape, result[0].stride(), result[0].dtype) == LIKE
+    assert guarded.queued[-1][1] == (A.address, B.address, result[0].address)
+
+
 @pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
 def test_arrays_that_changed_are_not_found(guarded, out):
     changes = {

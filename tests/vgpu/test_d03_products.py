@@ -24,7 +24,7 @@ from gemmule.vgpu.mma.double import fused_multiply_add
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: The config that compiles fastest, with two blocks of rows a warp and slices of one line.
-SMALL = dataclasses.replace(SPEC.default, tile_n=32, mma_k=16)
+SMALL = dataclasses.replace(SPEC.default, tile_n=32, stages=3)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 

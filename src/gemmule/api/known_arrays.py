@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import recent
-from .torch_guards import tensor_guards
+from .torch_guards import quick_maker, tensor_guards
 
 #: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
 Described = tuple[Any, tuple[int, ...], int]
@@ -166,9 +166,14 @@ class TorchArrays:
             check = self._guards(a, b, out)
             return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
         result = kept.new()
-        # Of PyTorch's ways to make a tensor this is the quickest that is public.
-        quick = operator.methodcaller("new_empty", tuple(result.shape))
-        new = quick if result.dtype == a.dtype else lambda _: kept.new()
+        quick = quick_maker(self._torch, result)
+        if quick is not None:
+            new = lambda _: quick()  # noqa: E731
+        elif result.dtype == a.dtype:
+            # Of the public ways this is the quickest.
+            new = operator.methodcaller("new_empty", tuple(result.shape))
+        else:
+            new = lambda _: kept.new()  # noqa: E731
         return recent.with_new_output(self._guards(a, b), new, kept.queue, self._raw_stream, device)
 
 

@@ -1,9 +1,9 @@
 """Writes the generated blocks of the documentation, and its plots: ``python -m gemmule.lab.pages FOLDER``.
 
 A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME is ``kernels``, ``dtypes``, or one of
-``experiment FILE``, ``explained FILE``, ``bits FILE``, ``counters FILE``, ``checks FILE``, ``host_to_gpu FILE``,
-``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]`` for the figures of
-measured products (of those kernels only; cublaslt is the yardstick's name), ``ratios FILE`` for their ratios to the
+``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks FILE``,
+``host_to_gpu FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE [KERNEL …]``
+for the figures of measured products (those only; cublaslt is the yardstick's name), ``ratios FILE`` for ratios to the
 yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]`` for the best config of every product, and ``plots FILE
 [PLOT …]`` for their plots (those only), with a record file of benchmarks/results; or ``roofline FILE … [DTYPE …]`` for
 the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a kernel's counts and its place on them,
@@ -100,6 +100,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                 tables = {
                     "bits": faithful.bits_table,
                     "checks": check_table,
+                    "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
                     "experiment": experiment_line,
@@ -143,6 +144,19 @@ def searched_block(records: Sequence[Mapping[str, Any]], only: Sequence[str]) ->
     """Return the best config at every size, of some types and layouts or of all."""
     table, means = searched(records, only)
     return f"{markdown(*table)}\n\n{means}."
+
+
+def choices_block(records: Sequence[Record]) -> str:
+    """Return the host time of choosing a kernel."""
+    header = ["product", "type", "", "us", "10th percentile", "90th percentile"]
+    words = {"choose_first": "first", "choose_again": "again"}
+    rows = [
+        [" x ".join(map(str, one["shape"])), one["dtype"], words[one["path"]]]
+        + [f"{one[field]:.1f}" for field in ("host_us", "host_us_low", "host_us_high")]
+        for one in records
+        if one["record"] == "overhead" and one["path"] in words
+    ]
+    return markdown(header, rows)
 
 
 def counts_block(kernel: str, records: Sequence[Record]) -> str:

@@ -145,7 +145,7 @@ class DirectLaunch:
         # Each call takes a frame out of the list and puts it back, so that no two write into one.
         self._free = [_Frame(what)]
 
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+    def queue(self, addresses: tuple[int, ...], stream: int) -> None:
         """Queue the launch.
 
         Parameters

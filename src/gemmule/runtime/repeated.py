@@ -47,8 +47,8 @@ def repeated(
     if work.number == 1 and not work.workspaces:
         (step,) = work.steps()
         if all(place == (name, 0) for name, place in step.places.items()):
-            return direct_launch(step.kernel, step.launch, operands, addresses)
-    return _Several(work, operands, addresses, ordinal)
+            return direct_launch(step.kernel, step.launch, operands, addresses).queue
+    return _Several(work, operands, addresses, ordinal).queue
 
 
 class _Several:
@@ -74,7 +74,8 @@ class _Several:
             launch = direct_launch(step.kernel, step.launch, tuple(places), first)
             self._steps.append((launch, tuple(places.values())))
 
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+    def queue(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Queue them."""
         if not self._bytes:
             self._queue(addresses, stream)
             return
@@ -83,4 +84,4 @@ class _Several:
 
     def _queue(self, addresses: tuple[int, ...], stream: int) -> None:
         for launch, places in self._steps:
-            launch(tuple([addresses[place] + beyond for place, beyond in places]), stream)
+            launch.queue(tuple([addresses[place] + beyond for place, beyond in places]), stream)

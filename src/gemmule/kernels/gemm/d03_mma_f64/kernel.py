@@ -1,8 +1,8 @@
 """Double precision, rung 3: the tensor cores, by mma.sync.
 
 Idea
-    A warp's 32 threads hold a product of 16 x 8 x 8 together: 1024 multiply-adds in one instruction, which reads 10
-    operands of 8 bytes a thread for 32 of them. On Hopper the tensor cores multiply float64 at twice the rate of the
+    A warp's 32 threads hold a product of 16 x 8 x 16 together: 2048 multiply-adds in one instruction, which reads 16
+    operands of 8 bytes a thread for 64 of them. On Hopper the tensor cores multiply float64 at twice the rate of the
     FMA units.
 Change from the rung before
     Both operands are in shared memory again, in stages of asynchronous copies: a warp reads an element once for 32 or
@@ -10,7 +10,7 @@ Change from the rung before
     the CTAs of a cluster may share one: each takes a part of K.
 Data movement
     The tile of 64 x 64: 8 FLOP a byte. For 16 of K a warp reads 8 KiB of fragments of shared memory for its 32 x 32
-    sums, 16 instructions. Four CTAs of a multiprocessor wait at different times.
+    sums, 8 instructions. The three CTAs of a multiprocessor wait at different times.
 Limits
     The tensor cores, with shared memory busy three quarters of their time. And power, at large sizes.
 Sources

@@ -22,8 +22,9 @@ COPIES = (16, 8)
 BLOCK, COLUMNS = 16, 8
 #: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
-#: Most sums of a thread: 192 of its 255 registers.
-_MOST_SUMS = 96
+#: Most sums of a thread: 192 of its 255 registers; and most copies of single elements in a slice, whose addresses it
+#: holds.
+_MOST_SUMS, _MOST_COPIES = 96, 32
 #: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, registers, and those that a
 #: thread needs besides its sums.
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS, _OTHERS = 228 << 10, 1 << 10, 65536, 64
@@ -57,9 +58,9 @@ class MmaDoubleConfig(Config):
     tile_k: int = 16
     warps_m: int = 2
     warps_n: int = 2
-    stages: int = 3
+    stages: int = 4
     mma_m: int = 16
-    mma_k: int = 8
+    mma_k: int = 16
     group: int = 8
     cluster_k: int = 1
 
@@ -127,6 +128,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
         return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    copies = (config.tile_m + config.tile_n) * config.tile_k // config.threads
+    if copies > _MOST_COPIES and min(_lines(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES):
+        return (
+            f"rows of A or B that begin or end at odd elements are copied one by one, and config {config} has too few "
+            f"threads for that: {copies} copies each are more than {_MOST_COPIES}"
+        )
     return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
 
 
@@ -191,27 +198,29 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
     )
 
 
-#: Microseconds on an H200: products of a slice of 128 x 128 x 16; what a CTA alone waits for in a slice, if a scheduler
-#: has one warp; bytes that a multiprocessor takes from L2, and all from device memory; a launch; the start of a CTA;
-#: bytes that it writes; a cluster's exchange, and that of 64 x 64 sums; and how long the last CTAs run alone.
-_PRODUCTS, _WAIT, _L2, _DRAM = 1.1, 0.19, 88e3, 4.4e6
-_LAUNCH, _START, _WRITE, _EXCHANGE, _SUMS, _TAIL = 2.5, 1.2, 90e3, 0.8, 0.5, 0.5
-#: Share of the multiprocessors that clusters of 4 and more reach evenly.
-_REACHED = 0.65
+#: Fitted to times of an H200, in microseconds: products of a slice of 128 x 128 x 16, and how much more smaller
+#: instructions take; what a CTA alone waits for in a slice, if a scheduler has one warp; bytes that a multiprocessor
+#: takes from L2, and all from device memory; a launch; bytes that a multiprocessor writes; a cluster's exchange, and
+#: that of 64 x 64 sums; and how long the last CTAs run alone.
+_PRODUCTS, _SMALLER, _WAIT, _L2, _DRAM = 1.45, {16: 1.0, 8: 1.01, 4: 1.06}, 0.165, 61.5e3, 4.4e6
+_LAUNCH, _WRITE, _EXCHANGE, _SUMS, _TAIL = 0.3, 90e3, 0.86, 0.6, 0.16
+#: Share of the multiprocessors that clusters reach evenly.
+_REACHED = {1: 1.0, 2: 1.0, 4: 0.77}
 
 
 def cost(problem: GemmProblem, config: MmaDoubleConfig, multiprocessors: int) -> float:
     """Return roughly the time in microseconds: the slices of a multiprocessor's CTAs, side by side and in turn."""
     problem, _, _ = row_result(problem)
     ctas = _grid(problem, config)[0]
-    reached = multiprocessors * (_REACHED if config.cluster_k >= 4 else 1)
+    reached = multiprocessors * _REACHED.get(config.cluster_k, 0.5)
     each, resident = math.ceil(ctas / reached), config.resident
     slices = -(-problem.k // (config.tile_k * config.cluster_k))
     item, warps = FLOAT64.itemsize, config.threads / 128
-    products = _PRODUCTS * config.outputs * config.tile_k / 2**18
+    products = _PRODUCTS * _SMALLER[config.mma_k] * config.outputs * config.tile_k / 2**18
     copies = (config.tile_m + config.tile_n) * config.tile_k * item / _L2
-    # More sums a thread read more fragments before they can go on.
-    alone = products + _WAIT / warps * math.sqrt(config.outputs / config.threads / 32)
+    # More sums a thread, and deeper fragments, are more to read before products can begin.
+    first = math.sqrt(config.outputs / config.threads / 32) * max(config.mma_k, 8) / 16
+    alone = products + _WAIT / warps * first
     if each <= resident:
         time = slices * max(each * products, each * copies, alone)
     elif resident == 1:
@@ -222,7 +231,7 @@ def cost(problem: GemmProblem, config: MmaDoubleConfig, multiprocessors: int) ->
     time = max(time, operands * (problem.batch or (1,))[0] * item / _DRAM)
     if config.cluster_k > 1:
         time += _EXCHANGE + _SUMS * config.outputs / 2**12
-    return time + _LAUNCH + _START * math.ceil(each / resident) + each * config.outputs * item / _WRITE
+    return time + _LAUNCH + each * config.outputs * item / _WRITE
 
 
 def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
@@ -240,18 +249,18 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         MmaDoubleConfig(),
-        MmaDoubleConfig(stages=4, mma_k=16),
-        MmaDoubleConfig(tile_m=128, stages=4, warps_m=4),
-        MmaDoubleConfig(tile_m=128, tile_n=128, stages=4, warps_n=4, mma_k=16),
-        MmaDoubleConfig(tile_m=128, tile_n=128, stages=4, warps_m=4, warps_n=4),
-        MmaDoubleConfig(stages=4, cluster_k=2),
-        MmaDoubleConfig(tile_n=32, stages=4, mma_k=16),
-        MmaDoubleConfig(tile_n=32, stages=4, mma_k=16, cluster_k=2),
-        MmaDoubleConfig(tile_m=32, tile_n=32, tile_k=32, stages=4, mma_k=16),
-        MmaDoubleConfig(tile_m=16, tile_n=64, tile_k=32, stages=4, warps_m=1, warps_n=4, mma_k=16, cluster_k=2),
-        MmaDoubleConfig(tile_m=16, tile_n=128, tile_k=32, stages=4, warps_m=1, warps_n=4, mma_k=16, cluster_k=4),
-        MmaDoubleConfig(mma_m=8, mma_k=4),
-        MmaDoubleConfig(tile_m=128, tile_n=128, warps_n=4, mma_m=8, mma_k=4),
+        MmaDoubleConfig(stages=3, mma_k=8),
+        MmaDoubleConfig(tile_n=128, warps_n=4, mma_k=8),
+        MmaDoubleConfig(tile_m=128, tile_n=128, warps_n=4),
+        MmaDoubleConfig(mma_k=8, cluster_k=2),
+        MmaDoubleConfig(tile_n=32, cluster_k=2),
+        MmaDoubleConfig(tile_m=32, mma_k=8),
+        MmaDoubleConfig(tile_m=32, mma_k=8, cluster_k=2),
+        MmaDoubleConfig(tile_m=32, tile_n=32, tile_k=32),
+        MmaDoubleConfig(tile_m=16, tile_k=32, warps_m=1, warps_n=4, cluster_k=2),
+        MmaDoubleConfig(tile_m=16, tile_k=32, warps_m=1, cluster_k=4),
+        MmaDoubleConfig(stages=3, mma_m=8, mma_k=4),
+        MmaDoubleConfig(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),
     signatures=signatures,
     why_not=why_not,
