@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, tuned_choice
+from gemmule.dispatch.select import choose
 
 M, N, K = 5, 7, 11
 FACTOR = 0.25
@@ -244,18 +243,16 @@ def test_a_kernel_is_always_found():
         assert choice.spec.epilogues
 
 
-def test_a_tuned_config_counts_with_an_epilogue():
-    spec = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
-
-    class Table:
-        def find(self, key):
-            entry = SimpleNamespace(kernel=spec.name, config=spec.configs[1].as_dict(), us=1.0, source="measured")
-            return SimpleNamespace(entry=entry, same_chip=True, source="shipped") if key.m == 64 else None
-
-    arch = REGISTRY[0].archs[0]
-    found = tuned_choice(problem(BIASED), arch, REGISTRY, Table())
-    assert (found.spec, found.config, found.predicted_us) == (spec, spec.configs[1], None)
-    assert tuned_choice(problem(None), arch, REGISTRY, Table()).predicted_us == 1.0
+def test_warpgroups_take_turns_where_an_epilogue_would_wait():
+    kind = dtype_named("bfloat16")
+    a = contiguous(kind, 4096, 4096)
+    plain = GemmProblem(4096, 4096, 4096, (), a, a, None, a)
+    gelu = Epilogue(Expression(("acc", "e0", "add 0 1", "gelu 2")), (a,))
+    chosen = [
+        choose(one, REGISTRY[0].archs[0], multiprocessors=132).config.as_dict()
+        for one in (plain, dataclasses.replace(plain, epilogue=gelu))
+    ]
+    assert [config["pingpong"] for config in chosen] == [0, 1]
 
 
 def test_a_transposed_problem_has_transposed_inputs():

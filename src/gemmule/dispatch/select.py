@@ -118,9 +118,7 @@ def _choose(
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:
     """Return what was measured to be fastest for a problem, if it still takes it; None where nothing was measured."""
-    # Products are tuned without epilogues, which change little of what suits them.
-    alone = problem if problem.epilogue is None else dataclasses.replace(problem, epilogue=None, c=None)
-    key = key_of(alone)
+    key = key_of(problem)
     found = table.find(key) if key is not None else None
     if found is None:
         return None
@@ -136,7 +134,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
     inner, outer, _ = split_batch(problem, spec.batch_dims)
     if spec.why_not(inner, arch, config) is not None or math.prod(outer) > MAX_LAUNCHES:
         return None
-    predicted = entry.us if found.same_chip and alone is problem else None
+    predicted = entry.us if found.same_chip else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
 
 

@@ -1,4 +1,4 @@
-"""What lies in a box of the result in shared memory, as floats in the order in which wgmma leaves sums."""
+"""What lies in a part of a box of the result in shared memory, as floats in the order in which wgmma leaves sums."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from .matrix_words import load_matrices
 
 
 @cute.jit
-def read_box(address, row, width: cutlass.Constexpr[int], out: Any, columns: cutlass.Constexpr[bool]):
-    """Return this thread's values: where `write_rows`, or `write_columns`, will write.
+def read_part(
+    address, row, width: cutlass.Constexpr[int], q: cutlass.Constexpr[int], count: cutlass.Constexpr[int], out: Any,
+    columns: cutlass.Constexpr[bool],
+):  # fmt: skip
+    """Return this thread's values of a part: where `write_part` will write.
 
     Parameters
     ----------
-    address, row, width, out
-        As of `write_rows`.
-    columns : bool
-        Whether lines of the box are columns.
+    address, row, width, q, out, columns
+        As of `write_part`.
+    count : int
+        How many they are.
     """
-    values = cute.make_rmem_tensor(cute.make_layout(width // 2), Float32)
+    values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
     if cutlass.const_expr(out.width == 16):
-        for q in cutlass.range_constexpr(-(-width // 16)):
-            _read_square(values, address, row, width, q, out, columns)
+        _read_square(values, address, row, width, q, out, columns)
     else:
-        for q in cutlass.range_constexpr(width // 8):
-            for v in cutlass.range_constexpr(4):
-                values[4 * q + v] = _read_one(address, row, width, q, v, columns)
+        for v in cutlass.range_constexpr(4):
+            values[v] = _read_one(address, row, width, q, v, columns)
     return values
 
 
@@ -41,7 +42,7 @@ def _read_square(
     """Read 16 x 16 elements of 16 bits, or 16 x 8."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
-    words = cutlass.const_expr(4 if width - 16 * q > 8 else 2)
+    words = cutlass.const_expr(cute.size(values) // 2)
     if cutlass.const_expr(columns):
         place = chunk(address, 16 * q + lane // 16 * 8 + lane % 8, row // 8 + lane // 8 % 2, 128)
     else:
@@ -51,7 +52,7 @@ def _read_square(
         found[w] = word
     elements = cute.recast_tensor(found, out)
     for v in cutlass.range_constexpr(2 * words):
-        values[8 * q + v] = elements[v].to(Float32)
+        values[v] = elements[v].to(Float32)
 
 
 @cute.jit

@@ -152,3 +152,27 @@ def _write_scattered(
         if cutlass.const_expr(adds):
             value = value + beta * one[0]
         one[0] = value
+
+
+def parts_of(width: int, out: Any) -> list[tuple[int, int]]:
+    """Return the parts in which a box is written, and for each how many sums of a thread are in it."""
+    if out.width == 16:
+        return [(q, 8 if width - 16 * q > 8 else 4) for q in range(-(-width // 16))]
+    return [(q, 4) for q in range(width // 8)]
+
+
+@cute.jit
+def write_part(
+    address, row, width: cutlass.Constexpr[int], q: cutlass.Constexpr[int], values: cute.Tensor, out: Any,
+    columns: cutlass.Constexpr[bool],
+):  # fmt: skip
+    """Write a part of a box, as `write_rows` or `write_columns` would, from registers that hold no more than that."""
+    one, zero = cutlass.Float32(1), cutlass.Float32(0)
+    if cutlass.const_expr(out.width == 16 and columns):
+        _write_turned(address, row, q, values, 0, cute.size(values), out, False, one, zero)
+    elif cutlass.const_expr(out.width == 16):
+        _write_square(address, row, width, q, values, 0, out, False, one, zero)
+    elif cutlass.const_expr(columns):
+        _write_scattered(address, row, width, q, values, 0, out, False, one, zero)
+    else:
+        _write_pairs(address, row, width, q, values, 0, out, False, one, zero)

@@ -13,8 +13,8 @@ from cutlass import Float32, cute
 from gemmule.core.epilogue import ACC, MATRIX, C, Expression
 from gemmule.core.epilogue_inputs import PAIRS
 
-from .box_values import read_box
-from .boxes import write_columns, write_rows
+from .box_values import read_part
+from .boxes import parts_of, write_part
 from .epilogue import pair_operations
 from .tensors import marked_tensor
 
@@ -100,22 +100,25 @@ class FragmentEpilogue:
         columns : bool
             Whether lines of the box are columns.
         """
-        c: Any = read_box(address, row, width, out, columns) if reads_c else None
         adds = reads_c and not self.expression.names_c
-        values = cute.make_rmem_tensor(cute.make_layout(width // 2), Float32)
         table = pair_operations(out)
-        for v in range(0, width // 2, 2):
-            acc = tuple(sums[first + v + e] * alpha for e in range(2))
-            if adds:
-                acc = tuple(acc[e] + beta * c[v + e] for e in range(2))
-            leaves = [self._leaf(acc[e], c, loaded, extras, v + e) for e in range(2)]
+        v = 0
+        # Part by part, since there may be few registers beside the sums.
+        for q, count in parts_of(width, out):
+            c: Any = read_part(address, row, width, q, count, out, columns) if reads_c else None
+            values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
+            for own in range(0, count, 2):
+                acc = tuple(sums[first + v + e] * alpha for e in range(2))
+                if adds:
+                    acc = tuple(acc[e] + beta * c[own + e] for e in range(2))
+                leaves = [self._leaf(acc[e], c[own + e] if reads_c else None, loaded, extras, v + e) for e in range(2)]
 
-            def leaf(name: str, leaves: Any = leaves) -> Any:
-                return tuple(one(name) for one in leaves)
+                def leaf(name: str, leaves: Any = leaves) -> Any:
+                    return tuple(one(name) for one in leaves)
 
-            values[v], values[v + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
-        write = write_columns if columns else write_rows
-        write(address, row, width, values, 0, out, False, Float32(1), Float32(0))
+                values[own], values[own + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
+                v += 2
+            write_part(address, row, width, q, values, out, columns)
 
     def _leaf(self, acc: Any, c: Any, loaded: Any, extras: Any, v: int) -> Any:
         """Return what gives the leaves of this thread's element `v`."""
@@ -125,7 +128,7 @@ class FragmentEpilogue:
             if name == ACC:
                 return acc
             if name == C:
-                return c[v]
+                return c
             place = int(name[1:])
             if name[0] != MATRIX:
                 return extras[len(self.inputs) + place]
