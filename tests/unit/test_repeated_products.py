@@ -234,6 +234,22 @@ def test_a_guard_of_another_state_is_made_anew(guarded):
     assert guarded.made_guards == 2
 
 
+def test_an_array_times_itself_gets_no_guard(guarded):
+    assert not any(again(A, A, OUT)[1] for _ in range(4))
+    made = guarded.made
+    assert not any(again(A, A)[1] for _ in range(4))
+    # One result for each call, and none for a guard.
+    assert guarded.made - made == 4
+    assert guarded.made_guards == 0
+
+
+def test_guards_are_not_made_for_ever(guarded):
+    for number in range(40):
+        guarded.gradients = number % 2 == 0
+        again(A, B, OUT)
+    assert guarded.made_guards == prepared.MOST_GUARDS
+
+
 def test_what_is_found_is_bounded(guarded, monkeypatch):
     monkeypatch.setattr(prepared.recent, "MOST_RECENT", 3)
     others = [FakeTensor(0x10000 * i) for i in range(1, 9)]

@@ -53,8 +53,11 @@ class KnownArrays(Protocol):
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
-        """Return what repeats a product of arrays that a guard lets through; None where there is no guard."""
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+        """Return what repeats a product of arrays that a guard lets through; None where there is no guard.
+
+        `out` is the output that was given, or None; `result` the one that was filled.
+        """
 
 
 def known_library(kind: type) -> KnownArrays | None:
@@ -155,7 +158,7 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
         if self._guards is None or a.requires_grad or b.requires_grad:
             return None
@@ -165,7 +168,6 @@ class TorchArrays:
                 return None
             check = self._guards(a, b, out)
             return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
-        result = kept.new()
         quick = quick_maker(self._torch, result)
         if quick is not None:
             new = lambda _: quick()  # noqa: E731
@@ -227,7 +229,7 @@ class CupyArrays:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
         """Return None: CuPy has no guard."""
-        del kept, a, b, out
+        del kept, a, b, out, result
         return None

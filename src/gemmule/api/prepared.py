@@ -21,6 +21,8 @@ from .products import plan_product
 
 #: Products that are kept; the oldest makes room.
 MOST_KEPT = 2048
+#: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
+MOST_GUARDS = 8
 
 
 class Kept:
@@ -36,7 +38,7 @@ class Kept:
         Makes the output, where the caller gives none.
     """
 
-    __slots__ = ("_a", "_b", "_others", "again", "new", "queue")
+    __slots__ = ("_a", "_b", "_others", "again", "guards", "new", "queue")
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Kept:
     ) -> None:
         self.queue, self.new = queue, new
         self.again: recent.Again | None = None
+        self.guards = 0
         self._a, self._b, *self._others = overlap
 
     def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
@@ -109,12 +112,12 @@ def product(
                 result = kept.new()
                 kept.queue((*addresses, library.address(result)), now)
                 if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, None, addresses)
+                    _make_recent(library, kept, a, b, None, addresses, result)
                 return result
             if kept.apart(addresses, c is out):
                 kept.queue(addresses, now)
                 if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, out, addresses)
+                    _make_recent(library, kept, a, b, out, addresses, out)
                 return out
     plan = plan_product(
         operation,
@@ -139,14 +142,20 @@ def product(
     return result
 
 
-def _make_recent(library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...]) -> None:
-    """Let the next call with these arrays find the product by them."""
-    if any(address & recent.LOW for address in addresses):
+def _make_recent(
+    library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...], result: Any
+) -> None:
+    """Let the next call with these arrays find the product by them; `result` is what this call has filled."""
+    # A guard takes no array twice.
+    if a is b or any(address & recent.LOW for address in addresses):
         return
     again = kept.again
     if again is None or recent.find((id(a), id(b), id(out))) is again:
         # There is no guard, or the one there is does not let these arrays through, in this state of the library.
-        again = kept.again = library.again(kept, a, b, out)
+        if kept.guards == MOST_GUARDS:
+            return
+        kept.guards += 1
+        again = kept.again = library.again(kept, a, b, out, result)
     if again is not None:
         recent.remember(a, b, out, again)
 
