@@ -58,6 +58,32 @@ def test_special_values_on_the_host():
     assert np.isnan(got[0])
     assert got[1] == math.inf
     assert got[3] == 0
+    for kind in ("float32", "float64"):
+        for name in ("silu", "gelu", "gelu_tanh"):
+            got = gm.gemm(a.astype(kind), b.astype(kind), epilogue=name, executor="host")[:, 0]
+            assert np.isnan(got[0])
+            np.testing.assert_array_equal(got[1:], np.array([math.inf, 0, 0], kind))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epilogue": lambda acc: acc * 10**400}, "a constant is larger than a float holds"),
+        (
+            {"epilogue": lambda acc, s: acc * s, "epilogue_args": {"s": 10**400}},
+            r"epilogue_args\['s'\] is larger than a float holds",
+        ),
+        ({"epilogue": lambda acc: acc * 1e300}, r"the number 1e\+300 of the epilogue is larger than float32 holds"),
+        ({"epilogue": lambda acc, s: acc * s, "epilogue_args": {"s": -1e39}}, "the number -1e.39 of the epilogue"),
+    ],
+)
+def test_numbers_that_are_too_large(options, message):
+    a = np.ones((2, 2), np.float32)
+    with pytest.raises(gm.ArgumentError, match=message):
+        gm.gemm(a, a, **options)
+    # Infinity is one, and float64 holds more.
+    assert np.isinf(gm.gemm(a, a, epilogue=lambda acc: acc * math.inf)).all()
+    assert gm.gemm(a.astype("f8"), a.astype("f8"), epilogue=lambda acc: acc * 1e300)[0, 0] == 2e300
 
 
 def test_a_function_is_known_by_what_it_does():
@@ -203,6 +229,10 @@ def test_the_result_may_be_the_residual():
     np.testing.assert_array_equal(c, expected)
     with pytest.raises(gm.OverlapError, match="out shares memory with bias"):
         gm.gemm(a, b, out=c, bias=c[0])
+    # Of vectors too.
+    x = np.arange(4.0)
+    assert gm.gemm(a[0], b, out=x, bias=x) is x
+    np.testing.assert_array_equal(x, [3, 4, 5, 6])
 
 
 def problem(epilogue, d=None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -119,6 +120,31 @@ def test_when_a_device_fails_the_others_stop(direct):
         moved = first.moved["copy_out"]
     assert moved < 400 * 400 * 4 / 2
     assert threading.active_count() == threads
+
+
+def test_what_failed_first_is_told():
+    """Of two devices that fail, whichever comes first in the list."""
+    chosen = planned((400, 400, 40), "f4", "c-stationary", memory=2)
+    a, b = matrix((400, 40), "f4", 0), matrix((40, 400), "f4", 1)
+    second_failed = threading.Event()
+
+    class First(HostStreams):
+        def multiply(self, *arguments, **named):
+            assert second_failed.wait(10)
+            time.sleep(0.2)
+            raise RuntimeError("the first device is broken too")
+
+    class Second(Broken):
+        def multiply(self, *arguments, **named):
+            try:
+                super().multiply(*arguments, **named)
+            except RuntimeError:
+                second_failed.set()
+                raise
+
+    sources = {"a": ArraySource(a), "b": ArraySource(b)}
+    with First() as first, Second() as second, pytest.raises(RuntimeError, match="the second device is broken"):
+        stream_on_devices(chosen.plan, sources, ArraySink(np.empty((400, 400), "f4")), [first, second], settings=SMALL)
 
 
 @pytest.mark.parametrize("strategy", [None, "panels"])

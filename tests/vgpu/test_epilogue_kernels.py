@@ -146,6 +146,7 @@ def test_functions_are_as_exact_as_stated(only):
     for got in (single, half):
         assert np.isnan(got[-1]).all()
         assert (got[-2] == math.inf).all()
+        assert (got[-3] == 0).all()
 
 
 def test_functions_of_one_meaning_are_compiled_once(only, rng):

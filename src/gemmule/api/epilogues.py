@@ -18,12 +18,13 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
-from gemmule.core.traced import accumulated, lowered, matrix_c, matrix_input, number_input
+from gemmule.core.traced import accumulated, lowered, matrix_c, matrix_input, number_input, real
 from gemmule.runtime.arrays import ArrayView
 
 from .shapes import ProductShape
 
 _BIAS, _C = "bias", "c"
+_MOST_SINGLE = float(np.finfo(np.float32).max)
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
 
@@ -69,7 +70,7 @@ class Ending:
         ShapeError
             If an input does not broadcast to the result.
         ArgumentError
-            If C is given twice, or is missing.
+            If C is given twice, or is missing, or a number is larger than the type that is computed in holds.
         """
         kinds = [numpy_dtype(name).kind for name in factors]
         if "c" in kinds or not any(kind in _FLOATS for kind in kinds):
@@ -77,6 +78,13 @@ class Ending:
                 f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; convert the "
                 "operands, or the result afterwards"
             )
+        if "float64" not in factors:
+            for number in (*self.numbers, *self.expression.constants):
+                if _MOST_SINGLE < abs(number) < np.inf:
+                    raise ArgumentError(
+                        f"the number {number:g} of the epilogue is larger than float32 holds, in which it is computed; "
+                        f"give one up to {_MOST_SINGLE:.3g}, or infinity"
+                    )
         if self.expression.names_c and _C not in views:
             raise ArgumentError("the epilogue has a parameter c, but no c was given; pass a matrix c")
         if self.expression.names_c and beta != 0:
@@ -168,7 +176,7 @@ def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, An
             remedy = f"pass {name} to gemm" if name in (_BIAS, _C) else f"pass it in epilogue_args={{{name!r}: ...}}"
             raise ArgumentError(f"{what} has a parameter {name} for which there is no value; {remedy}")
         elif isinstance(value, numbers.Real):
-            scalars[name] = float(value)
+            scalars[name] = real(value, f"epilogue_args[{name!r}]")
             arguments[name] = number_input(name, place)
         elif value is not None:
             arrays[roles[name]] = value

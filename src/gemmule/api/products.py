@@ -137,6 +137,8 @@ def _checked(
     views["a"] = with_axis(a, 0) if shape.drop_row else a
     views["b"] = with_axis(b, -1) if shape.drop_col else b
     product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out, ending)
+    # Arrays that are one and the same show it as they were given.
+    given = dict(views)
     for role in ("c", "out"):
         if role in views:
             if views[role].shape != shape.result:
@@ -145,8 +147,8 @@ def _checked(
                 )
             views[role] = product.as_matrices(views[role])
     if "out" in views:
-        read = {role: view for role, view in views.items() if role != "out" and not (role == "c" and not reads_c)}
-        check_output(views["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
+        read = {role: view for role, view in given.items() if role != "out" and not (role == "c" and not reads_c)}
+        check_output(given["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
     if not reads_c:
         views.pop("c", None)
     return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))

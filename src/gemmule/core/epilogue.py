@@ -21,6 +21,8 @@ ARITY = {
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne", "gate"), 2),
     "where": 3,
 }
+#: A `gate` takes x for at least this: of minus infinity the limit is 0, and infinity times 0 would be NaN.
+FAR = -1e6
 #: Those whose operands may change places: their order is canonical.
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne"))
 #: Those that give a condition, for `where`.
@@ -62,6 +64,11 @@ class Expression:
     def numbers(self) -> int:
         """How many numbers a launch brings."""
         return sum(step[0] == NUMBER and step[1:].isdigit() for step in self.steps)
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """The constants among the steps."""
+        return tuple(float(step[1:]) for step in self.steps if step[0] == "=")
 
     def evaluate(
         self,

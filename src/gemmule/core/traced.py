@@ -162,7 +162,7 @@ def _value(op: str, value: Any) -> Traced:
     if isinstance(value, Traced):
         return value
     if isinstance(value, numbers.Real):
-        return _constant(float(value))
+        return _constant(real(value, "the epilogue cannot be traced: a constant"))
     kind = type(value).__name__
     if hasattr(value, "shape"):
         raise ArgumentError(
@@ -170,6 +170,20 @@ def _value(op: str, value: Any) -> Traced:
             "parameter of the function and pass it in epilogue_args={'name': array}"
         )
     raise ArgumentError(f"the epilogue cannot be traced: {op} with a {kind}; use numbers and the function's parameters")
+
+
+def real(value: numbers.Real, what: str) -> float:
+    """Return a number as a float; `what` is what the error calls it.
+
+    Raises
+    ------
+    ArgumentError
+        If it is larger than every float.
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{what} is larger than a float holds; give a number up to 1.8e308") from None
 
 
 def accumulated() -> Traced:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import NARROW_FLOATS
-from ..core.epilogue import ACC, MATRIX, C, Expression
+from ..core.epilogue import ACC, FAR, MATRIX, C, Expression
 from ..core.executor import Array
 from ..core.normal import SINGLE
 from .arithmetic import choose_arithmetic
@@ -106,7 +106,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "tanh": np.tanh,
     "erf": _elementwise(_exact_erf, np.float32),
     "sigmoid": _sigmoid,
-    "gate": lambda x, y: x * _sigmoid(y),
+    "gate": lambda x, y: np.maximum(x, x.dtype.type(FAR)) * _sigmoid(y),
     "gelu": _gelu,
     "add": np.add,
     "sub": np.subtract,

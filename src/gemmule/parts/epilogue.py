@@ -11,7 +11,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Float64, cute
 
-from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+from gemmule.core.epilogue import ACC, FAR, MATRIX, C, Expression
 from gemmule.core.normal import HALF, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
@@ -161,14 +161,14 @@ _BOTH: dict[str, Callable[..., Any]] = {
 }
 _FLOAT32 = _BOTH | {
     "sigmoid": _sigmoid32,
-    "gate": lambda x, y: x * _sigmoid32(y),
+    "gate": lambda x, y: _two("max.NaN.f32", x, Float32(FAR)) * _sigmoid32(y),
     "gelu": _gelu32(SINGLE),
     "maximum": functools.partial(_two, "max.NaN.f32"),
     "minimum": functools.partial(_two, "min.NaN.f32"),
 }
 _FLOAT64 = _BOTH | {
     "sigmoid": _sigmoid64,
-    "gate": lambda x, y: x * _sigmoid64(y),
+    "gate": lambda x, y: _extreme64(cute.math.max)(x, Float64(FAR)) * _sigmoid64(y),
     "gelu": _gelu64,
     "maximum": _extreme64(cute.math.max),
     "minimum": _extreme64(cute.math.min),

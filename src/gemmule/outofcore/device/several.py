@@ -137,8 +137,8 @@ def stream_on_devices(
                 plan, sources, sink, devices[number], alpha=alpha, beta=beta, settings=each,
                 done=every - parts[number], progress=told.by(number), stored=stored,
             )  # fmt: skip
-        except BaseException:
-            told.stop.set()
+        except BaseException as error:
+            told.failed(error)
             raise
 
     with ThreadPoolExecutor(len(busy), "gemmule-device") as pool:
@@ -149,9 +149,8 @@ def stream_on_devices(
             # They are waited for when the block is left: they write to what the caller gives back.
             told.stop.set()
             raise
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, OtherDeviceError)):
-        raise error
+    if told.error is not None:
+        raise told.error
     return _together({number: future.result() for number, future in zip(busy, futures, strict=True)})
 
 
@@ -167,6 +166,14 @@ class _Told:
         self._flop = [2 * plan.product.k * sum(_area(plan, tile) for tile in part) for part in parts]
         self._tiles = [len(part) for part in parts]
         self._now: dict[int, Progress] = {}
+        #: What failed first.
+        self.error: BaseException | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """Let every device stop."""
+        with self._lock:
+            self.error = self.error or error
+        self.stop.set()
 
     def by(self, number: int) -> Callable[[Progress], None]:
         """Return what a device tells."""
