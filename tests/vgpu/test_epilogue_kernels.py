@@ -149,6 +149,13 @@ def test_functions_are_as_exact_as_stated(only):
         assert (got[-3] == 0).all()
 
 
+def test_the_limits_in_float64(only):
+    only("gemm_reference")
+    a, b = np.array([[-math.inf], [math.inf], [math.nan]]), np.ones((1, 1))
+    for name in ("silu", "gelu", "gelu_tanh"):
+        np.testing.assert_array_equal(gm.gemm(a, b, epilogue=name, executor="vgpu")[:, 0], [0, math.inf, math.nan])
+
+
 def test_functions_of_one_meaning_are_compiled_once(only, rng):
     only("gemm_reference")
     a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 5))

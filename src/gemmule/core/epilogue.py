@@ -21,7 +21,7 @@ ARITY = {
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "lt", "le", "eq", "ne", "gate"), 2),
     "where": 3,
 }
-#: A `gate` takes x for at least this: of minus infinity the limit is 0, and infinity times 0 would be NaN.
+#: `gate`, and `gelu` in float64, take x for at least this: the limit at minus infinity is 0, infinity times 0 is NaN.
 FAR = -1e6
 #: Those whose operands may change places: their order is canonical.
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne"))

@@ -122,5 +122,5 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
 }
 _DOUBLE: Mapping[str, Callable[..., Any]] = {
     "erf": _elementwise(_exact_erf, np.float64),
-    "gelu": lambda x: x * (_elementwise(_exact_erfc, np.float64)(x * -math.sqrt(0.5)) / 2),
+    "gelu": lambda x: np.maximum(x, FAR) * (_elementwise(_exact_erfc, np.float64)(x * -math.sqrt(0.5)) / 2),
 }

@@ -124,7 +124,7 @@ def _sigmoid64(x: Any) -> Any:
 
 
 def _gelu64(x: Any) -> Any:
-    return x * Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
+    return _extreme64(cute.math.max)(x, Float64(FAR)) * Float64(0.5) * cute.math.erfc(x * Float64(-math.sqrt(0.5)))
 
 
 def _two(instruction: str, x: Any, y: Any) -> Any:
