@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import multiprocessing
 import sys
@@ -247,6 +248,33 @@ def test_a_file_of_a_later_version_is_left_as_it_is(table):
     with pytest.warns(TunedFileWarning, match="version 2"):
         assert chosen().chosen_by == "cost"
     assert table.read_bytes() == later
+
+
+@pytest.mark.parametrize("what", ["a later version", "a failing disk", "a damaged one that stays"])
+def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
+    write_tuned(table, [entry()])
+    other = gemm_problem(8, 8, 8, "bfloat16", "bfloat16", "nn")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error", str(table))
+
+    if what == "a later version":
+        table.write_bytes(b'{"format": "gemmule tuned configurations", "version": 2}')
+        expected = pytest.raises(FileFormatError, match="version 2; .* leaves it as it is: .*name another file")
+    elif what == "a failing disk":
+        monkeypatch.setattr(Path, "read_bytes", fail)
+        expected = pytest.raises(OSError, match="Input/output")
+    else:
+        table.write_bytes(b"{}")
+        monkeypatch.setattr(Path, "replace", fail)
+        expected = pytest.raises(FileFormatError, match="cannot be set aside: .*name another file")
+    before = table.stat()
+    with expected:
+        merge_tuned(table, [entry(problem=other)])
+    assert (table.stat().st_ino, table.stat().st_size) == (before.st_ino, before.st_size)
+    # Calls go on without it.
+    with pytest.warns(TunedFileWarning, match=r"tuned\.json"):
+        assert read_or_set_aside(table) == ()
 
 
 def _write(path, first, count):

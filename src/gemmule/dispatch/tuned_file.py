@@ -130,22 +130,44 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
 
 
 def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file; none where there is no file, or where it is damaged and was set aside."""
+    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
+    try:
+        return read_or_make_way(path)
+    except LaterVersionError as error:
+        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
+    except FileFormatError as error:
+        warnings.warn(str(error), TunedFileWarning, stacklevel=2)
+    except OSError as error:
+        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
+    return ()
+
+
+def read_or_make_way(path: Path) -> tuple[Entry, ...]:
+    """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
+
+    Raises
+    ------
+    LaterVersionError
+        If it is of a later version.
+    FileFormatError
+        If it is damaged, and cannot be set aside.
+    OSError
+        If it cannot be read: what it holds is not known, and must not be lost.
+    """
     try:
         return read_tuned(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except LaterVersionError as error:
-        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
-    except OSError as error:
-        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
+        remedy = "install the gemmule that wrote it, or name another file"
+        raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
     except FileFormatError as error:
         aside = path.with_name(path.name + ".damaged")
         try:
             path.replace(aside)
-            warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=2)
         except OSError as stuck:
-            warnings.warn(f"{error}, and cannot be set aside: {stuck}", TunedFileWarning, stacklevel=2)
+            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; move it, or name another file") from stuck
+        warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=3)
     return ()
 
 
@@ -201,10 +223,17 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
         New ones.
     measured_beside : iterable of Entry
         Entries that a new one of the same product was measured beside, in turns: it replaces them.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is of a later version, or damaged and cannot be set aside; it is as it was.
+    OSError
+        If the file cannot be read, or not be written; it is as it was.
     """
     beside = set(measured_beside)
     with _locked(path):
-        present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
+        present = {(one.chip, one.key): one for one in read_or_make_way(path)}
         taken = 0
         for one in entries:
             other = present.get((one.chip, one.key))
