@@ -260,14 +260,14 @@ def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
 
     if what == "a later version":
         table.write_bytes(b'{"format": "gemmule tuned configurations", "version": 2}')
-        expected = pytest.raises(FileFormatError, match="version 2; .* leaves it as it is: .*name another file")
+        expected = pytest.raises(FileFormatError, match=r"version 2; .* leaves it as it is: .*name another file")
     elif what == "a failing disk":
         monkeypatch.setattr(Path, "read_bytes", fail)
         expected = pytest.raises(OSError, match="Input/output")
     else:
         table.write_bytes(b"{}")
         monkeypatch.setattr(Path, "replace", fail)
-        expected = pytest.raises(FileFormatError, match="cannot be set aside: .*name another file")
+        expected = pytest.raises(FileFormatError, match=r"cannot be set aside: .*name another file")
     before = table.stat()
     with expected:
         merge_tuned(table, [entry(problem=other)])

@@ -166,7 +166,8 @@ def read_or_make_way(path: Path) -> tuple[Entry, ...]:
         try:
             path.replace(aside)
         except OSError as stuck:
-            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; move it, or name another file") from stuck
+            remedy = "move it away, or name another file"
+            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
         warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=3)
     return ()
 
