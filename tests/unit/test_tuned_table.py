@@ -228,7 +228,35 @@ DAMAGED = {
     "half an entry": b'{"format": "gemmule tuned configurations", "version": 1, "runs": {}, "entries": [{"m": 1}]}',
     "no text": b"\xff\xfe\x00",
     "a list": b"[]",
+    "brackets without end": b"[" * 100000,
+    "entries of no list": b'{"format": "gemmule tuned configurations", "version": 1, "runs": {}, "entries": {}}',
 }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("us", "1" + "0" * 400),
+        ("us", "NaN"),
+        ("us", '"9.0"'),
+        ("samples", "1e999"),
+        ("samples", "0"),
+        ("samples", "8.5"),
+        ("ratio", "1" + "0" * 400),
+        ("ratio", "-Infinity"),
+        ("ratio", "NaN"),
+        ("config", "[]"),
+        ("run", "[]"),
+        ("m", "1e999"),
+    ],
+)
+def test_a_number_that_no_entry_has_is_damage(table, field, value):
+    write_tuned(table, [entry()])
+    content = json.loads(table.read_bytes())
+    content["entries"][0][field] = "HERE"
+    table.write_text(json.dumps(content).replace('"HERE"', value))
+    with pytest.raises(FileFormatError, match=r"tuned\.json: "):
+        read_tuned(table)
 
 
 @pytest.mark.parametrize("what", DAMAGED)

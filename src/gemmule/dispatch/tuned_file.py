@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -94,7 +95,7 @@ def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
     """
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{what}: not a file of tuned configurations: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise FileFormatError(f"{what}: not a file of tuned configurations, which says so under 'format'")
@@ -102,8 +103,10 @@ def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
         raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
     try:
         runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
+        if not isinstance(content["entries"], list):
+            raise TypeError("entries are a list")
         return tuple(_entry(fields, runs) for fields in content["entries"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
 
 
@@ -115,18 +118,24 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
         raise ValueError("a kernel is a name, and the values of a config are whole numbers")
-    us = float(fields["us"])
-    if not 0 < us < float("inf"):
-        raise ValueError(f"a time of {us} us")
+    samples = fields["samples"]
+    if type(samples) is not int or samples < 1:
+        raise ValueError(f"{samples} samples; they are 1 or more")
     return Entry(
         key=ProblemKey.of_dict(fields),
         kernel=fields["kernel"],
         config=tuple(config.items()),
-        us=us,
-        samples=int(fields["samples"]),
-        ratio=None if ratio is None else float(ratio),
+        us=_positive("us", fields["us"]),
+        samples=samples,
+        ratio=None if ratio is None else _positive("ratio", ratio),
         run=runs[fields["run"]],
     )
+
+
+def _positive(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} is {value}; it is a finite number above 0")
+    return float(value)
 
 
 def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
