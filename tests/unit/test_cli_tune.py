@@ -14,7 +14,7 @@ from gemmule.cli import gemmule
 from gemmule.commands import gpu
 from gemmule.compiler import pool
 from gemmule.core.errors import CompileError
-from gemmule.dispatch import registry, tuned_table
+from gemmule.dispatch import registry, tuned_file, tuned_table
 from gemmule.dispatch.select import choose, forget_choices
 from gemmule.dispatch.tuned_file import merge_tuned, read_tuned
 from gemmule.lab import protocol
@@ -186,6 +186,49 @@ def test_the_better_of_the_old_and_the_new_is_kept(device, table):
     assert merge_tuned(table, [worse], measured_beside=[after]) == 1
     assert merge_tuned(table, [before]) == 0
     assert merge_tuned(table, [after]) == 1
+
+
+LATER = '{"format": "gemmule tuned configurations", "version": 2}'
+
+
+def test_a_table_that_must_not_be_replaced_is_told_before_anything_is_measured(device, table, tmp_path):
+    table.write_text(LATER)
+    result = run(*SIZES, "--record", tmp_path / "records", code=1)
+    assert "is of version 2" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert table.read_text() == LATER
+    assert not (tmp_path / "records").exists()
+
+
+@pytest.mark.parametrize("shown", ["", "--json"])
+def test_a_table_that_cannot_be_written_any_more_loses_no_record(device, table, tmp_path, monkeypatch, shown):
+    def merge(path, entries, **options):
+        (entry,) = entries
+        if entry.key.m == 64:
+            path.write_text(LATER)
+        return merge_tuned(path, entries, **options)
+
+    monkeypatch.setattr(tuned_file, "merge_tuned", merge)
+    options = ("--record", tmp_path / "records", "--pack", tmp_path / "kernels.pack", *([shown] if shown else []))
+    result = run(*SIZES, *options, code=1)
+    assert "is of version 2" in result.stderr
+    assert table.read_text() == LATER
+    (file,) = (tmp_path / "records").glob("*.jsonl")
+    measured = [one for one in read_records(file) if one.get("m") == 64]
+    assert measured
+    if shown:
+        found = json.loads(result.stdout)
+        assert found["left"] == 1
+        assert [one for one in found["records"] if one.get("m") == 64] == measured
+    else:
+        assert "64 x 64 x 16" in result.stdout
+        assert "1 products tuned" in result.stdout
+    # The product that the table did not take is measured again.
+    table.unlink()
+    monkeypatch.setattr(tuned_file, "merge_tuned", merge_tuned)
+    assert "1 of 2 products were done before" in run(*SIZES).stdout
+    assert [one.key.m for one in read_tuned(table)] == [64]
 
 
 def test_a_wrong_kernel_is_not_kept_and_fails_the_command(device, table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import pickle
 import subprocess
@@ -19,6 +20,8 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.lab.products import gemm_problem
+from gemmule.lab.transposes import problem_for
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -112,6 +115,49 @@ def test_impossible_configs_are_refused(values):
     spec = next(spec for spec in REGISTRY if spec.name == "g07_cp_async")
     with pytest.raises(ArgumentError, match="config tile_m="):
         dataclasses.replace(spec.default, **values)
+
+
+def _taken(spec):
+    """Return a problem that a kernel takes in its default config."""
+    if spec.operation == "transpose":
+        problems = [problem_for(spec, spec.default, HOPPER, m, n, 4) for m, n in ((512, 512), (511, 513))]
+    else:
+        types = ("float32", "float64", "float16")
+        # Rows of whole 16 bytes; a result without, and nothing but such.
+        sizes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
+        problems = [gemm_problem(m, n, k, dtype, dtype, layout) for dtype in types for m, n, k, layout in sizes]
+    return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
+
+
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+def test_fields_below_one_are_refused_or_have_a_meaning(spec):
+    problem, meant = _taken(spec), set()
+    for config in spec.configs:
+        for name, value in itertools.product(config.as_dict(), (0, -1)):
+            try:
+                other = dataclasses.replace(config, **{name: value})
+            except ArgumentError:
+                continue
+            meant.add((name, value))
+            if spec.why_not(problem, HOPPER, other) is None:
+                launch = spec.launch(problem, other)
+                assert min(*launch.grid, *launch.block) >= 1
+    assert meant <= {("pingpong", 0), ("swapped", 0), ("group", 0)}
+    # In a product 0 tiles before the next column have no meaning.
+    assert spec.operation == "transpose" or ("group", 0) not in meant
+
+
+@pytest.mark.parametrize("values", [{"pingpong": 2}, {"swapped": 2}])
+def test_switches_are_0_or_1(values):
+    spec = next(spec for spec in REGISTRY if spec.name == "h09_production")
+    with pytest.raises(ArgumentError, match="must be 0 or 1"):
+        dataclasses.replace(spec.default, **values)
+
+
+def test_a_cluster_needs_its_ctas():
+    spec = next(spec for spec in REGISTRY if spec.name == "h08_pingpong")
+    with pytest.raises(ArgumentError, match="ctas must be the 2 of a cluster or more"):
+        dataclasses.replace(spec.default, ctas=1)
 
 
 def test_what_a_kernel_for_row_major_matrices_refuses():

@@ -22,8 +22,8 @@ HOPPER = Arch.parse("sm_90a")
         ({"write_bytes": 192}, "power of 2 from 128"),
         ({"threads": 96}, "threads must be a power of 2"),
         ({"threads": 2048}, "threads must be a power of 2"),
-        ({"group": -1}, "group 0 or more"),
-        ({"spans": 0}, "spans must divide the warps"),
+        ({"group": -1}, "group must be 0 or more"),
+        ({"spans": 0}, "spans must be 1 or more"),
         ({"spans": 3}, "spans must divide the warps"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import math
 import multiprocessing
 import sys
 from pathlib import Path
@@ -15,11 +17,13 @@ from gemmule.core.dtype import BFLOAT16
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Config
 from gemmule.dispatch import select, tuned_table
 from gemmule.dispatch.problem_key import ProblemKey, key_of, problem_of
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose
+from gemmule.dispatch.select import choose, tuned_choice
 from gemmule.dispatch.tuned_file import Entry, TunedFileWarning, merge_tuned, read_or_set_aside, read_tuned, write_tuned
+from gemmule.dispatch.tuned_table import table_for
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -98,6 +102,7 @@ def test_a_chip_that_no_table_knows_has_its_own_name(table):
         entry(kernel="h99_of_tomorrow"),
         dataclasses.replace(entry(), config=(("tile_m", 128), ("tile_of_tomorrow", 1))),
         dataclasses.replace(entry(), config=(("tile_m", 100),)),
+        dataclasses.replace(entry(), config=(("group", 0),)),
         # K has 17 slices of 128 bytes: the kernel refuses to share fewer than its CTAs, here it is asked to.
         entry(SPEC.configs[18], problem=gemm_problem(520, 584, 64, "bfloat16", "bfloat16", "nn")),
     ],
@@ -107,6 +112,37 @@ def test_an_entry_that_this_version_cannot_follow_is_passed_over(table, wrong):
     forget()
     problem = problem_of(wrong.key)
     assert chosen(problem).chosen_by == "cost"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unchecked(Config):
+    """A config that divides by what it is given, and checks nothing."""
+
+    tile: int = 64
+    warps: int = 2
+
+    def __post_init__(self):
+        self.tile // self.warps
+
+
+@pytest.mark.parametrize(
+    "config",
+    [(("warps", 0),), (("warps", 10**400),), (("tile", 0),), (("tile", 1),), (("tile", 2),)],
+    ids=["not made", "too large", "divides by 0", "of a wrong type", "too long to tell"],
+)
+def test_an_entry_that_fails_wherever_it_is_used_is_passed_over(table, config):
+    def why_not(problem, arch, config):
+        if config == _Unchecked():
+            return None
+        if config.tile == 1:
+            raise TypeError("not a number")
+        if config.tile == 2:
+            return str(10**5000)
+        return None if problem.m // config.tile + math.sqrt(config.warps) else "too small"
+
+    spec = dataclasses.replace(SPEC, configs=(_Unchecked(),), why_not=why_not, refuses=None, cost=None, costs=None)
+    write_tuned(table, [dataclasses.replace(entry(), config=config)])
+    assert tuned_choice(PROBLEM, HOPPER, (spec,), table_for(GPU)) is None
 
 
 def test_a_tuned_kernel_that_stands_later_names_those_before_it(table):
@@ -227,7 +263,35 @@ DAMAGED = {
     "half an entry": b'{"format": "gemmule tuned configurations", "version": 1, "runs": {}, "entries": [{"m": 1}]}',
     "no text": b"\xff\xfe\x00",
     "a list": b"[]",
+    "brackets without end": b"[" * 100000,
+    "entries of no list": b'{"format": "gemmule tuned configurations", "version": 1, "runs": {}, "entries": {}}',
 }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("us", "1" + "0" * 400),
+        ("us", "NaN"),
+        ("us", '"9.0"'),
+        ("samples", "1e999"),
+        ("samples", "0"),
+        ("samples", "8.5"),
+        ("ratio", "1" + "0" * 400),
+        ("ratio", "-Infinity"),
+        ("ratio", "NaN"),
+        ("config", "[]"),
+        ("run", "[]"),
+        ("m", "1e999"),
+    ],
+)
+def test_a_number_that_no_entry_has_is_damage(table, field, value):
+    write_tuned(table, [entry()])
+    content = json.loads(table.read_bytes())
+    content["entries"][0][field] = "HERE"
+    table.write_text(json.dumps(content).replace('"HERE"', value))
+    with pytest.raises(FileFormatError, match=r"tuned\.json: "):
+        read_tuned(table)
 
 
 @pytest.mark.parametrize("what", DAMAGED)
@@ -247,6 +311,33 @@ def test_a_file_of_a_later_version_is_left_as_it_is(table):
     with pytest.warns(TunedFileWarning, match="version 2"):
         assert chosen().chosen_by == "cost"
     assert table.read_bytes() == later
+
+
+@pytest.mark.parametrize("what", ["a later version", "a failing disk", "a damaged one that stays"])
+def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
+    write_tuned(table, [entry()])
+    other = gemm_problem(8, 8, 8, "bfloat16", "bfloat16", "nn")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error", str(table))
+
+    if what == "a later version":
+        table.write_bytes(b'{"format": "gemmule tuned configurations", "version": 2}')
+        expected = pytest.raises(FileFormatError, match=r"version 2; .* leaves it as it is: .*name another file")
+    elif what == "a failing disk":
+        monkeypatch.setattr(Path, "read_bytes", fail)
+        expected = pytest.raises(OSError, match="Input/output")
+    else:
+        table.write_bytes(b"{}")
+        monkeypatch.setattr(Path, "replace", fail)
+        expected = pytest.raises(FileFormatError, match=r"cannot be set aside: .*name another file")
+    before = table.stat()
+    with expected:
+        merge_tuned(table, [entry(problem=other)])
+    assert (table.stat().st_ino, table.stat().st_size) == (before.st_ino, before.st_size)
+    # Calls go on without it.
+    with pytest.warns(TunedFileWarning, match=r"tuned\.json"):
+        assert read_or_set_aside(table) == ()
 
 
 def _write(path, first, count):

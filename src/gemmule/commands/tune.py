@@ -90,6 +90,7 @@ def _tune(
     seed: int, yardstick: bool, output: Path | None, pack: Path | None, record: str | None, resume: bool,
     workers: int | None, dry_run: bool, chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
+    from ..dispatch.tuned_file import read_or_make_way
     from ..dispatch.tuned_table import TunedTable, chip_name, user_file
     from ..lab.tuning.journal import TuningJournal
 
@@ -107,6 +108,9 @@ def _tune(
         wanted = searches(problems, arch, multiprocessors, TunedTable(name, table), **pruned)
         tell_dry_run(wanted, arch, table, as_json=as_json)
         return
+    if not dry_run:
+        # A table that could not be written in the end is told now, not after hours.
+        read_or_make_way(table)
     with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False) as (device, library):
         known = TunedTable(chip_name(device.name), table)
         wanted = searches(problems, device.arch, device.multiprocessors, known, **pruned)
@@ -126,7 +130,7 @@ def _tune(
         left = compiled(left, device.arch, workers)
         run = Run(device, library, table, journal, {"keep": keep, "seconds": seconds, "seed": seed})
         run.measure(left, record, limit, quiet=as_json)
-        if pack is not None and table.exists():
+        if pack is not None and run.is_written and table.exists():
             written = write_tuned_pack(pack, table, chip_name(device.name), device.arch)
             click.echo(f"pack: {written.path}, {len(written.kernels)} compiled kernels", err=as_json)
     run.end(as_json=as_json)

@@ -20,6 +20,7 @@ from .told import command_line
 from .tune_products import key
 
 if TYPE_CHECKING:
+    from ..core.errors import GemmuleError
     from ..dispatch.tuned_file import Entry
     from ..lab.gemm_records import Record
     from ..lab.tuning.journal import TuningJournal
@@ -35,10 +36,17 @@ class Run:
         self._block: Record = {}
         self._cells: list[tuple[Cell, Entry | None]] = []
         self._stopped = 0
+        self._unwritten: GemmuleError | OSError | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the table took everything that was found."""
+        return self._unwritten is None
 
     def measure(self, searches: Sequence[Search], folder: str | None, limit: float | None, *, quiet: bool) -> None:
+        from ..core.errors import GemmuleError
         from ..dispatch.select import use_tuned
-        from ..dispatch.tuned_file import merge_tuned, read_or_set_aside
+        from ..dispatch.tuned_file import merge_tuned, read_or_make_way
         from ..dispatch.tuned_table import chip_name
         from ..lab.bench import BenchPlan
         from ..lab.experiment import experiment
@@ -54,7 +62,7 @@ class Run:
         )  # fmt: skip
         self._block = experiment(command_line(), self._device.pci_bus_id) | tuner.about()
         run = provenance(self._block, chip_name(self._device.name), gpu=self._device.name, gemmule=__version__)
-        present = {one.key: one for one in read_or_set_aside(self._table) if one.chip == run["chip"]}
+        present = {one.key: one for one in read_or_make_way(self._table) if one.chip == run["chip"]}
         start = time.monotonic()
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(RecordFile(Path(folder), self._block)) if folder is not None else None
@@ -70,17 +78,25 @@ class Run:
                 entry = cell.entry(run)
                 if entry is not None:
                     beside = [present[entry.key]] if entry.key in present else []
-                    merge_tuned(self._table, [entry], measured_beside=beside)
-                self._journal.add([key(cell.search)])
+                    try:
+                        merge_tuned(self._table, [entry], measured_beside=beside)
+                    except (GemmuleError, OSError) as error:
+                        # `end` fails with it: what was measured is told and recorded first.
+                        self._unwritten, entry = error, None
                 self._cells.append((cell, entry))
                 if not quiet:
                     click.echo(_line(cell))
+                if self._unwritten is not None:
+                    self._stopped = len(searches) - number + 1
+                    break
+                self._journal.add([key(cell.search)])
                 step("", 1)
                 if limit is not None and time.monotonic() - start > limit and number < len(searches):
                     self._stopped = len(searches) - number
                     break
-        # Calls of this process take what was found, whichever file it went into.
-        use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
+        if self.is_written:
+            # Calls of this process take what was found, whichever file it went into.
+            use_tuned(self._device.name, [entry for _, entry in self._cells if entry is not None])
         if not self._stopped:
             self._journal.remove()
         if file is not None:
@@ -89,7 +105,7 @@ class Run:
                 click.echo(f"record: {file.path}")
 
     def end(self, *, as_json: bool) -> None:
-        """Print what was found, and fail if a kernel was wrong."""
+        """Print what was found, and fail if the table could not be written or a kernel was wrong."""
         from ..core.errors import WrongResultError
 
         kept = [entry for _, entry in self._cells if entry is not None]
@@ -111,6 +127,8 @@ class Run:
             click.echo(f"{len(kept)} products tuned: {self._table}")
             if self._stopped:
                 click.echo(f"{self._stopped} products are left; the same command goes on with them")
+        if self._unwritten is not None:
+            raise self._unwritten
         if failure := gpu.failure_of([one for one in self._records if one["record"] == "check"]):
             raise WrongResultError(failure)
 

@@ -53,10 +53,10 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
     """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out."""
     from ..compiler.cache import artifact_for
     from ..compiler.key import artifact_key
-    from ..core.errors import ArgumentError
     from ..core.problem import split_batch
     from ..dispatch.problem_key import problem_of
     from ..dispatch.registry import REGISTRY
+    from ..dispatch.select import tuned_config
 
     specs = {spec.name: spec for spec in REGISTRY}
     found: dict[str, bytes] = {}
@@ -64,12 +64,9 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
         spec = specs.get(entry.kernel)
         if spec is None:
             continue
-        try:
-            config = type(spec.default)(**dict(entry.config))
-        except (ArgumentError, TypeError):
-            continue
         problem, _, _ = split_batch(problem_of(entry.key), spec.batch_dims)
-        if spec.why_not(problem, arch, config) is not None:
+        config = tuned_config(spec, entry, problem, arch)
+        if config is None:
             continue
         parts = [(spec, config, problem)]
         if spec.following is not None:

@@ -178,7 +178,7 @@ def cached_kernels(
         try:
             # Tuned configs need not be among those that the spec lists.
             config = type(spec.default)(**artifact.config)
-        except (ArgumentError, TypeError):
+        except (ArgumentError, ArithmeticError, TypeError):
             continue
         # What was compiled from other sources has another key.
         if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:

@@ -33,8 +33,9 @@ class BlockConfig(Config):
     block_y: int = 16
 
     def __post_init__(self) -> None:
-        if min(self.block_x, self.block_y) < 1 or self.block_x * self.block_y > _MAX_THREADS:
-            raise ArgumentError(f"config {self}: a block has 1 to {_MAX_THREADS} threads")
+        super().__post_init__()
+        if self.block_x * self.block_y > _MAX_THREADS:
+            raise ArgumentError(f"config {self}: a block has up to {_MAX_THREADS} threads")
 
     @property
     def covers(self) -> tuple[int, int]:

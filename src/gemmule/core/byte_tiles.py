@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from .arch import Arch
 from .dtype import opaque_dtype
@@ -56,12 +57,15 @@ class ByteTileConfig(Config):
     threads: int = 256
     group: int = 8
 
+    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         sides = (self.read_bytes, self.write_bytes)
         if any(side < VECTOR_BYTES or side & (side - 1) for side in sides):
             raise ArgumentError(f"config {self}: read_bytes and write_bytes must be powers of 2 from {VECTOR_BYTES}")
-        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024 or self.group < 0:
-            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 0 or more")
+        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
 
     @property
     def outputs(self) -> int:

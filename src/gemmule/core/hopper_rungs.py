@@ -52,7 +52,8 @@ class RungConfig(Config):
     boxes: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        if self.tile_m % self.rows or self.tile_n % BOX_COLS or not 0 < self.tile_n <= 256:
+        super().__post_init__()
+        if self.tile_m % self.rows or self.tile_n % BOX_COLS or self.tile_n > 256:
             raise ArgumentError(f"config {self}: tile_m must be a multiple of {self.rows}, tile_n 64, 128, 192 or 256")
         if self.shared_bytes > _MOST_SHARED:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {_MOST_SHARED}")
@@ -111,6 +112,11 @@ class PersistentConfig(RolesConfig):
     """
 
     ctas: int = 132
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ctas < self.cluster:
+            raise ArgumentError(f"config {self}: ctas must be the {self.cluster} of a cluster or more")
 
     def grid(self, tiles: int) -> int:
         return min(tiles, self.ctas // self.cluster * self.cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from .byte_tiles import packed_rows, rows_are_wide
 from .errors import ArgumentError
@@ -48,12 +49,15 @@ class SectorTileConfig(Config):
     threads: int = 256
     group: int = 8
 
+    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
             raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 128")
-        if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024 or self.group < 0:
-            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024, and group 0 or more")
-        if self.spans < 1 or self.threads % (_WARP * self.spans):
+        if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
+        if self.threads % (_WARP * self.spans):
             raise ArgumentError(f"config {self}: spans must divide the warps")
 
     def columns(self, itemsize: int) -> int:

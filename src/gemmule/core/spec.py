@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .arch import Arch
+from .errors import ArgumentError
 from .launch import Launch
 from .problem import GemmProblem, Problem, split_batch
 
@@ -17,7 +18,22 @@ Signature = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Base of the kernels' configs: frozen dataclasses with numbers only."""
+    """Base of the kernels' configs: frozen dataclasses with numbers only, from 1 on unless the class says otherwise.
+
+    State: `switches`, names of fields that are 0 or 1; `from_zero`, of those in which 0 has a meaning of its own.
+    """
+
+    switches: ClassVar[frozenset[str]] = frozenset()
+    from_zero: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        # What is read from a file may be anything: an empty grid would leave a result as it was.
+        for name, value in vars(self).items():
+            if name in self.switches and value not in (0, 1):
+                raise ArgumentError(f"config {self}: {name} must be 0 or 1")
+            least = 0 if name in self.switches | self.from_zero else 1
+            if value < least:
+                raise ArgumentError(f"config {self}: {name} must be {least} or more")
 
     @property
     def outputs(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.errors import ArgumentError, DTypeError, UnsupportedError
+from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
 from gemmule.core.spec import Choice, Config, KernelSpec
@@ -127,15 +127,23 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
     if spec is None:
         # A kernel of another version of gemmule.
         return None
-    try:
-        config = type(spec.default)(**dict(entry.config))
-    except (ArgumentError, TypeError):
-        return None
     inner, outer, _ = split_batch(problem, spec.batch_dims)
-    if spec.why_not(inner, arch, config) is not None or math.prod(outer) > MAX_LAUNCHES:
+    config = tuned_config(spec, entry, inner, arch)
+    if config is None or math.prod(outer) > MAX_LAUNCHES:
         return None
     predicted = entry.us if found.same_chip else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
+
+
+def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arch) -> Config | None:
+    """Return the config of an entry for a part of its product; None where it cannot be made, or does not take it."""
+    try:
+        config = type(spec.default)(**dict(entry.config))
+        return config if spec.why_not(problem, arch, config) is None else None
+    except (ValueError, TypeError, ArithmeticError):
+        # Another version wrote it, or somebody by hand: a call does not fail because of it. An ArgumentError is a
+        # ValueError, and so are numbers too long to be told.
+        return None
 
 
 def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:

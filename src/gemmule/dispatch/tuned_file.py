@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -94,7 +95,7 @@ def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
     """
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{what}: not a file of tuned configurations: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise FileFormatError(f"{what}: not a file of tuned configurations, which says so under 'format'")
@@ -102,8 +103,10 @@ def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
         raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
     try:
         runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
+        if not isinstance(content["entries"], list):
+            raise TypeError("entries are a list")
         return tuple(_entry(fields, runs) for fields in content["entries"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
 
 
@@ -115,37 +118,66 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
         raise ValueError("a kernel is a name, and the values of a config are whole numbers")
-    us = float(fields["us"])
-    if not 0 < us < float("inf"):
-        raise ValueError(f"a time of {us} us")
+    samples = fields["samples"]
+    if type(samples) is not int or samples < 1:
+        raise ValueError(f"{samples} samples; they are 1 or more")
     return Entry(
         key=ProblemKey.of_dict(fields),
         kernel=fields["kernel"],
         config=tuple(config.items()),
-        us=us,
-        samples=int(fields["samples"]),
-        ratio=None if ratio is None else float(ratio),
+        us=_positive("us", fields["us"]),
+        samples=samples,
+        ratio=None if ratio is None else _positive("ratio", ratio),
         run=runs[fields["run"]],
     )
 
 
+def _positive(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} is {value}; it is a finite number above 0")
+    return float(value)
+
+
 def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file; none where there is no file, or where it is damaged and was set aside."""
+    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
+    try:
+        return read_or_make_way(path)
+    except LaterVersionError as error:
+        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
+    except FileFormatError as error:
+        warnings.warn(str(error), TunedFileWarning, stacklevel=2)
+    except OSError as error:
+        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
+    return ()
+
+
+def read_or_make_way(path: Path) -> tuple[Entry, ...]:
+    """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
+
+    Raises
+    ------
+    LaterVersionError
+        If it is of a later version.
+    FileFormatError
+        If it is damaged, and cannot be set aside.
+    OSError
+        If it cannot be read: what it holds is not known, and must not be lost.
+    """
     try:
         return read_tuned(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except LaterVersionError as error:
-        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
-    except OSError as error:
-        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
+        remedy = "install the gemmule that wrote it, or name another file"
+        raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
     except FileFormatError as error:
         aside = path.with_name(path.name + ".damaged")
         try:
             path.replace(aside)
-            warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=2)
         except OSError as stuck:
-            warnings.warn(f"{error}, and cannot be set aside: {stuck}", TunedFileWarning, stacklevel=2)
+            remedy = "move it away, or name another file"
+            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
+        warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=3)
     return ()
 
 
@@ -201,10 +233,17 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
         New ones.
     measured_beside : iterable of Entry
         Entries that a new one of the same product was measured beside, in turns: it replaces them.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is of a later version, or damaged and cannot be set aside; it is as it was.
+    OSError
+        If the file cannot be read, or not be written; it is as it was.
     """
     beside = set(measured_beside)
     with _locked(path):
-        present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
+        present = {(one.chip, one.key): one for one in read_or_make_way(path)}
         taken = 0
         for one in entries:
             other = present.get((one.chip, one.key))

@@ -65,6 +65,7 @@ class MmaDoubleConfig(Config):
     cluster_k: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
         if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in (16, 32) or self.stages < 2:
             raise ArgumentError(

@@ -46,6 +46,7 @@ class CpAsyncConfig(Config):
     group: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         warp_m, warp_n = LANES_M * RUN * self.warps_m, LANES_N * RUN * self.warps_n
         copied = RUN * self.threads
         if self.tile_m % warp_m or self.tile_n % warp_n or self.tile_k % SECTOR or self.stages < 2:

@@ -67,6 +67,7 @@ class MmaSyncConfig(Config):
     group: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
         if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
             raise ArgumentError(

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
@@ -82,10 +83,13 @@ class ProductionConfig(Config):
     group: int = 8
     ctas: int = 132
 
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped"})
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         rows = self.sharing * MMA_M
         unit = 8 if self.swapped else 16
-        if self.tile_m % rows or self.tile_n % unit or not 0 < self.tile_n <= 256:
+        if self.tile_m % rows or self.tile_n % unit or self.tile_n > 256:
             raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {unit} up to 256")
         if self.blocks * self.tile_n > _MAX_SUMS:
             raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
@@ -95,7 +99,7 @@ class ProductionConfig(Config):
             raise ArgumentError(
                 f"config {self}: each CTA of a cluster brings 8 lines or more, and stages are 2 or more"
             )
-        if not 1 <= self.cluster_k <= 8 or self.tile_n % (8 * self.cluster_k):
+        if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
             raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
@@ -54,14 +55,17 @@ class RaggedResultConfig(Config):
     group: int = 8
     ctas: int = 132
 
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong"})
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         rows = MMA_M if self.pingpong else CONSUMERS * MMA_M
-        if self.tile_m % rows or self.tile_n % MMA_M or not 0 < self.tile_n <= 256:
+        if self.tile_m % rows or self.tile_n % MMA_M or self.tile_n > 256:
             raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n 64, 128, 192 or 256")
         if self.tile_m // rows * self.tile_n > _MOST_SUMS:
             raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
-        if self.stages < 2 or self.ctas < 1:
-            raise ArgumentError(f"config {self}: stages are 2 or more, ctas 1 or more")
+        if self.stages < 2:
+            raise ArgumentError(f"config {self}: stages are 2 or more")
         if self.shared_bytes > _MOST_SHARED:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {_MOST_SHARED}")
 
