@@ -186,6 +186,20 @@ def test_autocast():
     torch.testing.assert_close(got.float(), torch.nn.functional.linear(x, weight, bias), rtol=0.05, atol=0.05)
 
 
+def test_shapes_are_inferred_on_the_meta_device():
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("meta")
+    gt.replace_linear(model)
+    x = torch.empty(3, 4, 5, device="meta")
+    for got, shape in (
+        (model(x), (3, 4, 2)),
+        (gt.matmul(x, x.mT), (3, 4, 4)),
+        (gt.addmm(x[0, 0], x[0].mT @ x[1], x[0].mT @ x[1]), (5, 5)),
+    ):
+        assert (got.device.type, tuple(got.shape)) == ("meta", shape)
+    model(x).sum().backward()
+    assert model[0].weight.grad.shape == (8, 5)
+
+
 def test_replaced_layers_are_the_same_objects():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Sequential(torch.nn.Linear(8, 2)))
