@@ -14,7 +14,8 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-from gemmule.jax import frame  # noqa: E402
+from gemmule.dispatch.select import forget_choices  # noqa: E402
+from gemmule.jax import frame, handlers  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -226,3 +227,21 @@ def test_the_structs_are_those_of_the_header():
     assert (frame._Frame.arguments.offset, frame._Frame.results.offset, frame._Frame.attributes.offset) == (40, 80, 120)
     assert frame._Buffer.dims.offset == 40
     assert (frame._Metadata.version.offset, frame._Metadata.traits.offset) == (8, 32)
+
+
+def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
+    decided = []
+    monkeypatch.setattr(handlers, "get_device", decided.append)
+    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: None)
+    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
+    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    described = tuple((role, "float32", (4, 4), 256) for role in "abd")
+    text = Options().text()
+    forget_choices()
+    for _ in range(2):
+        handlers._decided(text, described, 0)
+    assert len(decided) == 1
+    forget_choices()
+    handlers._decided(text, described, 0)
+    assert len(decided) == 2
+    forget_choices()

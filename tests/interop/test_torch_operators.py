@@ -8,8 +8,13 @@ from gemmule.core.errors import DTypeError, ShapeError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 import gemmule.torch as gt  # noqa: E402
 from gemmule.torch.product import gemm  # noqa: E402
+
+#: PyTorch compiles its own tangents by what it deprecates.
+own_warning = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 DTYPES = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -88,6 +93,96 @@ def test_gradients(name):
     operands = doubles(*shapes)
     assert torch.autograd.gradcheck(function, operands)
     assert torch.autograd.gradgradcheck(function, operands)
+
+
+@own_warning
+@pytest.mark.parametrize("name", CALLS)
+def test_tangents(name):
+    function, shapes = CALLS[name]
+    operands = doubles(*shapes)
+    assert torch.autograd.gradcheck(
+        function, operands, check_forward_ad=True, check_backward_ad=False, check_batched_forward_grad=True
+    )
+    # The tangent of a gradient.
+    assert torch.autograd.gradgradcheck(function, operands, check_fwd_over_rev=True)
+
+
+@own_warning
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("of", range(3))
+def test_tangents_of_one_operand(of, grad):
+    operands = doubles((4,), (3, 5), (5, 4), grad=grad)
+    with forward_ad.dual_level():
+        tangent = torch.ones_like(operands[of])
+        operands[of] = forward_ad.make_dual(operands[of], tangent)
+        got, expected = (
+            forward_ad.unpack_dual(function(*operands, beta=0.5, alpha=-2)) for function in (gt.addmm, torch.addmm)
+        )
+        torch.testing.assert_close(tuple(got), tuple(expected))
+
+
+@own_warning
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "jvp",
+        "jacfwd",
+        "jacfwd of jacfwd",
+        "jacrev",
+        "jacrev of jacfwd",
+        "hessian",
+        "grad",
+        "vmap of grad",
+        "vmap of jvp",
+    ],
+)
+def test_transforms(transform):
+    f = torch.func
+
+    def through(matmul):
+        def function(a):
+            return matmul(matmul(a, w).sin(), a[0]).cos()
+
+        return {
+            "jvp": lambda: f.jvp(function, (a,), (t,)),
+            "jacfwd": lambda: f.jacfwd(function)(a),
+            "jacfwd of jacfwd": lambda: f.jacfwd(f.jacfwd(function))(a),
+            "jacrev": lambda: f.jacrev(function)(a),
+            "jacrev of jacfwd": lambda: f.jacrev(f.jacfwd(function))(a),
+            "hessian": lambda: f.hessian(lambda x: function(x).sum())(a),
+            "grad": lambda: f.grad(lambda x: function(x).sum())(a),
+            "vmap of grad": lambda: f.vmap(f.grad(lambda x: function(x).sum()))(torch.stack([a, t])),
+            "vmap of jvp": lambda: f.vmap(lambda x: f.jvp(function, (a,), (x,)))(torch.stack([a, t])),
+        }[transform]()
+
+    a, t, w = doubles((2, 3), (2, 3), (3, 3), grad=False)
+    torch.testing.assert_close(through(gt.matmul), through(torch.matmul))
+
+
+@own_warning
+def test_compiled_tangents():
+    def of_torch_func(a, t, w):
+        return torch.func.jvp(lambda x: gt.matmul(x, w).sin(), (a,), (t,))[1]
+
+    def of_a_level(a, t, w):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(gt.matmul(forward_ad.make_dual(a, t), w).sin()).tangent
+
+    torch._dynamo.reset()
+    a, t, w = doubles((2, 3), (2, 3), (3, 3), grad=False)
+    for function in (of_torch_func, of_a_level):
+        compiled = torch.compile(function, backend="aot_eager")
+        torch.testing.assert_close(compiled(a, t, w), (a @ w).cos() * (t @ w))
+
+
+@own_warning
+def test_tangents_of_narrow_types_and_another_type_of_output():
+    a, b = (torch.randn(6, 6).to(torch.bfloat16) for _ in range(2))
+    value, tangent = torch.func.jvp(
+        lambda *x: gemm(*x, None, 1.0, 0.0, torch.float32, None), (a, b), (b, torch.ones(()).bfloat16().expand(6, 6))
+    )
+    assert (value.dtype, tangent.dtype) == (torch.float32, torch.float32)
+    torch.testing.assert_close(tangent, b.float() @ b.float() + a.float() @ torch.ones(6, 6), rtol=1e-5, atol=1e-5)
 
 
 def test_beta_of_zero_gives_its_input_no_gradient():
@@ -184,6 +279,20 @@ def test_autocast():
     got.sum().backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(got.float(), torch.nn.functional.linear(x, weight, bias), rtol=0.05, atol=0.05)
+
+
+def test_shapes_are_inferred_on_the_meta_device():
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("meta")
+    gt.replace_linear(model)
+    x = torch.empty(3, 4, 5, device="meta")
+    for got, shape in (
+        (model(x), (3, 4, 2)),
+        (gt.matmul(x, x.mT), (3, 4, 4)),
+        (gt.addmm(x[0, 0], x[0].mT @ x[1], x[0].mT @ x[1]), (5, 5)),
+    ):
+        assert (got.device.type, tuple(got.shape)) == ("meta", shape)
+    model(x).sum().backward()
+    assert model[0].weight.grad.shape == (8, 5)
 
 
 def test_replaced_layers_are_the_same_objects():

@@ -82,8 +82,6 @@ def _take_table(pack: Pack) -> None:
     from gemmule.dispatch.tuned_file import tuned_entries
     from gemmule.dispatch.tuned_table import add_packed
 
-    from . import prepared
-
     try:
         table = pack.table(TUNED)
     except CompileError as error:
@@ -92,4 +90,3 @@ def _take_table(pack: Pack) -> None:
         add_packed(f"the pack {pack.path}", tuned_entries(table, f"{TUNED} in the pack {pack.path}"))
         # What was chosen before may now be chosen otherwise.
         forget_choices()
-        prepared.forget()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
+from gemmule.dispatch.select import forgets_choices
 
 from . import recent
 from .known_arrays import KnownArrays, known_library, usual_scalars
@@ -165,6 +166,9 @@ def forget() -> None:
     with _adding:
         _kept.clear()
         recent.forget()
+
+
+forgets_choices(forget)
 
 
 def _first_seen(kind: type) -> KnownArrays | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
@@ -26,6 +26,8 @@ MAX_LAUNCHES = 16
 #: What was chosen for the problems of this process, by everything that the choice depends on.
 _chosen: dict[tuple[Problem, Arch, int, int | None, str | None], Choice] = {}
 _MOST_CHOSEN = 4096
+#: What clears the caches of other rooms that keep choices, or what was made of them.
+_forgetters: list[Callable[[], object]] = []
 
 
 def choose(
@@ -72,8 +74,15 @@ def choose(
 
 
 def forget_choices() -> None:
-    """Choose anew from now on: tuned configurations have changed."""
+    """Choose anew from now on, everywhere in this process: tuned configurations have changed."""
     _chosen.clear()
+    for forget in _forgetters:
+        forget()
+
+
+def forgets_choices(forget: Callable[[], object]) -> None:
+    """Let `forget_choices` call a function, which clears a cache that keeps choices, or what was made of them."""
+    _forgetters.append(forget)
 
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:

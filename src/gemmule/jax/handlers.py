@@ -17,6 +17,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.core.stacking import stacked
+from gemmule.dispatch.select import forgets_choices
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call, driver
@@ -124,6 +125,9 @@ def _decided(text: str, described: tuple[tuple[str, str, tuple[int, ...], int], 
 
     run_first_that_compiles(problem, choose_compiling(problem, device), device, decide)
     return found[-1]
+
+
+forgets_choices(_decided.cache_clear)
 
 
 def _matrix(dtype: str, shape: tuple[int, ...], batch: tuple[int, ...], alignment: int) -> StridedMatrix:

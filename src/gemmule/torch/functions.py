@@ -196,7 +196,8 @@ def _add_product(
 def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:
     """Return tensors in the type of `torch.autocast`, where it is enabled; float64 stays as it is."""
     device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
+    # On the meta device asking is an error; torch.compile of older versions cannot trace whether one may ask.
+    if device == "meta" or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 import gemmule as gm
 
@@ -64,19 +66,65 @@ def _describe(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any,
     return a.new_empty(shape, dtype=dtype)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    del output
-    a, b, c, ctx.alpha, ctx.beta, _, ctx.precision = inputs
-    ctx.save_for_backward(a, b)
-    ctx.addend = None if c is None else (c.shape, c.dtype)
+class _Gemm(torch.autograd.function._SingleLevelFunction):
+    """The product's derivatives, backward and forward.
+
+    What `torch.library.register_autograd` makes has no tangents, and returns zeros for them without a word; nor does
+    `torch.func.grad` take it. This is called where PyTorch differentiates its own operators: at one level of
+    `torch.func`, the other levels below it.
+    """
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        *operands, keys, grad = inputs
+        if grad is None:
+            return _below(keys, *operands)
+        # PyTorch has switched off gradients and tangents, those of the levels below too.
+        with torch.set_grad_enabled(grad), forward_ad._set_fwd_grad_enabled(True):
+            return _below(keys, *operands)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, b, c, ctx.alpha, ctx.beta, ctx.out_dtype, ctx.precision, _, _ = inputs
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+        # What has no tangent is no factor, rather than one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.addend = None if c is None else (c.shape, c.dtype)
+        ctx.result = output.shape, output.dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+        return _backward(ctx, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return _forward_mode(ctx, *tangents[:3])
+
+
+def _below(keys: Any, *inputs: Any) -> Any:
+    with torch._C._AutoDispatchBelowAutograd():
+        return gemm.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+
+def _differentiable(keys: Any, *inputs: Any) -> Any:
+    grad = torch.is_grad_enabled()
+    if torch._C._are_functorch_transforms_active():
+        with enable_single_level_autograd_function():
+            return _Gemm.apply(*inputs, keys, grad)
+    # To ask every tensor for its tangent takes longer than to differentiate where there is none. A compiled program
+    # opens the level of tangents without Python's knowing of it; it is traced in a mode.
+    tangents = forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack() > 0
+    if tangents or (grad and torch._C._any_requires_grad(*inputs)):
+        return _Gemm.apply(*inputs, keys, None)
+    return _below(keys, *inputs)
 
 
 def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 9
     a, b = ctx.saved_tensors
-    # Both factors of one type, and none that repeats an element: the fast kernels take no others.
-    factor = grad.to(a.dtype)
-    if 0 in factor.stride():
-        factor = factor.contiguous()
+    factor = _factor(grad, a.dtype)
     grad_a = grad_b = grad_c = None
     if ctx.needs_input_grad[0]:
         grad_a = _product_like(a, factor, b.mT, ctx).sum_to_size(a.shape)
@@ -89,7 +137,28 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
         grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
-    return grad_a, grad_b, grad_c, None, None, None, None
+    return grad_a, grad_b, grad_c, None, None, None, None, None, None
+
+
+def _forward_mode(ctx: Any, tangent_a: Any, tangent_b: Any, tangent_c: Any) -> Any:
+    """Return ``alpha * (da @ b + a @ db) + beta * dc``: each product adds to what there is of the sum."""
+    a, b = (forward_ad.unpack_dual(x, level=0).primal for x in ctx.saved_tensors)
+    total, beta = tangent_c, ctx.beta
+    for left, right in ((tangent_a, b), (a, tangent_b)):
+        if left is not None and right is not None:
+            x, y = _factor(left, a.dtype), _factor(right, a.dtype)
+            total = gemm(x, y, total, ctx.alpha, 0.0 if total is None else beta, ctx.out_dtype, ctx.precision)
+            beta = 1.0
+    if total is tangent_c:
+        shape, dtype = ctx.result
+        total = (tangent_c * ctx.beta).to(dtype).expand(shape)
+    return total
+
+
+def _factor(x: Any, dtype: Any) -> Any:
+    """Return a tensor as the fast kernels take it: of the type of the other, and with no element repeated."""
+    x = x.to(dtype)
+    return x.contiguous() if 0 in x.stride() else x
 
 
 def _product_like(x: Any, a: Any, b: Any, ctx: Any) -> Any:
@@ -99,7 +168,8 @@ def _product_like(x: Any, a: Any, b: Any, ctx: Any) -> Any:
     return gemm(a, b, None, ctx.alpha, 0.0, None, ctx.precision)
 
 
-torch.library.register_autograd(_NAME, _backward, setup_context=_setup)
+_library = torch.library.Library("gemmule", "FRAGMENT")
+_library.impl("gemm", _differentiable, "Autograd", with_keyset=True)
 
 
 @torch.library.register_vmap(_NAME)
