@@ -54,10 +54,12 @@ def reduced_shape(choice, ragged):
     return text
 
 
+#: Kernels whose large problems are the largest.
+LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async")
 CASES = [
     pytest.param(
         f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
-        marks=[pytest.mark.slow] if number else [],
+        marks=[pytest.mark.slow] if number or spec.name in LONG else [],
     )
     for spec in EXPLAINED
     for number in range(len(spec.configs))

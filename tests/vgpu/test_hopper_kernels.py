@@ -10,6 +10,7 @@ from test_kernels import HOPPER, case_id, laid_out, multiply, problem_of, types_
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError
+from gemmule.dispatch.registry import LADDER
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
 
@@ -39,8 +40,18 @@ def test_ragged_tiles(spec, dtype, out, shape, rng):
     assert_product(multiply(spec, a, b, poisoned(out, (m, n)), c, 0.75, -1.5), a, b, c, 0.75, -1.5)
 
 
-@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row"), ("col", "col")], ids="-".join)
-@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+#: Of the steps of the ladder, which no call takes, one layout is enough for a quick run.
+LAYOUTS = [
+    pytest.param(
+        spec, layout, id=f"{case_id(spec)}-{'-'.join(layout)}",
+        marks=[pytest.mark.slow] if spec.name in LADDER[:-1] and layout != ("col", "col") else [],
+    )
+    for spec in HOPPER
+    for layout in (("row", "col"), ("col", "row"), ("col", "col"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "layout"), LAYOUTS)
 def test_layouts(spec, layout, rng):
     dtype, out = types_of(spec)[0]
     a, b = random_matrix(rng, dtype, (72, 136)), random_matrix(rng, dtype, (136, 80))

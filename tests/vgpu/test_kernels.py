@@ -132,12 +132,18 @@ def test_strides_and_batches(spec, kind, rng):
     assert_product(got, a, b)
 
 
-@pytest.mark.parametrize("spec", GEMMS, ids=case_id)
-def test_every_config_computes_whole_tiles(spec, rng):
+EVERY_CONFIG = [
+    pytest.param(spec, config, id=f"{case_id(spec)}-{number}", marks=[pytest.mark.slow] if number else [])
+    for spec in GEMMS
+    for number, config in enumerate(spec.configs)
+]
+
+
+@pytest.mark.parametrize(("spec", "config"), EVERY_CONFIG)
+def test_every_config_computes_whole_tiles(spec, config, rng):
     dtype, out = types_of(spec)[0]
     a, b = random_matrix(rng, dtype, (256, 64)), random_matrix(rng, dtype, (64, 256))
-    for config in spec.configs:
-        assert_product(multiply(spec, a, b, poisoned(out, (256, 256)), config=config), a, b)
+    assert_product(multiply(spec, a, b, poisoned(out, (256, 256)), config=config), a, b)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "random"])

@@ -67,7 +67,14 @@ def artifact_of(spec):
     return artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
 
 
-@pytest.mark.parametrize("spec", GEMMS, ids=lambda spec: spec.name)
+#: Those with the most instructions to remove take most of the time.
+LONG = ("h01_mma_sync", "d03_mma_f64")
+CASES = [
+    pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", CASES)
 def test_every_synchronisation_instruction_is_missed(spec, rng):
     kernel = parse(artifact_of(spec).ptx)
     assert findings_without(spec, None, rng) == ()
