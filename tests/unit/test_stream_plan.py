@@ -32,7 +32,7 @@ def stationary(m, n, k, tile, depth, *, dtype=F8, c_tiles=2, strategy="c-station
     return DevicePlan(product(m, n, k, dtype), dtype.name, strategy, *tile, depth, c_tiles, (2, 2), strips=strips)
 
 
-@pytest.mark.parametrize("tile", [4096, 8192, 16384])
+@pytest.mark.parametrize("tile", [4096, 8192, pytest.param(16384, marks=pytest.mark.slow)])
 def test_traffic_and_time_are_those_of_the_formulae(tile):
     tiles = 12
     n = tiles * tile

@@ -55,7 +55,7 @@ def reduced_shape(choice, ragged):
 
 
 #: Kernels whose large problems are the largest.
-LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async")
+LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d02_b_in_registers")
 CASES = [
     pytest.param(
         f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",

@@ -68,7 +68,7 @@ def artifact_of(spec):
 
 
 #: Those with the most instructions to remove take most of the time.
-LONG = ("h01_mma_sync", "d03_mma_f64")
+LONG = ("h01_mma_sync", "d03_mma_f64", "d02_b_in_registers")
 CASES = [
     pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS
 ]  # fmt: skip
