@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import importlib.util
 import os
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def rng(request):
 
 
 def pytest_configure(config):
+    if importlib.util.find_spec("hypothesis"):
+        from hypothesis import HealthCheck, settings
+
+        # Properties hold however long an example takes: computers have other work too.
+        settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("untimed")
     # Functions that give further lines of the record.
     config.extra_records = []
     # Kernels that tests compile are kept from run to run, but not among the user's own.
