@@ -290,3 +290,15 @@ def test_faults(rng, change, error, what):
     arrays["again"] = np.zeros(1, np.uint64)
     with pytest.raises(error, match=what):
         run(text.replace(*change) + "END:", arrays, threads=128, shared=SHARED)
+
+
+def test_halves_of_two_warpgroups_are_no_warpgroup():
+    """Warps 2 to 5 are 128 neighbours, and yet each two of them wait for two others."""
+    text = body_of(32, 16, ("f32", "f16", "f16"), [1 << 16 | A_AT >> 4, 1 << 16 | B_AT >> 4], ", 1, 1, 0, 0")
+    away = "sub.u32 %r8, %warp, 2;\nsetp.gt.u32 %p4, %r8, 3;\n@%p4 bar.sync 3, 256;\nsetp.ne.u32 %p2"
+    arrays = {"image": np.zeros(11264, np.uint32), "again": np.zeros(1, np.uint64)}
+    arrays |= {name: np.zeros(2304, np.uint32) for name in ("c", "a", "d")}
+    with pytest.raises(DeadlockError) as caught:
+        run(text.replace("setp.ne.u32 %p2", away), arrays, threads=256, shared=SHARED.replace("40960", "45056"))
+    waiting = {f.warp for f in caught.value.findings if "the other warps of its warpgroup" in f.message}
+    assert waiting == {2, 3, 4, 5}

@@ -58,12 +58,13 @@ def _wgmma(build: Build) -> Step:
     return step
 
 
-def _is_whole(lanes: Lanes) -> bool:
+def _is_whole(batch: Batch, lanes: Lanes) -> bool:
     """Say whether lanes are those of whole warpgroups; the first lane of one is a multiple of its size in its CTA."""
     if lanes.count % LANES:
         return False
     groups = lanes.index.reshape(-1, LANES)
-    return bool((groups[:, -1] - groups[:, 0] == LANES - 1).all())
+    first, last = groups[:, 0], groups[:, -1]
+    return bool((last - first == LANES - 1).all() and (first % batch.cta_lanes % LANES == 0).all())
 
 
 def _register_rows(build: Build, operand: Operand, count: int) -> tuple[int, ...]:
@@ -118,7 +119,7 @@ def _product(build: Build) -> Step:
 
     def gate(frame: Frame, taking_part: Array | None) -> Array | None:
         lanes = frame.lanes
-        if taking_part is None and _is_whole(lanes):
+        if taking_part is None and _is_whole(frame.batch, lanes):
             return None
         here = np.ones(lanes.count, np.bool_) if taking_part is None else taking_part
         group = lanes.index // frame.batch.cta_lanes * frame.batch.cta_lanes
@@ -161,7 +162,7 @@ def _product(build: Build) -> Step:
     def step(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
         first = lanes.index[::LANES]
-        if not _is_whole(lanes):
+        if not _is_whole(batch, lanes):
             everyone = np.ones(lanes.count, np.bool_)
             raise batch.fault(
                 "barrier", f"the instruction needs all {LANES} threads of its warpgroup", instruction, lanes, everyone
