@@ -14,7 +14,8 @@ from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h09_production.spec import BOX_M, CONSUMERS, K_BYTES, SPEC, ProductionConfig
+from gemmule.kernels.gemm.h09_production.config import BOX_M, CONSUMERS, K_BYTES, ProductionConfig
+from gemmule.kernels.gemm.h09_production.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")

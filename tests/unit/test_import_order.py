@@ -27,6 +27,11 @@ MAY_IMPORT = {
 }
 #: Modules that may import every room.
 ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
+#: What the two files of a kernel that are read without the compiler may import, besides the standard library.
+_RULES = {
+    "spec.py": "spec.py imports core, its config.py and other kernels' spec.py, its kernel.py in build()",
+    "config.py": "config.py imports core only",
+}
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 
@@ -82,12 +87,14 @@ def violations(source):
                 room in {"parts", "compiler"} or (room == "kernels" and path.name == "kernel.py")
             ):
                 found.append(f"{here}; only parts, compiler and the kernels' kernel.py may import cutlass")
-            if room == "kernels" and path.name == "spec.py":
+            if room == "kernels" and path.name in ("spec.py", "config.py"):
                 own_kernel = not at_once and name.startswith(".".join([*package, "kernel"]))
+                own_config = name.startswith(".".join([*package, "config"]))
                 # A kernel that prepares operands for others names them.
                 other_spec = target == "kernels" and name.split(".")[4:5] == ["spec"]
-                if not (target == "core" or top in sys.stdlib_module_names or own_kernel or other_spec):
-                    found.append(f"{here}; spec.py imports core and other kernels' spec.py, its kernel.py in build()")
+                near = path.name == "spec.py" and (own_kernel or own_config or other_spec)
+                if not (target == "core" or top in sys.stdlib_module_names or near):
+                    found.append(f"{here}; {_RULES[path.name]}")
     return found
 
 
@@ -113,10 +120,13 @@ def test_import_order():
         ("lab/bench.py", "import gemmule", "lab may import"),
         ("host/blas.py", "from .. import api", "host may import core"),
         ("kernels/gemm/x/spec.py", "import cutlass", "only parts, compiler and the kernels' kernel.py"),
-        ("kernels/gemm/x/spec.py", "from gemmule.parts import copy", "spec.py imports core and other"),
-        ("kernels/gemm/x/spec.py", "import numpy", "spec.py imports core and other"),
-        ("kernels/gemm/x/spec.py", "from .kernel import Gemm", "spec.py imports core and other"),
-        ("kernels/gemm/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core and other"),
+        ("kernels/gemm/x/spec.py", "from gemmule.parts import copy", "spec.py imports core, its"),
+        ("kernels/gemm/x/spec.py", "import numpy", "spec.py imports core, its"),
+        ("kernels/gemm/x/spec.py", "from .kernel import Gemm", "spec.py imports core, its"),
+        ("kernels/gemm/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core, its"),
+        ("kernels/gemm/x/spec.py", "from ..y.config import SomeConfig", "spec.py imports core, its"),
+        ("kernels/gemm/x/config.py", "from .spec import SPEC", "config.py imports core only"),
+        ("kernels/gemm/x/config.py", "import numpy", "config.py imports core only"),
         ("helpers/text.py", "", "helpers is not a room"),
     ],
 )
@@ -136,6 +146,8 @@ def test_wrong_way_is_found(tmp_path, file, text, rule):
         ("commands/multiply.py", "from ..host import tiles"),
         ("kernels/gemm/x/spec.py", "import dataclasses\nfrom gemmule.core.spec import KernelSpec"),
         ("kernels/gemm/x/spec.py", "def build():\n    from .kernel import Gemm"),
+        ("kernels/gemm/x/spec.py", "from .config import SomeConfig, every_config"),
+        ("kernels/gemm/x/config.py", "import dataclasses\nfrom gemmule.core.errors import ArgumentError"),
         ("kernels/gemm/x/kernel.py", "import cutlass\nfrom cutlass import cute\nfrom gemmule.parts import copy"),
         ("runtime/launch.py", "from cuda.bindings import driver\nfrom ..compiler.artifact import Artifact"),
         ("outofcore/npy.py", "import numpy as np\nfrom ..core.errors import ArgumentError"),

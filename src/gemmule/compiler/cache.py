@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 import warnings
 from pathlib import Path
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import ArgumentError, CompileError, CompilerMissingError
+from gemmule.core.errors import CompileError, CompilerMissingError
 from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.user_folders import user_cache_folder
 
 from .artifact import Artifact
 from .compile import compile_kernel
@@ -60,17 +60,7 @@ def cache_folder() -> Path:
     chosen = os.environ.get("GEMMULE_CACHE")
     if chosen:
         return Path(chosen)
-    try:
-        home = Path.home()
-    except RuntimeError as error:
-        raise ArgumentError(f"the user's cache folder is not known ({error}); set GEMMULE_CACHE to a folder") from error
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(home / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(home / ".cache")
-    return Path(base) / "gemmule" / "kernels"
+    return user_cache_folder() / "gemmule" / "kernels"
 
 
 def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:

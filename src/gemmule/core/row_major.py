@@ -182,6 +182,22 @@ def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
     return None
 
 
+def why_not_lines(problem: GemmProblem, dtype: DType) -> str | None:
+    """Say which operand is no row- or column-major matrix of that type, or None where all are, C lying as D does."""
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != dtype:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes {dtype} only"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+    oriented, _, _ = row_result(problem)
+    if oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    return None
+
+
 def why_not_extents(problem: GemmProblem) -> str | None:
     """Say which extent is too large for 32-bit indices, or None where all fit."""
     for name, extent in (("M", problem.m), ("N", problem.n), ("K", problem.k)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.core.user_folders import user_settings_folder
 
 from .problem_key import ProblemKey
 from .tuned_file import Entry, TunedFileWarning, read_or_set_aside, read_tuned
@@ -59,17 +59,7 @@ def user_file() -> Path:
     """
     if chosen := os.environ.get("GEMMULE_TUNED"):
         return Path(chosen)
-    try:
-        home = Path.home()
-    except RuntimeError as error:
-        raise ArgumentError(f"the user's folder is not known ({error}); set GEMMULE_TUNED to a file") from error
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(home / "Library" / "Application Support")
-    else:
-        base = os.environ.get("XDG_CONFIG_HOME") or str(home / ".config")
-    return Path(base) / "gemmule" / "tuned.json"
+    return user_settings_folder() / "gemmule" / "tuned.json"
 
 
 def shipped_file(chip: str) -> Path:

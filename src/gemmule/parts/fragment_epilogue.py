@@ -10,34 +10,19 @@ from typing import Any
 import cutlass
 from cutlass import Float32, cute
 
-from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+from gemmule.core.epilogue import ACC, MATRIX, C
 from gemmule.core.epilogue_inputs import PAIRS
 
 from .box_values import read_part
 from .boxes import parts_of, write_part
 from .epilogue import pair_operations
-from .tensors import marked_tensor
+from .marked_inputs import MarkedInputs
 
 _ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
 
 
-class FragmentEpilogue:
-    """An epilogue, and where its inputs lie.
-
-    Parameters
-    ----------
-    types : dict
-        ``epilogue``, the expression's text, and ``inputs``, for each matrix its type and the marks of its strides.
-    """
-
-    def __init__(self, types: dict[str, str]) -> None:
-        self.expression = Expression.parse(types["epilogue"])
-        self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
-
-    def stand_ins(self) -> tuple[Any, ...] | None:
-        """Return stand-ins for what a launch brings: matrices, then numbers."""
-        tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
-        return (*tensors, *(Float32(1),) * self.expression.numbers) or None
+class FragmentEpilogue(MarkedInputs):
+    """An epilogue of fragments, and where its inputs lie."""
 
     def load(self, extras: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:
         """Start to load this thread's inputs for a box: for each matrix, elements by their place.

@@ -7,29 +7,14 @@ from typing import Any
 import cutlass
 from cutlass import Float32, cute
 
-from gemmule.core.epilogue import ACC, MATRIX, C, Expression
+from gemmule.core.epilogue import ACC, MATRIX, C
 
 from .epilogue import operations
-from .tensors import marked_tensor
+from .marked_inputs import MarkedInputs
 
 
-class RunEpilogue:
-    """An epilogue, and where its inputs lie.
-
-    Parameters
-    ----------
-    types : dict
-        ``epilogue``, the expression's text, and ``inputs``, for each matrix its type and the marks of its strides.
-    """
-
-    def __init__(self, types: dict[str, str]) -> None:
-        self.expression = Expression.parse(types["epilogue"])
-        self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
-
-    def stand_ins(self) -> tuple[Any, ...] | None:
-        """Return stand-ins for what a launch brings: matrices, then numbers."""
-        tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
-        return (*tensors, *(Float32(1),) * self.expression.numbers) or None
+class RunEpilogue(MarkedInputs):
+    """An epilogue of runs, and where its inputs lie."""
 
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
         """Return what a launch brings with the matrices of one member of the batch."""

@@ -13,7 +13,7 @@ from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.lines import Lines, line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
+from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid, why_not_lines
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Bytes that a copy may move at once: two elements, or one.
@@ -113,16 +113,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
     """Say why the kernel cannot take `problem`, or None where it can."""
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    for name, matrix in problem.operands().items():
-        if matrix.dtype != FLOAT64:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes {FLOAT64} only"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    if oriented.c is not None and not oriented.c.is_row_major:
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    if reason := why_not_lines(inner, FLOAT64):
+        return reason
     if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
         return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
     if arch.major < 9 and config.cluster_k > 1:

@@ -10,7 +10,14 @@ from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import batched_params, is_vectorised, row_result, why_not_extents, why_not_grid
+from gemmule.core.row_major import (
+    batched_params,
+    is_vectorised,
+    row_result,
+    why_not_extents,
+    why_not_grid,
+    why_not_lines,
+)
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
@@ -84,16 +91,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | No
     del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    for name, matrix in problem.operands().items():
-        if matrix.dtype != FLOAT32:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes {FLOAT32} only"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    if oriented.c is not None and not oriented.c.is_row_major:
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    if reason := why_not_lines(inner, FLOAT32):
+        return reason
     return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
 
 

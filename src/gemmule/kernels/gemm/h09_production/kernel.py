@@ -41,7 +41,7 @@ from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
-from .spec import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
+from .config import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232

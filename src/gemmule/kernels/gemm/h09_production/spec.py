@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
-from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
-from gemmule.core.errors import ArgumentError
 from gemmule.core.hopper_cost import Sides, times_us
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Buildable, KernelSpec, Signature
 
-#: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
-CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
-THREADS = (1 + CONSUMERS) * WARPGROUP
+from .config import BOX_M, K_BYTES, THREADS, ProductionConfig, every_config
+
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
     BFLOAT16: (BFLOAT16, FLOAT32),
@@ -31,8 +26,6 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32,),
     INT8: (INT32,),
 }
-#: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
-K_BYTES, BOX_M = 128, 64
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
 #: Operands that the copy engine brings or takes.
@@ -41,112 +34,6 @@ _COPIED = ("a", "b", "c", "d")
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
-_BARRIERS = 1024
-#: Clusters of so many CTAs that an H100 or H200 runs at the same time, one CTA a multiprocessor.
-_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
-#: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
-_MAX_SUMS = 384
-
-
-@dataclasses.dataclass(frozen=True)
-class ProductionConfig(Config):
-    """Tile of C, stages, the cluster, and how the two warpgroups that multiply share the work.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 where swapped, and at most 256.
-    stages : int
-        Slices in shared memory.
-    pingpong : int
-        1 where each warpgroup has tiles of its own and they take turns, 0 where they share a tile.
-    cluster_m, cluster_n : int
-        CTAs of a cluster along M and N, which read a slice once for all of them.
-    cluster_k : int
-        CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the columns.
-    swapped : int
-        1 where the transposed product is computed, B.T @ A.T: then tile_m counts columns of the result, tile_n rows.
-    group : int
-        Clusters' tiles that are taken downwards before they go to the right.
-    ctas : int
-        CTAs that share all tiles: the multiprocessors of the chip.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 256
-    stages: int = 4
-    pingpong: int = 0
-    cluster_m: int = 2
-    cluster_n: int = 1
-    cluster_k: int = 1
-    swapped: int = 0
-    group: int = 8
-    ctas: int = 132
-
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rows = self.sharing * MMA_M
-        unit = 8 if self.swapped else 16
-        if self.tile_m % rows or self.tile_n % unit or self.tile_n > 256:
-            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {unit} up to 256")
-        if self.blocks * self.tile_n > _MAX_SUMS:
-            raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
-        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
-            raise ArgumentError(f"config {self}: clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all")
-        if self.tile_n % (8 * self.cluster_m) or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: each CTA of a cluster brings 8 lines or more, and stages are 2 or more"
-            )
-        if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
-            raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
-        if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
-            raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
-        if self.shared_bytes > 227 << 10:
-            raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_m * self.cluster_n * self.cluster_k
-
-    @property
-    def clusters(self) -> int:
-        """Clusters that run at the same time."""
-        return min(self.ctas // self.cluster, _CLUSTERS[self.cluster])
-
-    @property
-    def sharing(self) -> int:
-        """Warpgroups that share a tile."""
-        return 1 if self.pingpong else CONSUMERS
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 64 rows that a warpgroup computes of a tile."""
-        return self.tile_m // (self.sharing * MMA_M)
-
-    def box_n(self, itemsize: int) -> int:
-        """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
-        columns = self.tile_n // self.cluster_k
-        widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
-        return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
-
-    def buffers(self, itemsize: int) -> int:
-        """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
-        return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
-        boxes = max(self.buffers(item) * BOX_M * self.box_n(item) * item for item in (2, 4))
-        sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
@@ -384,30 +271,10 @@ def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -
     return costs(problem, [config], multiprocessors)[0]
 
 
-#: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
-_ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
-_COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
-_CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
-_LEAST_STAGES, _MOST_STAGES = 3, 16
-
-
 @functools.cache
 def further() -> tuple[ProductionConfig, ...]:
-    """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
-    found = []
-    for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
-        cluster_m, cluster_n, cluster_k = cluster
-        for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
-            try:
-                one = ProductionConfig(
-                    tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
-                    cluster_n=cluster_n, cluster_k=cluster_k, swapped=swapped,
-                )  # fmt: skip
-            except ArgumentError:
-                continue
-            found.append(one)
-            break
-    return tuple(one for one in found if one not in SPEC.configs)
+    """Return the configs that a search tries beyond those below."""
+    return tuple(one for one in every_config() if one not in SPEC.configs)
 
 
 def build(config: ProductionConfig, signature: Signature) -> Buildable:

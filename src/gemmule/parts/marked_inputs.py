@@ -1,0 +1,30 @@
+"""What a compiled epilogue is told: its expression, and how the matrices that it reads lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlass import Float32
+
+from gemmule.core.epilogue import Expression
+
+from .tensors import marked_tensor
+
+
+class MarkedInputs:
+    """An expression and its inputs.
+
+    Parameters
+    ----------
+    types : dict
+        ``epilogue``, the expression's text, and ``inputs``, for each matrix its type and the marks of its strides.
+    """
+
+    def __init__(self, types: dict[str, str]) -> None:
+        self.expression = Expression.parse(types["epilogue"])
+        self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
+
+    def stand_ins(self) -> tuple[Any, ...] | None:
+        """Return stand-ins for what a launch brings: matrices, then numbers."""
+        tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
+        return (*tensors, *(Float32(1),) * self.expression.numbers) or None
