@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
 from gemmule.core.chips import Chip
-from gemmule.core.dtype import Kind
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from . import protocol
-from .accuracy import ROWS, Accuracy, Reference, accuracy, reference, sampled_rows
+from .accuracy import ROWS, Accuracy, Reference, reference, sampled_rows
+from .checked_outputs import NAN_BYTE, check, is_fair, same_bits
 from .device import BenchDevice, Operands, Work, Yardstick, YardstickAlgorithm
 from .gemm_records import YARDSTICK, Record, all_us, beside, circumstances, errors, failed, figures, named, skipped, us
 from .products import Array, gemm_problem, random_inputs
 from .timing import Timing, estimate, load, measure
 
-# Bytes that outputs are filled with before a run: NaN in every float; for integers one after the other, so that what
-# was not written differs.
-_NAN, _POISONS = 0xFF, (0x55, 0xAA)
-# How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
-# sums of 8-bit floats keep some 13 bits.
-_SPLIT, _SUMS_OF_8_BITS = 20, 2**11
 _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
@@ -244,8 +235,8 @@ class Bench:
         right: dict[int, Accuracy] = {}
 
         def is_right(number: int) -> bool:
-            right[number], _ = self._check(point, works[number])
-            fair = _is_fair(point.problem, right[number])
+            right[number], _ = check(point.problem, point.reference, point.operands, works[number])
+            fair = is_fair(point.problem, right[number])
             if not fair:
                 listed[number]["failure"] = right[number].failure
             return fair
@@ -309,7 +300,7 @@ class Bench:
         problem = point.problem
         try:
             work = self._device.kernel(problem, choice, point.operands)
-            right, checked = self._check(point, work)
+            right, checked = check(point.problem, point.reference, point.operands, work)
             if right.failure is not None:
                 return failed(problem, choice, right.failure)
             return self._timed_record(point, choice, work, right, checked)
@@ -339,13 +330,13 @@ class Bench:
         """Time a kernel beside the yardstick; what it writes meanwhile must be what was checked."""
         problem, operands = point.problem, point.operands
         timing = self._measure(
-            [work, *point.yardsticks.values()], operands.sets, before_last=lambda: operands.poison(_NAN)
+            [work, *point.yardsticks.values()], operands.sets, before_last=lambda: operands.poison(NAN_BYTE)
         )
         # A sample of few calls leaves buffer sets out.
         for _ in range(operands.sets - timing.calls[0]):
             work()
         for index, output in zip((0, operands.sets - 1), checked, strict=True):
-            if not _same_bits(operands.output(index), output):
+            if not same_bits(operands.output(index), output):
                 return failed(problem, choice, "the calls that were timed give other bits than those that were checked")
             if operands.sets == 1:
                 break
@@ -362,38 +353,6 @@ class Bench:
         }
         others = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
         return record | beside(ours, others) | errors(right) | circumstances(operands, timing, 0)
-
-    def _check(self, point: Point, work: Work) -> tuple[Accuracy, tuple[Array, Array]]:
-        """Run every buffer set into poisoned outputs, and hold the result against the reference.
-
-        Returns
-        -------
-        Accuracy
-            How right it is.
-        tuple of ndarray
-            The outputs of the first and the last set.
-        """
-        operands, kind = point.operands, point.problem.d.dtype.kind
-        poisons: tuple[int, ...] = (_NAN,) if kind is Kind.FLOAT else _POISONS
-        if operands.sets == 1 and len(poisons) == 1:
-            # There is nothing else to compare it with.
-            poisons *= 2
-        outputs = []
-        for poison in poisons:
-            operands.poison(poison)
-            for _ in range(operands.sets):
-                work()
-            outputs.append(operands.output(0))
-        right = accuracy(point.reference, outputs[0])
-        last = operands.output(operands.sets - 1) if operands.sets > 1 else outputs[-1]
-        failure = right.failure
-        if kind is not Kind.FLOAT and not _same_bits(outputs[0], outputs[-1]):
-            failure = "elements were not written: they keep what was there before"
-        elif failure is None and not (_same_bits(outputs[0], outputs[-1]) and _same_bits(outputs[0], last)):
-            failure = "two runs on the same inputs give different bits"
-        if kind is not Kind.FLOAT and failure is not None:
-            right = dataclasses.replace(right, over_bound=math.inf)
-        return dataclasses.replace(right, failure=failure), (outputs[0], last)
 
     def _measure(
         self,
@@ -459,15 +418,3 @@ class Bench:
                 self._cold = False
                 break
         self._loaded_at = self._clock()
-
-
-def _is_fair(problem: GemmProblem, right: Accuracy) -> bool:
-    """Return whether the yardstick may be compared with: its error is what its own way of summing up explains."""
-    worst = max(right.over_bound, right.rms_over_bound)
-    if problem.a.dtype.is_float8:
-        return worst <= _SUMS_OF_8_BITS
-    return worst <= (_SPLIT if problem.d.dtype.itemsize < 4 else 1)
-
-
-def _same_bits(one: Array, other: Array) -> bool:
-    return one is other or bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))

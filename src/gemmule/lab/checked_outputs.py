@@ -1,0 +1,71 @@
+"""Whether a kernel or the yardstick is right: runs into poisoned outputs, held against a reference and each other."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from gemmule.core.dtype import Kind
+from gemmule.core.problem import GemmProblem
+
+from .accuracy import Accuracy, Reference, accuracy
+from .device import Operands, Work
+from .products import Array
+
+#: Byte of which every float is NaN.
+NAN_BYTE = 0xFF
+# For integers two, one after the other, so that what was not written differs.
+_POISONS = (0x55, 0xAA)
+# How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
+# sums of 8-bit floats keep some 13 bits.
+_SPLIT, _SUMS_OF_8_BITS = 20, 2**11
+
+
+def check(
+    problem: GemmProblem, reference: Reference, operands: Operands, work: Work
+) -> tuple[Accuracy, tuple[Array, Array]]:
+    """Run every buffer set into poisoned outputs, and hold the result against the reference.
+
+    Returns
+    -------
+    Accuracy
+        How right it is.
+    tuple of ndarray
+        The outputs of the first and the last set.
+    """
+    kind = problem.d.dtype.kind
+    poisons: tuple[int, ...] = (NAN_BYTE,) if kind is Kind.FLOAT else _POISONS
+    if operands.sets == 1 and len(poisons) == 1:
+        # There is nothing else to compare it with.
+        poisons *= 2
+    outputs = []
+    for poison in poisons:
+        operands.poison(poison)
+        for _ in range(operands.sets):
+            work()
+        outputs.append(operands.output(0))
+    right = accuracy(reference, outputs[0])
+    last = operands.output(operands.sets - 1) if operands.sets > 1 else outputs[-1]
+    failure = right.failure
+    if kind is not Kind.FLOAT and not same_bits(outputs[0], outputs[-1]):
+        failure = "elements were not written: they keep what was there before"
+    elif failure is None and not (same_bits(outputs[0], outputs[-1]) and same_bits(outputs[0], last)):
+        failure = "two runs on the same inputs give different bits"
+    if kind is not Kind.FLOAT and failure is not None:
+        right = dataclasses.replace(right, over_bound=math.inf)
+    return dataclasses.replace(right, failure=failure), (outputs[0], last)
+
+
+def is_fair(problem: GemmProblem, right: Accuracy) -> bool:
+    """Return whether the yardstick may be compared with: its error is what its own way of summing up explains."""
+    worst = max(right.over_bound, right.rms_over_bound)
+    if problem.a.dtype.is_float8:
+        return worst <= _SUMS_OF_8_BITS
+    return worst <= (_SPLIT if problem.d.dtype.itemsize < 4 else 1)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Return whether two arrays agree bit by bit."""
+    return one is other or bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))
