@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import importlib
 from abc import abstractmethod
+from typing import ClassVar
 
 from .arch import Arch
 from .dtype import DType
+from .errors import ArgumentError
 from .launch import Launch, Param, ScalarParam, TensorParam
 from .layout import StridedMatrix
 from .problem import GemmProblem
@@ -18,12 +20,25 @@ from .spec import Buildable, Config, KernelSpec, Signature
 MAX_EXTENT = 2**30
 #: CTAs along x, y and z.
 MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+#: Threads that a CTA may have.
+MAX_THREADS = 1024
+#: Bytes of shared memory that a CTA may have on any architecture.
+MAX_SHARED_BYTES = 227 << 10
 #: Bytes of the widest copy that one thread makes.
 VECTOR_BYTES = 16
 
 
 class RowMajorConfig(Config):
     """Base of the configs: what a launch needs to know of them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads > MAX_THREADS:
+            raise ArgumentError(f"config {self}: {self.threads} threads are more than the {MAX_THREADS} of a CTA")
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            raise ArgumentError(
+                f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {MAX_SHARED_BYTES}"
+            )
 
     @property
     @abstractmethod
@@ -73,6 +88,21 @@ class ThreadTileConfig(RowMajorConfig):
     thread_m: int = 8
     thread_n: int = 8
 
+    #: Neighbours that a thread copies or writes at once, and the numbers that are whole runs of them.
+    run: ClassVar[int] = 1
+    in_runs: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tile_m % self.thread_m or self.tile_n % self.thread_n:
+            raise ArgumentError(f"config {self}: thread_m must divide tile_m, and thread_n tile_n")
+        for name in self.in_runs:
+            if getattr(self, name) % self.run:
+                raise ArgumentError(f"config {self}: {name} must be a multiple of {self.run}, which move at once")
+        copied = self.run * self.threads
+        if any(side * self.tile_k % copied for side in self.copied_sides):
+            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, {self.run} a thread")
+
     @property
     def tile(self) -> tuple[int, int, int]:
         return (self.tile_m, self.tile_n, self.tile_k)
@@ -80,6 +110,11 @@ class ThreadTileConfig(RowMajorConfig):
     @property
     def threads(self) -> int:
         return (self.tile_m // self.thread_m) * (self.tile_n // self.thread_n)
+
+    @property
+    def copied_sides(self) -> tuple[int, ...]:
+        """Rows of the slices that all threads copy together, each the same number of runs."""
+        return (self.tile_m, self.tile_n)
 
     @property
     def slice_elements(self) -> int:

@@ -6,10 +6,12 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
+from gemmule.core.errors import ArgumentError
 from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
 #: Elements of what a cache takes from device memory at least.
 SECTOR = 32 // FLOAT64.itemsize
+WARP = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +41,26 @@ class BInRegistersConfig(ThreadTileConfig):
     ahead: int = 8
     group: int = 64
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if WARP % self.lanes_n or (self.thread_n > 1 and self.thread_n % 2) or self.tile_k % self.ahead:
+            raise ArgumentError(
+                f"config {self}: lanes_n must divide {WARP}, ahead tile_k, and thread_n must be 1 or a multiple of 2"
+            )
+        warp_m, warp_n = WARP // self.lanes_n * self.thread_m, self.lanes_n * self.thread_n
+        if self.tile_m % warp_m or self.tile_n % warp_n:
+            raise ArgumentError(f"config {self}: tile_m must be a multiple of {warp_m}, and tile_n of {warp_n}")
+        if self.touched and (self.tile_n % SECTOR or self.touched % self.threads):
+            raise ArgumentError(f"config {self}: a slice of B must have a multiple of {self.threads} sectors")
+
     def grid(self, m: int, n: int) -> tuple[int, int, int]:
         """Return the CTAs for an (m, n) result; the kernel orders them itself."""
         return (-(-m // self.tile_m) * -(-n // self.tile_n), 1, 1)
+
+    @property
+    def copied_sides(self) -> tuple[int, ...]:
+        """A only."""
+        return (self.tile_m,)
 
     @property
     def divides(self) -> tuple[int, int, int]:
@@ -56,7 +75,7 @@ class BInRegistersConfig(ThreadTileConfig):
     @property
     def touched(self) -> int:
         """Sectors of B that a slice brings into the L1 cache ahead of use, where warps above one another read them."""
-        shared = self.tile_m > self.thread_m * (32 // self.lanes_n)
+        shared = self.tile_m > self.thread_m * (WARP // self.lanes_n)
         return self.tile_k * self.tile_n // SECTOR if shared else 0
 
     @property

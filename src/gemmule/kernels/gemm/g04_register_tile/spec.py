@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
@@ -11,7 +12,10 @@ from gemmule.core.row_major import ThreadTileConfig, row_major_spec
 
 @dataclasses.dataclass(frozen=True)
 class RegisterTileConfig(ThreadTileConfig):
-    """Tiles of a CTA and a thread; 4 divides tile_k and thread_n."""
+    """Tiles of a CTA and a thread."""
+
+    run: ClassVar[int] = 4
+    in_runs: ClassVar[tuple[str, ...]] = ("tile_k", "thread_n")
 
     @property
     def shared_bytes(self) -> int:
