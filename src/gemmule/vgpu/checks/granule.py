@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from ..ptx.module import TYPE_BYTES, Instruction, Kernel, Vector
 
 _LARGEST = 16
@@ -26,6 +28,7 @@ def access_bytes(instruction: Instruction) -> int | None:
     return TYPE_BYTES[kind] * (len(items[0].items) if items else 1)
 
 
+@functools.lru_cache(maxsize=256)
 def _granule(kernel: Kernel, spaces: tuple[str, ...]) -> int:
     smallest = _LARGEST
     for instruction in kernel.instructions:

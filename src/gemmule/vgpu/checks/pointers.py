@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 from ..ptx.effects import registers_in
 from ..ptx.module import Address, Instruction, Kernel, Register, Symbol
 
 _WRITES = ("st", "atom", "red")
 
 
-def written_params(kernel: Kernel) -> set[str] | None:
+@functools.lru_cache(maxsize=256)
+def written_params(kernel: Kernel) -> frozenset[str] | None:
     """Return the parameters whose pointers lead to global memory that the kernel may write.
 
     Returns
     -------
-    set of str or None
+    frozenset of str or None
         Names of parameters; None where a store's address comes from elsewhere, so that any may be written.
     """
     origins: dict[Register, frozenset[str]] = {}
@@ -44,7 +47,7 @@ def written_params(kernel: Kernel) -> set[str] | None:
             if not names:
                 return None
             written |= names
-    return written
+    return frozenset(written)
 
 
 def _pointer_of(instruction: Instruction, kernel: Kernel) -> frozenset[str] | None:

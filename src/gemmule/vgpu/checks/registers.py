@@ -6,14 +6,17 @@ of control. Only the registers of which it cannot be said are followed while thr
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..observe import Observer
-from ..ptx.effects import operands_read, read, registers_in, written
-from ..ptx.flow import Block, flow_of
+from ..ptx.effects import registers_in
+from ..ptx.flow import Block
 from ..ptx.module import Instruction, Kernel, Negated, Pair, Register
+from ..ptx.uses import COPIES, uses_of
 from .collected import Collected
 
 if TYPE_CHECKING:
@@ -21,44 +24,6 @@ if TYPE_CHECKING:
     from ..engine.lanes import Lanes
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-#: Copying what was not written is no use of it yet.
-_COPIES = ("mov",)
-
-
-def suspects(kernel: Kernel) -> set[Register]:
-    """Return the registers that some path reads before it writes them."""
-    blocks = flow_of(kernel).blocks
-    everything = set(kernel.registers)
-    # Registers surely written before each block: what all ways there have in common.
-    before: list[set[Register]] = [set() if block.index == 0 else set(everything) for block in blocks]
-    waiting = [0]
-    seen: set[int] = set()
-    while waiting:
-        number = waiting.pop()
-        seen.add(number)
-        after = before[number] | _surely_written(blocks[number])
-        for following in blocks[number].successors:
-            common = before[following] & after
-            if common != before[following] or following not in seen:
-                before[following] = common
-                waiting.append(following)
-    found: set[Register] = set()
-    for block in blocks:
-        if block.index not in seen:
-            continue
-        known = set(before[block.index])
-        for instruction in block.instructions:
-            found.update(register for register in read(instruction) if register not in known)
-            if instruction.guard is None:
-                known.update(written(instruction))
-    return found
-
-
-def _surely_written(block: Block) -> set[Register]:
-    return {
-        register for instruction in block.instructions if instruction.guard is None for register in written(instruction)
-    }
 
 
 class UninitialisedRegisters(Observer):
@@ -76,31 +41,26 @@ class UninitialisedRegisters(Observer):
         self._collected = collected
 
     def begin(self, kernel: Kernel) -> None:
-        flow = flow_of(kernel)
-        self._blocks = flow.blocks
-        self._from_start = suspects(kernel)
+        self._uses, self._code = uses_of(kernel), kernel.instructions
         self._followed: set[Register] = set()
+        # Of each block the instructions that touch a register that is followed.
         self._touching: dict[int, list[Instruction]] = {}
-        self._follow(self._from_start)
+        self._follow(self._uses.unwritten)
 
-    def _follow(self, registers: set[Register]) -> None:
+    def _follow(self, registers: Set[Register]) -> None:
         """Follow more registers: note which instructions touch them."""
-        if registers <= self._followed:
-            return
+        more: dict[int, set[int]] = collections.defaultdict(set)
+        for register in registers - self._followed:
+            for block, instruction in self._uses.touching.get(register, ()):
+                more[block].add(instruction.index)
         self._followed |= registers
-        self._touching = {}
-        for block in self._blocks:
-            touching = [
-                instruction
-                for instruction in block.instructions
-                if not self._followed.isdisjoint((*read(instruction), *written(instruction)))
-            ]
-            if touching:
-                self._touching[block.index] = touching
+        for block, numbers in more.items():
+            numbers.update(instruction.index for instruction in self._touching.get(block, ()))
+            self._touching[block] = [self._code[number] for number in sorted(numbers)]
 
     def batch_begins(self, batch: Batch) -> None:
         self._under_way: tuple[Block, Lanes, int] | None = None
-        self._unwritten = {register: np.ones(batch.lane_count, np.bool_) for register in self._from_start}
+        self._unwritten = {register: np.ones(batch.lane_count, np.bool_) for register in self._uses.unwritten}
         self._origin: dict[Register, str] = {}
 
     def executed(self, batch: Batch, block: Block, lanes: Lanes) -> None:
@@ -152,18 +112,12 @@ class UninitialisedRegisters(Observer):
 
     def _copies_of(self, registers: set[Register]) -> set[Register]:
         """Return the registers into which a chain of copies may carry those."""
-        found = set(registers)
-        while True:
-            more = {
-                register
-                for block in self._blocks
-                for instruction in block.instructions
-                if instruction.name in _COPIES and not found.isdisjoint(read(instruction))
-                for register in written(instruction)
-            }
-            if more <= found:
-                return found - registers
+        found, waiting = set(registers), list(registers)
+        while waiting:
+            more = self._uses.copies.get(waiting.pop(), set()) - found
             found |= more
+            waiting += more
+        return found - registers
 
     def _bad(self, batch: Batch, register: Register) -> Array:
         found = self._unwritten.get(register)
@@ -173,7 +127,8 @@ class UninitialisedRegisters(Observer):
 
     def _step(self, batch: Batch, instruction: Instruction, index: Array, mask: Array | None) -> None:
         """Take one instruction into account: what it uses, and what it writes, in the lanes that its guard lets."""
-        copies = instruction.name in _COPIES
+        copies = instruction.name in COPIES
+        operands, written = self._uses.operands[instruction.index], self._uses.writes[instruction.index]
         guard = instruction.guard
         if guard is not None:
             # All lanes ask the guard.
@@ -181,7 +136,7 @@ class UninitialisedRegisters(Observer):
             self._use(batch, instruction, register, index)
         index = index if mask is None else index[mask]
         bad = np.zeros(len(index), np.bool_)
-        for register in operands_read(instruction):
+        for register in operands:
             if register not in self._followed:
                 continue
             if not copies:
@@ -190,10 +145,8 @@ class UninitialisedRegisters(Observer):
             here = self._bad(batch, register)[index]
             bad |= here
             if here.any():
-                self._origin.update(
-                    (target, self._origin[register]) for target in written(instruction) if register in self._origin
-                )
-        for register in written(instruction):
+                self._origin.update((target, self._origin[register]) for target in written if register in self._origin)
+        for register in written:
             if register in self._followed:
                 known = self._bad(batch, register)
                 known[index] = bad if copies else False

@@ -7,6 +7,7 @@ own: threads meet, part and sleep between blocks only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .module import Instruction, Kernel, Target
 
@@ -74,6 +75,7 @@ def falls_through(instruction: Instruction) -> bool:
     return instruction.name not in JUMPS or instruction.guard is not None
 
 
+@functools.lru_cache(maxsize=256)
 def flow_of(kernel: Kernel) -> Flow:
     """Cut a kernel into blocks."""
     code = kernel.instructions

@@ -198,9 +198,9 @@ class Variable:
     data: bytes = b""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel.
+    """A kernel; one is the same as another only if it is that very object, so that what was found out of it is kept.
 
     Attributes
     ----------
