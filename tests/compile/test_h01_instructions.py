@@ -36,8 +36,17 @@ def compiled(arch, **wanted):
     return artifact_for(h01.SPEC, SMALL, signature, arch)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
-@pytest.mark.parametrize(("element", "product"), [("bfloat16", "HMMA"), ("float32", "HMMA"), ("int8", "IMMA")], ids=str)
+@pytest.mark.parametrize(
+    ("element", "product", "arch"),
+    [
+        pytest.param(
+            element, product, arch, marks=[pytest.mark.slow] if arch != "sm_90a" and element != "bfloat16" else []
+        )
+        for element, product in (("bfloat16", "HMMA"), ("float32", "HMMA"), ("int8", "IMMA"))
+        for arch in ("sm_80", "sm_90a", "sm_100a")
+    ],
+    ids=str,
+)
 def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, product, arch):
     artifact = compiled(Arch.parse(arch), a=element, a_along="k", tiles="whole")
     found = instructions(artifact)
@@ -50,7 +59,7 @@ def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, product, arc
     assert artifact.resources.spill_bytes == 0
 
 
-@pytest.mark.parametrize(("element", "copies"), [("bfloat16", "2"), ("int8", "1")])
+@pytest.mark.parametrize(("element", "copies"), [("bfloat16", "2"), pytest.param("int8", "1", marks=pytest.mark.slow)])
 def test_elements_one_by_one_need_no_stack(element, copies):
     artifact = compiled(Arch.parse("sm_90a"), a=element, a_copies=copies)
     found = instructions(artifact)

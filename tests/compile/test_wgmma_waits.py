@@ -18,11 +18,14 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 ARCH = Arch.parse("sm_90a")
 #: The steps of the ladder and the last kernel; without C, and with one.
 CASES = [
-    pytest.param(spec, signature, id=f"{spec.name}-{dict(signature)}".replace(" ", ""))
+    pytest.param(
+        spec, signature, id=f"{spec.name}-{dict(signature)}".replace(" ", ""),
+        marks=[pytest.mark.slow] if number and spec.name[:3] != "h09" else [],
+    )
     for spec in REGISTRY
     if "h02" <= spec.name[:3] <= "h09"
-    for signature in spec.signatures(ARCH)[:2]
-]
+    for number, signature in enumerate(spec.signatures(ARCH)[:2])
+]  # fmt: skip
 _SUMS = re.compile(r"wgmma\.mma_async\S*\s*\{(?P<sums>[^}]*)\}")
 _WAITS_FOR_ALL = re.compile(r"wgmma\.wait_group\S*\s+0\s*;")
 _REGISTER = re.compile(r"%\w+")

@@ -144,7 +144,7 @@ def test_every_kernel_is_explained(spec):
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
-@pytest.mark.parametrize("kernel", ["g06_double_buffer", "transpose_reference"])
+@pytest.mark.parametrize("kernel", ["g03_shared_tile", "transpose_reference"])
 def test_every_chip(kernel, chip):
     found = explained(kernel, "130,70,40" if kernel[0] == "g" else "130,70", chip.name)
     data = found.as_json()

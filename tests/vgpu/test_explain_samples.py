@@ -56,10 +56,12 @@ def reduced_shape(choice, ragged):
 
 #: Kernels whose large problems are the largest.
 LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d02_b_in_registers")
+#: Kernels whose whole tiles are counted as those of their neighbours on the ladder.
+RAGGED_ONLY = ("g02_naive_coalesced", "g05_conflict_free", "g06_double_buffer", "d01_shared_ab", "gemm_reference")
 CASES = [
     pytest.param(
         f"{spec.name}[{number}]", ragged, id=f"{spec.name}-{number}-{'ragged' if ragged else 'whole'}",
-        marks=[pytest.mark.slow] if number or spec.name in LONG else [],
+        marks=[pytest.mark.slow] if number or spec.name in LONG or (spec.name in RAGGED_ONLY and not ragged) else [],
     )
     for spec in EXPLAINED
     for number in range(len(spec.configs))
