@@ -12,6 +12,7 @@ from report_page import TIMED, made_page, profile_records
 
 from gemmule.lab.drawing.canvas import _apart
 from gemmule.lab.drawing.theme import DARK, LIGHT
+from gemmule.lab.report import figures
 from gemmule.lab.report.sources import machines, read_source
 from gemmule.lab.styles import short, styles
 
@@ -19,6 +20,14 @@ from gemmule.lab.styles import short, styles
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     return made_page(tmp_path_factory.mktemp("whole"), made.whole())
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pages whose figures are empty: drawing takes most of the time, and not every test looks at them."""
+    monkeypatch.setattr(
+        figures, "inline_svg", lambda figure, name, title: f'<svg role="img" aria-label="{title}"></svg>'
+    )
 
 
 class Reader(html.parser.HTMLParser):
@@ -98,6 +107,7 @@ def test_figures_are_those_of_the_records(page):
     assert glance == [["float32 nn", "0.952", "g07_cp_async", "49.5", "74.0 % of fp32", "4096 x 4096 x 4096"]]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_share_of_a_peak_says_of_which(tmp_path):
     product = made.gemm("d02_b_in_registers", 64, 64, 64, 20.6, dtype="float64")
     product |= {"peak_unit": "fp64_tensor", "peak_share": 0.308, "fma_share": 0.615, "fma_tflops": 33.5}
@@ -199,6 +209,7 @@ def test_what_is_not_in_the_records_is_named(tmp_path):
     assert [level for level, _ in Reader(text).headings].count(4) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_kernel_that_was_not_timed_keeps_its_row(tmp_path):
     records = [r for r in made.whole() if not (r["record"] == "gemm" and r["kernel"] == "g01_naive_uncoalesced")]
     text = made_page(tmp_path, records)
@@ -207,6 +218,7 @@ def test_a_kernel_that_was_not_timed_keeps_its_row(tmp_path):
     assert row == ["g01_naive_uncoalesced", "17.0", "7.2", "device memory", "57.1", "", ""]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_sizes_without_any_rate_are_no_rooflines(tmp_path):
     small = made.counts("g01_naive_uncoalesced", 256, "dram__bytes_read.sum", hardware=1e6) | {"shape": [256, 384, 96]}
     text = made_page(tmp_path, [*made.whole(), small])
@@ -236,6 +248,7 @@ def test_chips_are_never_mixed(tmp_path):
     assert len(re.findall(r'id="([^"]+)"', text)) == len(set(re.findall(r'id="([^"]+)"', text)))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_newest_figure_counts(tmp_path):
     old = [
         made.experiment(date="20260101T000000"),
@@ -250,6 +263,7 @@ def test_the_newest_figure_counts(tmp_path):
     assert [source.name for source in machine.sources] == ["a", "b"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_are_text_and_no_markup(tmp_path):
     records = made.whole()
     for record in records[1:]:
@@ -281,6 +295,7 @@ def test_counts_of_other_sizes_layouts_and_transposes_are_folded(tmp_path):
     assert {name.partition("counts-")[2] for name in drawn} == {"float32-nn-4096x4096x4096"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_counts_of_transposes_need_no_times(tmp_path):
     counts = {"load_sectors_per_request": 4.0, "store_sectors_per_request": 32.0, "l1_hit_rate": 0.25,
               "bank_conflict_share": 0.5}  # fmt: skip
@@ -318,10 +333,12 @@ def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_experiment_may_name_its_hardware_in_words(tmp_path):
     made_page(tmp_path, [made.experiment(hardware="other.jsonl"), TIMED])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_kinds_are_shown_as_they_are(tmp_path):
     records = [made.experiment(), {"record": "overhead", "path": "matmul_out", "host_us": 5.25, "samples": [1, 2]}]
     records.append(
