@@ -6,12 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from gemmule.core.arch import Arch
 from gemmule.core.chips import Chip
 from gemmule.core.launch import Launch
+from gemmule.core.occupancy import occupancy
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
-from .instrument import Counted
+from .instrument import Compile, Counted
 from .limits import tensor_peak
 from .roles import timeline
 from .sample import buffers, resized, slice_depth, tile_of, unfolded
@@ -73,6 +75,15 @@ def sampled_timeline(
     launch = dataclasses.replace(spec.launch(small, config), grid=(held * cluster, 1, 1))
     events = kernel.events(launch, buffers(small, seed=2))
     return timeline(events, lengths, tiles=tiles, multiprocessors=cluster, persistent=every > ctas)
+
+
+def timeline_of(problem: GemmProblem, choice: Choice, chip: Chip, compile_kernel: Compile) -> Timeline | None:
+    """Return the timeline of a kernel and a problem, and nothing else of its explanation."""
+    kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), Arch.for_device(*chip.capability))
+    recipe = choice.spec.launch(problem, choice.config)
+    shared = recipe.shared_bytes + kernel.static_shared_bytes
+    full = occupancy(chip, recipe.threads, registers_per_thread=kernel.registers, shared_bytes=shared)
+    return sampled_timeline(problem, choice, chip, kernel, full.blocks)
 
 
 def rules_of(problem: GemmProblem, chip: Chip) -> Rules | None:

@@ -156,7 +156,24 @@ def _spans(found: Sequence[Happening], reader: _Reader) -> tuple[Span, ...]:
         if event.waits and here.passed > here.reached:
             about, _ = reader.about(event, role)
             lasts(("wait", number), Span("wait", role, here.reached, here.passed, event.cta, about=about))
-    return tuple(sorted(spans.values(), key=lambda span: (span.begin, span.end)))
+    whole = [span for span in spans.values() if span.what not in ("wait", "write")]
+    whole += _joined(span for span in spans.values() if span.what in ("wait", "write"))
+    return tuple(sorted(whole, key=lambda span: (span.begin, span.end, span.what)))
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return what the warps of a role do at the same time as one."""
+    found: list[Span] = []
+    last: dict[tuple[Role, str, str], int] = {}
+    for span in sorted(spans, key=lambda span: span.begin):
+        key = (span.role, span.what, span.about)
+        if key in last and span.begin <= found[last[key]].end:
+            old = found[last[key]]
+            found[last[key]] = dataclasses.replace(old, end=max(old.end, span.end))
+        else:
+            last[key] = len(found)
+            found.append(span)
+    return found
 
 
 def _waits(found: Sequence[Happening], reader: _Reader, critical: set[int]) -> tuple[Wait, ...]:

@@ -11,6 +11,8 @@ from .steps import Rules
 
 #: What a warp may do, in the order in which it is told.
 DOES = ("copies", "multiplies", "writes")
+#: The same of several warps.
+PLURAL = {"copies": "copy", "multiplies": "multiply", "writes": "write"}
 
 
 @dataclasses.dataclass(frozen=True)

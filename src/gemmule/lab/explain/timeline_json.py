@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .timeline import Role, Timeline
+from .steps import Rules
+from .timeline import Role, Span, Timeline, Wait
 
 
 def timeline_dict(found: Timeline) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
         "multiprocessors": found.multiprocessors,
         "tiles": found.tiles,
         "slices": found.slices,
+        "persistent": found.persistent,
         "stages": found.stages,
         "stages_in_flight": {"most": most, "mean": round(mean, 4)},
         "steps": steps(found.end),
@@ -65,3 +68,40 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
             for span in found.spans
         ],
     }
+
+
+def timeline_from(data: Mapping[str, Any]) -> Timeline:
+    """Return the timeline that `timeline_dict` made plain data of."""
+    step, given = data["step_clocks"], data["rules"]
+    roles = tuple(Role(one["cta"], tuple(one["warps"]), tuple(one["does"])) for one in data["roles"])
+
+    def span(one: Mapping[str, Any]) -> Span:
+        place = one["tile"] * data["slices"] + one["slice"] if one["slice"] is not None else None
+        begin, end = one["begin"] * step, one["end"] * step
+        return Span(one["what"], roles[one["role"]], begin, end, one["cta"], place, one["stage"], one["for"] or "")
+
+    return Timeline(
+        rules=Rules(
+            given["flop_per_clock"], given["shared_bytes_per_clock"], given["copy_bytes_per_clock"],
+            given["copy_latency_clocks"],
+        ),
+        step=step,
+        tiles=data["tiles"],
+        slices=data["slices"],
+        stages=data["stages"],
+        ctas=data["ctas"],
+        multiprocessors=data["multiprocessors"],
+        persistent=data["persistent"],
+        roles=roles,
+        spans=tuple(map(span, data["events"])),
+        waits=tuple(
+            Wait(
+                roles[one["role"]], one["for"], tuple(roles[number] for number in one["by"]), one["times"],
+                one["steps"] * step, one["on_longest_path"],
+            )
+            for one in data["waits"]
+        ),
+        path={what: steps * step for what, steps in data["longest_path"].items()},
+        idle={(one["when"], one["for"]): one["steps"] * step for one in data["tensor_cores_idle"]},
+        end=data["steps"] * step,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable
 
-from .timeline import Role, Span, Timeline
+from .timeline import PLURAL, Role, Span, Timeline
 
 WIDTH = 100
 _LABEL = 25
@@ -16,7 +16,6 @@ _ENOUGH = 0.4
 _COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # What the signs are, the most important first. Those of slices are read again and again.
 _SLICES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
-_VERBS = {"copies": "copies", "multiplies": "multiply", "writes": "write"}
 
 
 def timeline_text(found: Timeline) -> str:
@@ -97,7 +96,7 @@ def _ruler(unit: float, count: int) -> str:
 def _label(role: Role) -> str:
     """Return as in ``4-7 multiply, write``."""
     warps = role.name.partition(" ")[2]
-    does = ", ".join(_VERBS[word] if len(role.warps) > 1 else word for word in role.does)
+    does = ", ".join(PLURAL[word] if len(role.warps) > 1 else word for word in role.does)
     return does if len(does) > 15 else f"{warps} {does}"
 
 
