@@ -18,6 +18,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
 from gemmule.lab.explain.pipeline_sample import timeline_of
 from gemmule.lab.explain.timeline_json import timeline_dict
+from gemmule.lab.explain.timeline_text import SHOWN_WAITS
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import write_records
 from gemmule.vgpu.instrument import CountedKernel
@@ -36,9 +37,12 @@ def timelines() -> Iterator[dict[str, Any]]:
         choice = Choice(specs[name], specs[name].default)
         found = timeline_of(gemm_problem(*SHAPE, DTYPE, DTYPE, LAYOUT), choice, chip, CountedKernel)
         assert found is not None
+        data = timeline_dict(found)
+        # What a page shows no sign of is left out.
+        data["events"] = [one for one in data["events"] if one["what"] != "wait" or one["for"] in SHOWN_WAITS]
         yield {
             "record": "timeline", "kernel": name, "config": choice.config.as_dict(), "shape": list(SHAPE),
-            "dtype": DTYPE, "layout": LAYOUT, "chip": chip.name, "timeline": timeline_dict(found),
+            "dtype": DTYPE, "layout": LAYOUT, "chip": chip.name, "timeline": data,
         }  # fmt: skip
 
 

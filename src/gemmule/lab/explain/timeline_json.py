@@ -14,7 +14,7 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
     numbers = {role: number for number, role in enumerate(found.roles)}
 
     def steps(clocks: float) -> float:
-        return round(clocks / found.step, 4)
+        return round(clocks / found.step, 3)
 
     def named(roles: tuple[Role, ...]) -> list[int]:
         return [numbers[role] for role in roles]

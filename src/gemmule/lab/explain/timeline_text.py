@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterable
 from .timeline import PLURAL, Role, Span, Timeline
 
 WIDTH = 100
+#: Signs of what a role waits for.
+SHOWN_WAITS = {"its stores": "s", "its turn": "t", "slices": ".", "free stages": "."}
 _LABEL = 25
 # A column shows what fills this much of it, products before writing before waiting.
 _ENOUGH = 0.4
+# The tensor cores are busy in a column that they work for more than this of.
+_BUSY = 0.8
 # Steps of a column, the shortest first.
 _COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # What the signs are, the most important first. Those of slices are read again and again.
@@ -79,7 +83,7 @@ def _chart(found: Timeline, unit: float) -> list[str]:
             stores = [(span, "S") for span in mine if span.what == "store"]
             lines.append(_row("  copied out", _paint(count, width, stores)))
     busy = [(span, "#") for span in found.spans if span.what == "products" and span.cta in shown]
-    lines.append(_row("tensor cores", _paint(count, width, busy)))
+    lines.append(_row("tensor cores", "".join(_load(share, width) for share in _shares(count, width, busy))))
     return lines
 
 
@@ -104,8 +108,7 @@ def _doing(mine: Iterable[Span], role: Role, found: Timeline) -> list[tuple[Span
     """Return what a role does, and for each the sign; later ones hide earlier ones."""
     signs: list[tuple[Span, str]] = []
     own = [span for span in mine if span.role == role]
-    for about, sign in (("its stores", "s"), ("its turn", "t"), ("slices", "."), ("free stages", ".")):
-        signs += [(span, sign) for span in own if span.what == "wait" and span.about == about]
+    signs += [(span, SHOWN_WAITS[span.about]) for span in own if span.what == "wait" and span.about in SHOWN_WAITS]
     signs += [(span, "w") for span in own if span.what == "write"]
     if "multiplies" in role.does:
         signs += [(span, _digit(span, found)) for span in own if span.what == "products"]
@@ -142,8 +145,8 @@ def _moved(span: Span, begin: float, end: float) -> Span:
     return Span(span.what, span.role, begin, end, span.cta, span.slice, span.stage, span.about)
 
 
-def _paint(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> str:
-    """Return a row: in each column what fills it, products before writing before waiting, and every request."""
+def _shares(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> list[dict[str, float]]:
+    """Return for each column the clocks of each sign; a moment fills its column."""
     shares: list[dict[str, float]] = [{} for _ in range(count)]
     for span, sign in signs:
         moment = span.end - span.begin < 1
@@ -151,7 +154,18 @@ def _paint(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> str:
             share = min(span.end, (column + 1) * width) - max(span.begin, column * width)
             if share > 0:
                 shares[column][sign] = shares[column].get(sign, 0.0) + (width if moment else share)
-    return "".join(_most(share, width) for share in shares)
+    return shares
+
+
+def _paint(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> str:
+    """Return a row: in each column what fills it, products before writing before waiting, and every request."""
+    return "".join(_most(share, width) for share in _shares(count, width, signs))
+
+
+def _load(shares: dict[str, float], width: float) -> str:
+    """Return how much of a column the tensor cores work."""
+    share = sum(shares.values()) / width
+    return "#" if share > _BUSY else "+" if share > 1 - _BUSY else " "
 
 
 def _most(shares: dict[str, float], width: float) -> str:
@@ -171,7 +185,8 @@ def _legend(found: Timeline) -> str:
     waits = "t for the turn, " if any(wait.about == "its turn" for wait in found.waits) else ""
     text = (
         "Warps: 0 to 9 and letters, a slice that is asked for, or multiplied; . waits for a slice or a free stage, "
-        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied."
+        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # busy, + for a "
+        "part of the column."
     )
     return _wrapped(text)
 
