@@ -185,8 +185,8 @@ def _legend(found: Timeline) -> str:
     waits = "t for the turn, " if any(wait.about == "its turn" for wait in found.waits) else ""
     text = (
         "Warps: 0 to 9 and letters, a slice that is asked for, or multiplied; . waits for a slice or a free stage, "
-        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # busy, + for a "
-        "part of the column."
+        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # "
+        "busy, + for a part of the column."
     )
     return _wrapped(text)
 
