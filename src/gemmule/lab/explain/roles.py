@@ -106,6 +106,9 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
     path.pop("wait", None)
     critical = {number for what, number, _, _ in parts if what == "wait"}
     slices = sum(cta == 0 for cta in reader.cta_of.values())
+    fetched = sum(
+        event.bytes for event in events if event.cta == 0 and any(token in reader.slice_of for token in event.signals)
+    )
     flop = sum(event.flop for event in events if event.cta == 0)
     return Timeline(
         rules=rules,
@@ -122,6 +125,7 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
         path=path,
         idle=_idle(found, reader, slices // tiles, multiprocessors, end),
         end=end,
+        copied=fetched / slices,
     )
 
 

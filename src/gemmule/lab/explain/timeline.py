@@ -131,6 +131,8 @@ class Timeline:
         (where a further one begins), ``slice`` or ``end``; and by what they wait for.
     end : float
         Clocks of the sample.
+    copied : float
+        Bytes that the copy engine of the first CTA's multiprocessor gets for the products of a step.
     """
 
     rules: Rules
@@ -147,6 +149,12 @@ class Timeline:
     path: dict[str, float]
     idle: dict[tuple[str, str], float]
     end: float
+    copied: float
+
+    @property
+    def copying(self) -> float:
+        """Steps that the copies for the products of a step take, at the rate that is assumed."""
+        return self.copied / self.rules.copy_bytes / self.step
 
     @property
     def busy(self) -> float:

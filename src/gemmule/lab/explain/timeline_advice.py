@@ -6,6 +6,8 @@ from .timeline import Timeline
 
 # Shares of the time that are worth a change, and of shared memory's passes conflicts that are.
 _WORTH, _CONFLICTS = 0.01, 0.1
+# Share of the time that copies may take at the rate that is assumed.
+_FULL = 0.95
 
 
 def keep_busy(found: Timeline, slices: int, worth: float = _WORTH) -> str:
@@ -23,7 +25,7 @@ def keep_busy(found: Timeline, slices: int, worth: float = _WORTH) -> str:
     per_tile = sample_shares(found, slices)
     within, ends = per_tile["slice"], per_tile["ends"]
     if max(within, ends) < worth:
-        return ""
+        return _fewer_bytes(found) if found.copying > _FULL else ""
     if within >= ends:
         return _bring_earlier(found, within)
     if not found.persistent:
@@ -55,11 +57,20 @@ def sample_shares(found: Timeline, slices: int) -> dict[str, float]:
         sums[when] += clocks
     held = found.ctas // found.multiprocessors
     tiles = found.tiles * held
-    # Where CTAs stay, a launch begins and ends once; else every tile does, and those beside it as well.
-    ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else (sums["start"] + sums["end"]) / held
+    # Where CTAs stay, a launch begins and ends once; else every tile does.
+    # The other CTAs of a multiprocessor can multiply then.
+    alone = (sums["start"] + sums["end"]) if held == 1 else 0.0
+    ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else alone
     within = sums["slice"] / (tiles * max(found.slices - 1, 1)) * max(slices - 1, 0)
     whole = found.step * slices + within + ends
     return {"slice": within / whole, "ends": ends / whole}
+
+
+def _fewer_bytes(found: Timeline) -> str:
+    return (
+        f"Ask for fewer bytes: copies take {found.copying:.2g} steps for a step of products, if the copy engine gets "
+        f"{found.rules.copy_bytes:g} bytes a clock; a larger tile, or slices shared by a cluster, need less."
+    )
 
 
 def _bring_earlier(found: Timeline, share: float) -> str:
@@ -96,6 +107,5 @@ def read_less(conflicts: float, passes: float) -> str:
         return f"Remove the bank conflicts: {conflicts:.0%} of the passes through shared memory; change the layout."
     return (
         f"Read less from shared memory: {passes:.2g} passes for one product of a warp take longer than the product; "
-        "a product of more columns, or a larger tile of a warpgroup, reads its factors for more multiply-adds, and "
-        "slices of a larger tile are written for more of them."
+        "a product of more columns reads its factors for more multiply-adds."
     )

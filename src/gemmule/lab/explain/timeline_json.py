@@ -34,6 +34,8 @@ def timeline_dict(found: Timeline) -> dict[str, Any]:
         "slices": found.slices,
         "persistent": found.persistent,
         "stages": found.stages,
+        "copied_bytes": found.copied,
+        "copying_share": found.copying,
         "stages_in_flight": {"most": most, "mean": round(mean, 4)},
         "steps": steps(found.end),
         "tensor_cores_busy": found.busy / found.end,
@@ -104,4 +106,5 @@ def timeline_from(data: Mapping[str, Any]) -> Timeline:
         path={what: steps * step for what, steps in data["longest_path"].items()},
         idle={(one["when"], one["for"]): one["steps"] * step for one in data["tensor_cores_idle"]},
         end=data["steps"] * step,
+        copied=data["copied_bytes"],
     )  # fmt: skip

@@ -203,16 +203,20 @@ def waits_text(found: Timeline) -> str:
         rows.append(_wrapped(f"  {wait.role.name:<14}for {wait.about}{by}: {often}{path}", " " * 18))
     kinds = {"products": "products", "copy": "copies", "store": "stores of the copy engine", "write": "writing",
              "instructions": "other instructions"}  # fmt: skip
-    passed = [f"{kinds[what]} {clocks / found.step:.1f}" for what, clocks in _sorted(found.path)
-            if clocks >= 0.05 * found.step]  # fmt: skip
+    passed = [
+        f"{kinds[what]} {clocks / found.step:.1f}"
+        for what, clocks in _sorted(found.path)
+        if clocks >= 0.05 * found.step
+    ]
     most, mean = found.in_flight()
-    lines = [
-        "Who waits for whom", *rows,
-        _wrapped(f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}."),
-        _wrapped(f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} "
-                 f"stage{'s' if found.stages > 1 else ''}."),
-        _wrapped(f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip()),
-    ]  # fmt: skip
+    plural = "s" if found.stages > 1 else ""
+    sentences = (
+        f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}.",
+        f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. Copies "
+        f"take {found.copying:.2g} steps for a step of products.",
+        f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip(),
+    )
+    lines = ["Who waits for whom", *rows, *map(_wrapped, sentences)]
     return "\n".join(lines)
 
 
