@@ -11,24 +11,29 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from explained import explained
-from test_explain_samples import H100, HOPPER, whole_counts
 
 from gemmule.cli import gemmule
+from gemmule.core.arch import Arch
+from gemmule.core.chips import chip_named
+from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.explain import explain, page
 from gemmule.lab.explain.named import problem_of
 from gemmule.lab.explain.pipeline_sample import timeline_of
-from gemmule.lab.explain.sample import unfolded
+from gemmule.lab.explain.sample import Sample, buffers, unfolded
 from gemmule.lab.explain.timeline_advice import keep_busy, sample_shares
 from gemmule.lab.explain.timeline_json import timeline_dict, timeline_from
+from gemmule.lab.explain.timeline_picture import draw_timeline
 from gemmule.lab.explain.timeline_text import WIDTH, chart, timeline_text, waits_text
+from gemmule.lab.explain.totals import totals
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 from gemmule.vgpu.instrument import CountedKernel
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
+H100, HOPPER = chip_named("h100"), Arch(9, 0, True)
 ROOT = Path(__file__).parents[2]
 KERNELS = [spec for spec in REGISTRY if spec.following is None and all(arch.specific for arch in spec.archs)]
 SPECS = {spec.name: spec for spec in KERNELS}
@@ -55,7 +60,7 @@ def role(kernel, *does):
      for spec in KERNELS],
 )  # fmt: skip
 def test_formulas_and_counts_agree(kernel):
-    """Where tiles divide the product: what L2 gives, a cluster's copies once; what is written and read in shared memory."""
+    """Where tiles divide the product: what L2 gives, to a cluster once, and what shared memory gets and gives."""
     found = explained(kernel, "512,768,256")
     levels = {level.name: level for level in found.levels}
     for name in ("shared: loaded", "shared: products"):
@@ -74,17 +79,20 @@ def test_slices_shared_by_a_cluster_are_read_once():
 
 
 def test_ctas_that_stay_are_counted_tile_by_tile():
-    """One CTA for six tiles: what it does once is not counted six times."""
+    """Two CTAs for six tiles: what each does once is not counted three times."""
     spec = SPECS["h05_persistent"]
-    choice = Choice(spec, type(spec.default)(ctas=1))
+    choice = Choice(spec, type(spec.default)(ctas=2))
     problem = problem_of(choice, HOPPER, "384,512,384", None, None, None, None)
-    found = explain(problem, choice, H100, CountedKernel)
-    whole, _ = whole_counts(choice, problem)
-    assert (found.tiles, found.ctas, found.persistent) == (6, 1, True)
+    # The number of CTAs is the launch's affair: the code is the same.
+    kernel = CountedKernel(spec, spec.default, choice.signature(problem), HOPPER)
+    found = explain(problem, choice, H100, lambda *_: kernel)
+    recipe = spec.launch(problem, choice.config)
+    whole = totals([Sample(problem, 1, 1)], [kernel.run(recipe, buffers(problem, 9), H100)])
+    assert (found.tiles, found.ctas, found.persistent) == (6, 2, True)
     assert found.totals.engine_bytes == whole.engine_bytes
     assert found.totals.warps == pytest.approx(whole.warps, rel=0.002)
-    assert max(limit.uneven for limit in found.limits) == 132
-    assert "6, 6 for each CTA: they stay" in page(found)
+    assert max(limit.uneven for limit in found.limits) == 66
+    assert "6, 3 for each CTA: they stay" in page(found)
 
 
 def test_one_stage_and_several():
@@ -118,9 +126,13 @@ def test_roles():
 
 
 def test_ctas_that_stay_copy_while_they_write():
-    first_of_next = next(span for span in spans("h05_persistent", "copy") if span.slice == 7)
-    writes = [span for span in spans("h05_persistent", "write") if span.begin < first_of_next.end]
-    assert first_of_next.begin < writes[0].begin < first_of_next.end
+    """The next tile's slices are asked for, and have come, before this one is written."""
+    copies = {span.slice: span for span in spans("h05_persistent", "copy")}
+    products = {span.slice: span for span in spans("h05_persistent", "products")}
+    first_tile = [span for span in spans("h05_persistent", "write") if span.begin < products[7].begin]
+    written = max(span.end for span in first_tile)
+    assert all(copies[k].end < written for k in range(7, 11))
+    assert line("h05_persistent").slices == 7
     idle = {when for when, _ in line("h05_persistent").idle}
     assert "tile" in idle
     # Written by the copy engine, there is nothing to wait for.
@@ -188,7 +200,7 @@ def test_the_example_in_the_documentation_is_of_this_timeline():
 
 
 def test_no_product_was_faster_than_what_shared_memory_gives():
-    """Products of few rows, which have the multiprocessors' full clock: factors are read in two thirds of their time."""
+    """Products of few rows, at the full clock: their factors are read in two thirds of the time."""
     path = ROOT / "benchmarks" / "results" / "20261121T095731-nvidia-h100-80gb-hbm3-69e0ea9ddc.jsonl"
     ratios = []
     for record in read_records(path):
@@ -218,25 +230,28 @@ def test_packing_is_a_launch_before():
     assert "Before it h11_packed packs operands" in page(found)
 
 
-def test_a_picture(tmp_path):
+@pytest.mark.parametrize("name", ["t.png", "t.svg"])
+def test_a_picture(name, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    for name in ("t.png", "t.svg"):
-        result = run("h04_warp_specialised", "--shape", "256,256,256", "--timeline", str(tmp_path / name))
-        assert result.exit_code == 0, result.output
-        assert (tmp_path / name).stat().st_size > 5000
-    again = run("h04_warp_specialised", "--shape", "256,256,256", "--timeline", str(tmp_path / "t.png"))
-    assert again.exit_code != 0
-    assert "t.png" in str(again.exception or again.output)
+    kernel = "h02_wgmma_tma" if name.endswith("svg") else "h08_pingpong"
+    draw_timeline(tmp_path / name, line(kernel), kernel, force=True)
+    assert (tmp_path / name).stat().st_size > 10000
+    with pytest.raises(ArgumentError, match="exists; give --force"):
+        draw_timeline(tmp_path / name, line(kernel), "", force=False)
 
 
-def test_what_is_assumed_can_be_said():
-    usual, slow = (
-        json.loads(run("h04_warp_specialised", "--shape", "256,256,512", "--json", *options).stdout)["timeline"]
-        for options in ((), ("--copy-latency", "3000", "--copy-bytes", "32"))
-    )
-    assert slow["rules"]["copy_latency_clocks"] == 3000
-    assert slow["rules"]["copy_bytes_per_clock"] == 32
+def test_the_command_draws_and_says_what_it_assumes(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    path = str(tmp_path / "t.png")
+    options = ("h03_stages", "--shape", "512,768,256", "--copy-latency", "3000", "--copy-bytes", "32", "--json")
+    result = run(*options, "--timeline", path)
+    assert result.exit_code == 0, result.output
+    slow, usual = json.loads(result.stdout)["timeline"], explained("h03_stages", "512,768,256").as_json()["timeline"]
+    assert (slow["rules"]["copy_latency_clocks"], slow["rules"]["copy_bytes_per_clock"]) == (3000, 32)
     assert slow["steps"] > usual["steps"] + 2400 / usual["step_clocks"]
+    # A second time the file is there: said before anything runs.
+    assert "t.png" in run(*options, "--timeline", path).output
+    assert "neither .png nor .svg" in run(*options, "--timeline", str(tmp_path / "t.jpg")).output
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "inf", "nan"])
@@ -250,7 +265,8 @@ def test_assumptions_that_are_none(option, word):
 def test_a_kernel_without_a_pipeline_has_no_timeline(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     result = run("g02_naive_coalesced", "--shape", "64,64,64", "--timeline", str(tmp_path / "t.png"))
-    assert "no copy engine brings its slices" in str(result.exception or result.output)
+    assert result.exit_code == 1
+    assert "no copy engine brings its slices" in result.output
     assert explained("g02_naive_coalesced", "64,64,64").as_json()["timeline"] is None
 
 

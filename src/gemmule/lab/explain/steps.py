@@ -13,6 +13,9 @@ from collections.abc import Sequence
 
 from .instrument import Event, Token
 
+# Events that end after those who asked for them have gone on.
+_ASYNCHRONOUS = ("products", "copy", "store")
+
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
@@ -180,7 +183,7 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
         here.passed = here.reached
         if last is not None and completions[last].at > here.reached:
             here.passed, here.awaited = completions[last].at, completions[last].by
-        if not event.signals or event.waits:
+        if event.kind not in _ASYNCHRONOUS:
             here.begun = here.done = here.passed
         for warp in event.warps:
             key = (event.cta, warp)
@@ -201,7 +204,7 @@ def chain(found: Sequence[Happening], last: int) -> list[tuple[str, int, float, 
     """
     parts = []
     number: int | None = last
-    asynchronous = found[last].event.kind in ("products", "copy", "store")
+    asynchronous = found[last].event.kind in _ASYNCHRONOUS
     limit = found[last].done
     while number is not None:
         here = found[number]
@@ -215,7 +218,7 @@ def chain(found: Sequence[Happening], last: int) -> list[tuple[str, int, float, 
         elif here.awaited is not None:
             parts.append(("wait", number, here.passed, here.passed))
             number = here.awaited
-            asynchronous = found[number].event.kind in ("products", "copy", "store")
+            asynchronous = found[number].event.kind in _ASYNCHRONOUS
             continue
         what = "write" if here.event.written or here.event.shared_written else "instructions"
         parts.append((what, number, here.started, here.reached))

@@ -212,8 +212,8 @@ def waits_text(found: Timeline) -> str:
     plural = "s" if found.stages > 1 else ""
     sentences = (
         f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}.",
-        f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. Copies "
-        f"take {found.copying:.2g} steps for a step of products.",
+        f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. "
+        f"Copies take {found.copying:.2g} steps for a step of products.",
         f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip(),
     )
     lines = ["Who waits for whom", *rows, *map(_wrapped, sentences)]
