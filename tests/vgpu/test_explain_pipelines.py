@@ -217,6 +217,12 @@ def test_no_product_was_faster_than_what_shared_memory_gives():
     assert 1 < min(ratios) < 1.6
 
 
+def test_integers_in_tensor_cores_have_a_peak():
+    found = explained("h09_production", "256,256,256", dtype="int8", layout="nt").as_json()
+    assert (found["missing"], found["peak_unit"]) == ([], "int8 tensor cores")
+    assert found["next"].startswith("Give every multiprocessor work")
+
+
 def run(*arguments):
     return CliRunner().invoke(gemmule, ["explain", *arguments])
 

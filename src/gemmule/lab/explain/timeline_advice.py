@@ -88,8 +88,8 @@ def _bring_earlier(found: Timeline, share: float) -> str:
         )
     return (
         f"Ask for less, or earlier: the tensor cores wait for copies {share:.0%} of a tile's time with "
-        f"{found.stages} stages; larger tiles or slices shared by a cluster need fewer bytes for a product, further "
-        "stages ask earlier."
+        f"{found.stages} stages, at the rates that are assumed; larger tiles or slices shared by a cluster need fewer "
+        "bytes for a product, further stages ask earlier."
     )
 
 
