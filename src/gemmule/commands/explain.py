@@ -126,7 +126,8 @@ def _draw(explained: Explanation, path: str, *, force: bool) -> None:
             "launch it; leave the option out, or explain one of h02 to h11"
         )
     shape = " x ".join(map(str, extents(explained.problem)))
-    title = f"{name}, {shape}, on {explained.chip.name}: {explained.timeline.tiles} of a CTA's tiles"
+    tiles = f"{explained.timeline.tiles} tiles" if explained.timeline.tiles > 1 else "a tile"
+    title = f"{name}, {shape}, on {explained.chip.name}: {tiles} of a CTA, cut to {explained.timeline.slices} slices"
     draw_timeline(Path(path).absolute(), explained.timeline, title, force=force)
 
 
