@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 
 import pytest
 
@@ -40,7 +41,7 @@ def behind(size, blocks, chip=H100):
     problem = gemm_problem(size, size, size, "float32", "float32", "nn")
     kernel = Rows(size // 128)
     recipe = CHOICE.spec.launch(problem, CHOICE.config)
-    return behind_l2(problem, CHOICE, chip, kernel, recipe, blocks), kernel, problem
+    return behind_l2(problem, CHOICE, chip, kernel, math.prod(recipe.grid), blocks), kernel, problem
 
 
 def test_ctas_in_step_and_apart():
@@ -81,7 +82,8 @@ def test_where_nothing_is_read_twice(size, parts, how):
 
 def test_a_transpose_reads_and_writes_each_element_once():
     problem = transpose_of(1000, 800, 4)
-    found = behind_l2(problem, CHOICE, H100, None, CHOICE.spec.launch(behind(1024, 1)[2], CHOICE.config), 1)
+    ctas = math.prod(CHOICE.spec.launch(behind(1024, 1)[2], CHOICE.config).grid)
+    found = behind_l2(problem, CHOICE, H100, None, ctas, 1)
     assert found.bytes == found.apart_bytes == 2 * found.written == 2 * 4 * 1000 * 800
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .streaming import check_drawings
 
 if TYPE_CHECKING:
     from ..core.problem import Problem
     from ..core.spec import Choice
     from ..lab.explain import Explanation
+    from ..lab.explain.steps import Rules
 
 #: The chip where none is named.
 DEFAULT_CHIP = "h100"
@@ -21,6 +26,18 @@ def _positive(ctx: click.Context, param: click.Parameter, value: float | None) -
     if value is not None and not 0 < value < float("inf"):
         raise click.BadParameter(f"{value} is not a bandwidth in GB/s; give a number above 0, such as 3350")
     return value
+
+
+def _positive_clocks(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    del ctx
+    if value is not None and not 0 < value < float("inf"):
+        raise click.BadParameter(
+            f"{value} is not above 0; {param.opts[0]} takes a number such as {_USUAL[param.opts[0]]}"
+        )
+    return value
+
+
+_USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 
 
 @click.command(
@@ -54,28 +71,64 @@ def _positive(ctx: click.Context, param: click.Parameter, value: float | None) -
     "--l2-bandwidth", type=float, callback=_positive, metavar="GB/S",
     help="Bandwidth of the L2 cache as measured: none is published.",
 )  # fmt: skip
+@click.option(
+    "--copy-bytes", type=float, callback=_positive_clocks, metavar="B",
+    help="Bytes a clock that a multiprocessor's copy engine is taken to get from L2, in the timeline. Default: 64.",
+)  # fmt: skip
+@click.option(
+    "--copy-latency", type=float, callback=_positive_clocks, metavar="CLOCKS",
+    help="Clocks that are taken to pass until a copy's first byte comes, in the timeline. Default: 600.",
+)  # fmt: skip
+@click.option(
+    "--timeline", metavar="T.png", type=click.Path(), help="Draw the timeline of a pipeline (.png or .svg), too.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing picture.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def explain_command(**options: Any) -> None:
     """Explain a kernel: what it asks of each unit of a chip, and what to change next.
 
     Bytes and operations, counted and by formula; arithmetic intensity at each level of the memory; coalescing, bank
     conflicts and the mix of instructions, by source line too; registers, shared memory and occupancy; the least time
-    that each unit takes. The compiled kernel is run on the virtual GPU: no GPU is needed.
+    that each unit takes. Of a kernel whose slices the copy engine brings, the timeline of its pipeline in steps. The
+    compiled kernel is run on the virtual GPU: no GPU is needed.
     """
     _explain(**options)
 
 
 def _explain(
     *, kernel: str, shape: str, chip: str, config: str | None, dtype: str | None, out_dtype: str | None,
-    layout: str | None, precision: str | None, bandwidth: float | None, l2_bandwidth: float | None, as_json: bool,
+    layout: str | None, precision: str | None, bandwidth: float | None, l2_bandwidth: float | None,
+    copy_bytes: float | None, copy_latency: float | None, timeline: str | None, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from ..lab.explain import page
 
+    if timeline is not None:
+        check_drawings(None, timeline, force=force)
     explained = explanation(
         f"{kernel}[{config}]" if config is not None else kernel, shape, chip, dtype=dtype, out_dtype=out_dtype,
         layout=layout, precision=precision, bandwidth=bandwidth, l2_bandwidth=l2_bandwidth,
+        copy_bytes=copy_bytes, copy_latency=copy_latency,
     )  # fmt: skip
+    if timeline is not None:
+        _draw(explained, timeline, force=force)
     click.echo(json.dumps(explained.as_json()) if as_json else page(explained))
+
+
+def _draw(explained: Explanation, path: str, *, force: bool) -> None:
+    from ..core.errors import UnsupportedError
+    from ..lab.explain.sample import extents
+    from ..lab.explain.timeline_picture import draw_timeline
+
+    name = explained.choice.spec.name
+    if explained.timeline is None:
+        raise UnsupportedError(
+            f"--timeline {path}: {name} has no timeline, since no copy engine brings its slices or the chip cannot "
+            "launch it; leave the option out, or explain one of h02 to h11"
+        )
+    shape = " x ".join(map(str, extents(explained.problem)))
+    tiles = f"{explained.timeline.tiles} tiles" if explained.timeline.tiles > 1 else "a tile"
+    title = f"{name}, {shape}, on {explained.chip.name}: {tiles} of a CTA, cut to {explained.timeline.slices} slices"
+    draw_timeline(Path(path).absolute(), explained.timeline, title, force=force)
 
 
 def explanation(
@@ -89,6 +142,8 @@ def explanation(
     precision: str | None = None,
     bandwidth: float | None = None,
     l2_bandwidth: float | None = None,
+    copy_bytes: float | None = None,
+    copy_latency: float | None = None,
 ) -> Explanation:
     """Explain the kernel of that name: what the command does, from Python.
 
@@ -104,6 +159,8 @@ def explanation(
         As of the command.
     bandwidth, l2_bandwidth : float, optional
         GB/s, as measured.
+    copy_bytes, copy_latency : float, optional
+        Bytes a clock of a multiprocessor's copy engine, and clocks until the first one comes, in a timeline.
 
     Raises
     ------
@@ -117,6 +174,11 @@ def explanation(
     from ..vgpu.instrument import CountedKernel
     from . import gpu
 
+    given = {"copy_bytes": copy_bytes, "copy_latency": copy_latency}
+
+    def rules(own: Rules) -> Rules:
+        return dataclasses.replace(own, **{name: value for name, value in given.items() if value is not None})
+
     facts = gpu.chip_called(chip)
     choice: Choice = choice_named(kernel)
     problem: Problem = problem_of(choice, arch_for(facts)[0], shape, dtype, out_dtype, layout, precision)
@@ -127,4 +189,5 @@ def explanation(
         CountedKernel,
         bandwidth=None if bandwidth is None else 1e9 * bandwidth,
         l2_bandwidth=None if l2_bandwidth is None else 1e9 * l2_bandwidth,
+        rules=rules,
     )

@@ -11,7 +11,8 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
-``overhead FILE`` what calls cost, and ``epilogues FILE`` what epilogues cost.
+``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, and ``timeline FILE KERNEL`` a pipeline in
+steps.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from . import counted, faithful, framework_tables, gemm_tables, rooflines, trans
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
+from .explain.timeline_block import timeline_block
 from .overhead import overhead_table
 from .plots import Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
@@ -84,6 +86,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = diff_block(file, *rest) if name == "diff" else source_block(file)
         elif name in transpose_pages.BLOCKS:
             content = transpose_pages.BLOCKS[name](results, [file, *rest])
+        elif name == "timeline":
+            content = timeline_block(read_records(results / file), *rest)
         elif name == "counts":
             content = counts_block(file, _together(results, rest))
         elif name == "searched":

@@ -18,6 +18,7 @@ from gemmule.core.spec import Config, KernelSpec, Signature
 from .counts import Counter, InstructionCounts
 from .counts.classes import class_of, flop_of_lane
 from .counts.footprint import Footprint
+from .counts.pipeline import Pipeline, PipelineEvent
 from .counts.waits import Waits
 from .engine.binder import SHARED_START
 from .engine.program import program_of
@@ -111,3 +112,9 @@ class CountedKernel:
         footprint = Footprint()
         launch(self._artifact, recipe, buffers, options=Options(), observers=(footprint,), ctas=ctas)
         return footprint.shared_bytes()
+
+    def events(self, recipe: Launch, buffers: Buffers) -> list[PipelineEvent]:
+        """Run a whole launch of few CTAs; return what each warp did in turn, and what it waited for."""
+        pipeline = Pipeline()
+        launch(self._artifact, recipe, buffers, options=Options(), observers=(pipeline,))
+        return pipeline.events

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 from .limits import ARITHMETIC, ISSUE, L1, L2, MEMORY
+from .timeline import Timeline
+from .timeline_advice import keep_busy, read_less
 
 # Shares that are worth a change: of the time, waiting; of L1's work, lines that need not be touched, and conflicts; of
 # the bytes of device memory, those that were read before.
@@ -52,6 +54,12 @@ class Figures:
         How many warps run at a time and what allows no more.
     worst_access, worst_conflict : str
         The place with the most passes beyond what is needed, and the one with the most conflicts of banks.
+    stay : bool
+        Whether CTAs stay and compute tile after tile; `ctas` are tiles then.
+    timeline : Timeline or None
+        The pipeline of a kernel whose slices the copy engine brings.
+    slices : int
+        Slices of a tile, of such a kernel.
     """
 
     seconds: tuple[tuple[str, float], ...]
@@ -77,6 +85,9 @@ class Figures:
     occupancy: str = ""
     worst_access: str = ""
     worst_conflict: str = ""
+    stay: bool = False
+    timeline: Timeline | None = None
+    slices: int = 0
 
     @property
     def balance(self) -> float:
@@ -110,8 +121,9 @@ def advice(figures: Figures) -> str:
 
 def _tail(figures: Figures) -> str:
     less, more = divmod(figures.ctas, figures.multiprocessors)
+    what = "tile" if figures.stay else "CTA"
     return (
-        f" Besides, {more} of {figures.multiprocessors} multiprocessors have {_plural(less + 1, 'CTA')}, the others "
+        f" Besides, {more} of {figures.multiprocessors} multiprocessors have {_plural(less + 1, what)}, the others "
         f"{less}; the launch takes as long as {less + 1}: another size of the tile may share them out better."
     )
 
@@ -122,6 +134,8 @@ def _plural(count: int, noun: str) -> str:
 
 def _relieve(figures: Figures) -> str:
     unit, longest = max(figures.seconds, key=lambda item: item[1])
+    if figures.timeline is not None and unit in (ARITHMETIC, L1):
+        return _of_pipeline(figures.timeline, figures, unit)
     if unit == L1:
         return _relieve_l1(figures)
     waits = figures.exposed_seconds > _WAITING * longest
@@ -146,6 +160,13 @@ def _relieve(figures: Figures) -> str:
             "fewer bytes help, by a narrower type or by joining this with what comes before or after."
         )
     return _feed(figures, unit)
+
+
+def _of_pipeline(line: Timeline, figures: Figures, unit: str) -> str:
+    """Return what a pipeline waits for, if that is much; else what its longest unit does."""
+    if (sentence := keep_busy(line, figures.slices, _WAITING)) or unit == ARITHMETIC:
+        return sentence or keep_busy(line, figures.slices) or _feed(figures, unit)
+    return read_less(figures.conflicts / max(figures.shared_passes, 1), figures.shared_passes / figures.multiply_adds)
 
 
 def _relieve_l1(figures: Figures) -> str:

@@ -20,7 +20,6 @@ import math
 from collections.abc import Mapping
 
 from gemmule.core.chips import Chip
-from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
@@ -83,18 +82,20 @@ def copied_bytes(shared: Mapping[int, int], partitions: int) -> int:
     return round(sum((partitions - 1) * (1 - (1 - asks) ** readers) * count for readers, count in shared.items()))
 
 
-def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, recipe: Launch, blocks: int) -> Behind:
+def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, ctas: int, blocks: int) -> Behind:
     """Estimate what passes between the L2 cache and device memory, and say how.
 
     Parameters
     ----------
-    problem, choice, chip, kernel, recipe
+    problem, choice, chip, kernel
         The launch.
+    ctas : int
+        Its CTAs; where they stay, as many as there would be if each computed one tile.
     blocks : int
         CTAs that a multiprocessor holds.
     """
     least, parts = problem.bytes_min, chip.l2_partitions
-    ctas, wave = math.prod(recipe.grid), chip.sms * max(blocks, 1)
+    wave = chip.sms * max(blocks, 1)
     if not isinstance(problem, GemmProblem):
         return Behind(least, least, least // 2, 0, 0, "each element in and out")
     written = problem.m * problem.n * problem.d.dtype.itemsize
@@ -116,13 +117,17 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, rec
         return once("least: too long to follow")
     # What is written is not looked at: rows of the result may lie on each other, and need little memory.
     line = _LINE // small.d.dtype.itemsize
-    small = dataclasses.replace(small, d=dataclasses.replace(small.d, row_stride=small.d.row_stride % line))
+    small = dataclasses.replace(small, d=dataclasses.replace(small.d, row_stride=small.d.row_stride % line or line))
     if choice.signature(small) != choice.signature(problem):
         return once("least: waves not followed")
 
     def read(together: int) -> tuple[int, int]:
         """Return what so many CTAs fetch, and what parts of L2 get from each other for them."""
         launch = choice.spec.launch(small, choice.config)
+        cluster = math.prod(launch.cluster)
+        if ctas > math.prod(launch.grid):
+            launch = dataclasses.replace(launch, grid=(ctas, 1, 1))
+        together = together // cluster * cluster
         shared = kernel.shared_bytes(launch, buffers(small, seed=1), range(together))
         return sum(shared.values()) * problem.k // small.k, copied_bytes(shared, parts) * problem.k // small.k
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
 from gemmule.core.chips import Chip
+from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.launch import Launch
 from gemmule.core.occupancy import Occupancy, occupancy
@@ -17,10 +19,13 @@ from gemmule.core.spec import Choice
 
 from .advice import Figures, advice
 from .behind_l2 import behind_l2
-from .explanation import Explanation, Published
-from .instrument import Compile, Counted
+from .explanation import Before, Explanation, Published
+from .instrument import Compile, Counted, Run
 from .limits import ARITHMETIC, Limit, Waiting, limits, missing, waiting
-from .sample import Sample, buffers, extents, samples, tile_of
+from .pipeline_sample import is_pipeline, sampled_timeline
+from .sample import Sample, buffers, extents, samples, starts, tile_of, unfolded
+from .steps import Rules
+from .timeline import Timeline
 from .totals import MATRIX, LineCounts, Totals, totals
 from .traffic import levels
 
@@ -53,6 +58,7 @@ def explain(
     *,
     bandwidth: float | None = None,
     l2_bandwidth: float | None = None,
+    rules: Callable[[Rules], Rules] | None = None,
 ) -> Explanation:
     """Explain a kernel.
 
@@ -70,6 +76,8 @@ def explain(
         Bytes a second of device memory, as measured; by default the vendor's.
     l2_bandwidth : float, optional
         Bytes a second of the L2 cache, as measured; without it, the L2 cache is no limit.
+    rules : callable, optional
+        Changes how long things take in the timeline of a pipeline.
 
     Raises
     ------
@@ -81,29 +89,39 @@ def explain(
         raise UnsupportedError(
             f"{choice.spec.name} ({choice.config}) cannot take this problem: {reason}; {_remedy(choice)}"
         )
+    if choice.spec.following is not None and isinstance(problem, GemmProblem):
+        return _following(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
     chosen = samples(choice.spec, choice.config, problem)
-    _check_effort(choice, chosen)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
     recipe = choice.spec.launch(problem, choice.config)
+    ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
+    tiles = (unfolded(choice.spec, choice.config, problem) or ctas) if is_pipeline(recipe) else ctas
+    if tiles > ctas:
+        cluster = math.prod(recipe.cluster)
+        chosen += starts(choice.spec, choice.config, problem, (tiles - ctas) // cluster, cluster)
+    _check_effort(choice, chosen)
     shared = recipe.shared_bytes + kernel.static_shared_bytes
     full = occupancy(chip, recipe.threads, registers_per_thread=kernel.registers, shared_bytes=shared)
     runs = []
     for number, sample in enumerate(chosen):
         assert choice.signature(sample.problem) == choice.signature(problem)
         launch = choice.spec.launch(sample.problem, choice.config)
+        if tiles > ctas:
+            small = sample.ctas or unfolded(choice.spec, choice.config, sample.problem) or 1
+            launch = dataclasses.replace(launch, grid=(small, 1, 1))
         runs.append(kernel.run(launch, buffers(sample.problem, number), _roomy(chip, launch, shared)))
     counted = totals(chosen, runs)
     tile = tile_of(choice.spec, choice.config, problem)
-    memory = behind_l2(problem, choice, chip, kernel, recipe, full.blocks)
+    memory = behind_l2(problem, choice, chip, kernel, tiles, full.blocks)
     bandwidth = bandwidth if bandwidth is not None else chip.memory_bandwidth
-    ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
     least: tuple[Limit, ...] = ()
     waits: Waiting | None = None
     if full.blocks:
-        least = limits(problem, counted, chip, ctas, (memory.bytes, bandwidth), l2_bandwidth)
+        least = limits(problem, counted, chip, (tiles, ctas), (memory.bytes, bandwidth), l2_bandwidth)
         rounds = [(sample.depth_weight, run.rounds) for sample, run in zip(chosen, runs, strict=True)]
         waits = waiting([item for item in rounds if item[0]], chip, ctas, full.blocks, warps)
     lacking = missing(problem, counted, chip) if full.blocks else ()
+    line = sampled_timeline(problem, choice, chip, kernel, full.blocks, rules)
     peak = next((limit.rate for limit in least if limit.unit == ARITHMETIC), None)
     return Explanation(
         problem=problem,
@@ -120,15 +138,49 @@ def explain(
         shared_bytes=shared,
         occupancy=full,
         totals=counted,
-        levels=levels(problem, counted, tile, memory),
+        levels=levels(problem, choice.config, counted, tile, tiles, memory),
         behind_l2=memory,
         bandwidth=bandwidth,
         limits=least,
         missing=lacking,
         waiting=waits,
         published=_published(problem, counted, ctas * warps, shared, peak, bandwidth),
-        next=_next(problem, counted, chip, full, least, lacking, waits, ctas, memory.bytes, kernel),
+        next=_next(problem, counted, chip, full, least, lacking, waits, (tiles, ctas), memory.bytes, kernel, line),
+        tiles=tiles,
+        warp_registers=_warp_registers(runs[0]),
+        timeline=line,
     )
+
+
+def _following(
+    problem: GemmProblem,
+    choice: Choice,
+    chip: Chip,
+    compile_kernel: Compile,
+    bandwidth: float | None,
+    l2_bandwidth: float | None,
+    rules: Callable[[Rules], Rules] | None,
+) -> Explanation:
+    """Explain the product behind a launch that packs operands, and say what that moves."""
+    assert choice.spec.following is not None
+    then = choice.spec.following(problem, choice.config)
+    assert isinstance(then.problem, GemmProblem)
+    explained = explain(
+        then.problem, Choice(then.spec, then.config), chip, compile_kernel, bandwidth=bandwidth,
+        l2_bandwidth=l2_bandwidth, rules=rules,
+    )  # fmt: skip
+    packed = [name for name, source in then.operands.items() if source in then.workspaces]
+    moved = sum(
+        matrix.rows * matrix.cols * matrix.dtype.itemsize for name, matrix in problem.operands().items()
+        if name in packed
+    ) + sum(then.workspaces.values())  # fmt: skip
+    return dataclasses.replace(explained, before=Before(choice.spec.name, moved, moved / explained.bandwidth))
+
+
+def _warp_registers(run: Run) -> tuple[int, ...]:
+    """Return the registers that warps ask for, or are left with, by themselves."""
+    found = [re.search(r"setmaxnreg\S*\s+(\d+)", row.text) for row in run.instructions]
+    return tuple(sorted({int(match[1]) for match in found if match is not None}))
 
 
 def _remedy(choice: Choice) -> str:
@@ -177,9 +229,10 @@ def _next(
     least: tuple[Limit, ...],
     lacking: tuple[str, ...],
     waits: Waiting | None,
-    ctas: int,
+    ctas: tuple[int, int],
     memory: int,
     kernel: Counted,
+    line: Timeline | None,
 ) -> str | None:
     if full.reason is not None:
         return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."
@@ -195,14 +248,15 @@ def _next(
             seconds=tuple((limit.unit, limit.seconds) for limit in least),
             exposed_seconds=(waits.exposed_seconds or 0.0) if waits is not None else 0.0,
             distance=waits.distance if waits is not None else 0,
-            ctas=ctas,
+            ctas=ctas[0],
+            stay=ctas[0] > ctas[1],
             multiprocessors=chip.sms,
             product=isinstance(problem, GemmProblem),
             memory_bytes=memory,
             least_bytes=problem.bytes_min,
             global_passes=sum(line.passes for line in counted.by_line if not line.wavefronts),
             needed_passes=sum(line.needed_passes for line in counted.by_line if not line.wavefronts),
-            shared_passes=counted.total("wavefronts"),
+            shared_passes=counted.total("wavefronts") + counted.engine_passes,
             conflicts=counted.total("conflicts"),
             multiply_adds=counted.multiply_adds,
             instructions=counted.warps,
@@ -215,8 +269,17 @@ def _next(
             occupancy=f"{full.active_warps} of {full.max_warps} warps, limited by {' and '.join(full.limited_by)}",
             worst_access=_worst(counted, lambda line: 0 if line.wavefronts else line.passes - line.needed_passes),
             worst_conflict=_worst(counted, lambda line: line.conflicts),
+            timeline=line,
+            slices=_slices(problem, line),
         )
     )
+
+
+def _slices(problem: Problem, line: Timeline | None) -> int:
+    """Return the slices of a tile that a CTA takes one after the other."""
+    if line is None or not isinstance(problem, GemmProblem):
+        return 0
+    return -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
 
 
 def _worst(counted: Totals, excess: Callable[[LineCounts], int]) -> str:

@@ -14,11 +14,15 @@ from gemmule.core.spec import Choice
 from .behind_l2 import Behind
 from .limits import ARITHMETIC, ASSUMED_LATENCY, Limit, Waiting
 from .sample import extents
-from .totals import Totals, as_dict
+from .timeline import Timeline
+from .timeline_json import timeline_dict
+from .totals import BULK_STORE, Totals, as_dict
 from .traffic import LevelTraffic
 
 SECTOR = 32
 _READS, _WRITES = ("load global", "load generic", "async copy"), ("store global",)
+# Bulk copies are no requests of a warp.
+_STORES = (*_WRITES, BULK_STORE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,25 @@ class Published:
     transaction_bytes: int
     flop_per_byte: float
     bound_gflops: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """A launch that prepares operands for the one that is explained.
+
+    Attributes
+    ----------
+    kernel : str
+        Its kernel.
+    bytes : int
+        What it reads and writes.
+    seconds : float
+        The least time, at the bandwidth of device memory.
+    """
+
+    kernel: str
+    bytes: int
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +110,14 @@ class Explanation:
         The simple roofline of a product.
     next : str or None
         What to change next; None where units are missing.
+    tiles : int
+        CTAs that there would be if each computed one tile: more than there are where CTAs stay.
+    warp_registers : tuple of int
+        Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
+    timeline : Timeline or None
+        The pipeline of a kernel whose slices the copy engine brings.
+    before : Before or None
+        A launch that comes first.
     """
 
     problem: Problem
@@ -111,6 +142,15 @@ class Explanation:
     waiting: Waiting | None
     published: Published | None
     next: str | None
+    tiles: int = 0
+    warp_registers: tuple[int, ...] = ()
+    timeline: Timeline | None = None
+    before: Before | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether CTAs stay and compute tile after tile."""
+        return self.tiles > self.ctas
 
     @property
     def flop(self) -> int:
@@ -160,7 +200,7 @@ class Explanation:
         """Share of the lookups in L2 that find what they ask for, by CTAs in step and apart; None for a transpose."""
         if not isinstance(self.problem, GemmProblem):
             return None
-        stored = SECTOR * self.totals.total("sectors", *_WRITES)
+        stored = SECTOR * self.totals.total("sectors", *_STORES)
         return self.behind_l2.hit_rates(self.totals.l2_bytes - stored, stored, self.chip.l2_partitions)
 
     @property
@@ -273,6 +313,10 @@ class Explanation:
             "latency": self._latency(),
             "by_line": [as_dict(line) for line in totals.by_line],
             "next": self.next,
+            "tiles": self.tiles,
+            "warp_registers": list(self.warp_registers),
+            "timeline": timeline_dict(self.timeline) if self.timeline is not None else None,
+            "before": dataclasses.asdict(self.before) if self.before is not None else None,
         }
         return found
 

@@ -100,8 +100,9 @@ def busiest_share(ctas: int, multiprocessors: int) -> float:
 
 
 def limits(
-    problem: Problem, totals: Totals, chip: Chip, ctas: int, memory: tuple[int, float], l2_bandwidth: float | None
-) -> tuple[Limit, ...]:
+    problem: Problem, totals: Totals, chip: Chip, ctas: tuple[int, int], memory: tuple[int, float],
+    l2_bandwidth: float | None,
+) -> tuple[Limit, ...]:  # fmt: skip
     """Return what each unit takes, the longest first.
 
     Parameters
@@ -112,15 +113,16 @@ def limits(
         The counts.
     chip : Chip
         Where.
-    ctas : int
-        CTAs of the launch.
+    ctas : tuple of int
+        Pieces of work that a multiprocessor does as a whole, and CTAs that share them: the same, unless CTAs stay and
+        compute tile after tile.
     memory : tuple of int and float
         Bytes that pass through device memory, and its bandwidth.
     l2_bandwidth : float or None
         Bytes a second of the L2 cache, where it is known.
     """
     # Units of a multiprocessor are idle where it has fewer CTAs than others.
-    uneven = busiest_share(ctas, chip.sms) * chip.sms
+    uneven = busiest_share(ctas[0], min(ctas[1], chip.sms)) * chip.sms
     found = [Limit(MEMORY, memory[0], "bytes", memory[1], memory[0] / memory[1])]
     if l2_bandwidth is not None:
         found.append(Limit(L2, totals.l2_bytes, "bytes", l2_bandwidth, totals.l2_bytes / l2_bandwidth))
@@ -130,7 +132,7 @@ def limits(
         cycles = chip.sms * chip.boost_hz
         rate = cycles * chip.sm.partitions
         found.append(Limit(ISSUE, totals.warps, "instructions of warps", rate, uneven * totals.warps / rate, uneven))
-        passes = totals.total("passes")
+        passes = totals.total("passes") + totals.engine_passes
         rate = cycles * chip.sm.shared_bytes_per_clock / _WAVEFRONT
         found.append(Limit(L1, passes, "passes of 128 bytes", rate, uneven * passes / rate, uneven))
     return tuple(sorted(found, key=lambda limit: -limit.seconds))
@@ -161,6 +163,12 @@ def _unit_of(kind: str, problem: GemmProblem, chip: Chip) -> tuple[str, float] |
         return None
     unit, _, tensor = name.partition("_")
     return f"{unit} {'tensor cores' if tensor else 'units'}", rate
+
+
+def tensor_peak(problem: GemmProblem, chip: Chip) -> float | None:
+    """Return the peak of the tensor cores for the type that a product multiplies; None where the table has none."""
+    found = _unit_of(MATRIX, problem, chip)
+    return found[1] if found is not None else None
 
 
 def _arithmetic(problem: GemmProblem, totals: Totals, chip: Chip, uneven: float) -> Limit | None:

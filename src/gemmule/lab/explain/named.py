@@ -17,8 +17,8 @@ from ..candidates import parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
-#: Kernels whose counts are explained: not yet those for one architecture alone, which TMA and wgmma keep busy.
-EXPLAINED = tuple(spec for spec in VIRTUAL if not all(arch.specific for arch in spec.archs))
+#: Kernels whose counts are explained: those that the virtual GPU runs, and those that prepare the operands of one.
+EXPLAINED = tuple(spec for spec in REGISTRY if spec in VIRTUAL or spec.following is not None)
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
 # Where no type is given, float32 is asked for first.
@@ -33,17 +33,14 @@ def choice_named(word: str) -> Choice:
     ArgumentError
         If there is no such kernel or config, or more than one.
     UnsupportedError
-        If what it does is not counted so far.
+        If the virtual GPU does not run it.
     """
     name = word.partition("[")[0].strip()
     operations = {spec.name: spec.operation for spec in REGISTRY}
     if name not in operations:
         raise ArgumentError(unknown_name("kernel", name, operations))
     if name not in {spec.name for spec in EXPLAINED}:
-        raise UnsupportedError(
-            f"{name} cannot be explained yet: it copies by TMA and multiplies by wgmma, whose work is not counted so "
-            "far; its page in docs/hopper says what is known of it"
-        )
+        raise UnsupportedError(f"{name} cannot be explained: the virtual GPU does not know its instructions")
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")

@@ -10,13 +10,18 @@ from gemmule.core.problem import GemmProblem
 
 from ..transposes import is_copy, problem_for
 from .explanation import Explanation
-from .limits import ASSUMED_LATENCY
+from .limits import ASSUMED_LATENCY, L2
 from .sample import extents
+from .timeline_text import timeline_text, waits_text
 from .totals import LineCounts
 
 WIDTH = 100
 # Extents at which a copy and a transpose differ.
 _USUAL = (4096, 8192)
+_UNKNOWN = (
+    "No rate is published of the L2 cache, nor of the copy engine: they have no row here. With --l2-bandwidth the "
+    "cache has one."
+)
 # Classes of instructions below this share are added up.
 _FEW = 0.005
 
@@ -25,6 +30,8 @@ def page(explained: Explanation) -> str:
     """Return the page, without a newline at its end."""
     parts = [_head(explained), _method(explained), _launch(explained), _bytes(explained), _requests(explained)]
     parts += [_lines(explained), _mix(explained), _limits(explained), _textbook(explained)]
+    if explained.timeline is not None:
+        parts += [timeline_text(explained.timeline), waits_text(explained.timeline)]
     return "\n\n".join([*filter(None, parts), _wrapped(f"Next: {_next(explained)}", "")])
 
 
@@ -44,6 +51,11 @@ def _head(explained: Explanation) -> str:
         f"{what}, on {explained.chip.name}",
         f"config {config}; compiled for {explained.arch}, {signature}",
     ]
+    if (before := explained.before) is not None:
+        lines.append(
+            f"This is the second launch. Before it {before.kernel} packs operands: {_scaled(before.bytes)}B read and "
+            f"written, {before.seconds * 1e3:.4g} ms at the bandwidth of device memory."
+        )
     if explained.arch_note:
         lines.append(f"{explained.arch_note}.")
     return "\n".join(_wrapped(line, "") for line in lines)
@@ -76,7 +88,7 @@ def _launch(explained: Explanation) -> str:
     rows = [
         ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"
          + (f", {tile} elements each" if tile is not None else "")),
-        ("registers", f"{explained.registers} a thread, {spilled}"),
+        ("registers", f"{explained.registers} a thread, {spilled}" + _own_registers(explained)),
         ("shared memory", f"{explained.shared_bytes:,} bytes a CTA" if explained.shared_bytes else "none"),
     ]  # fmt: skip
     if full.reason is not None:
@@ -88,7 +100,15 @@ def _launch(explained: Explanation) -> str:
              f"{full.max_warps} warps of a multiprocessor; limited by {' and '.join(full.limited_by)}"),
             ("waves", f"{explained.ctas / at_once:.3g} of {_plural(at_once, 'CTA')} on {chip.sms} multiprocessors"),
         ]  # fmt: skip
+    if explained.persistent:
+        each = explained.tiles / explained.ctas
+        rows.append(("tiles", f"{explained.tiles:,}, {each:.3g} for each CTA: they stay, and take one after another"))
     return "\n".join(["Launch", *(_item(name, text) for name, text in rows)])
+
+
+def _own_registers(explained: Explanation) -> str:
+    own = explained.warp_registers
+    return f"; warps change theirs to {' and '.join(map(str, own))}" if own else ""
 
 
 def _bytes(explained: Explanation) -> str:
@@ -100,12 +120,15 @@ def _bytes(explained: Explanation) -> str:
             level.formula,
             f"{_scaled(level.bytes)}B",
             level.counted,
-            *([f"{explained.flop / level.bytes:.4g}"] if product else []),
+            *([f"{explained.flop / level.bytes:.4g}" if level.bytes else ""] if product else []),
         ]
         for level in explained.levels
     ]
     header = ["Bytes through", "formula", "", "counted", "", *(["FLOP a byte"] if product else [])]
-    lines = [_table(header, rows, ">1,3,5")]
+    table = _table(header, rows, ">1,3,5")
+    if max(map(len, table.splitlines())) > WIDTH:
+        table = _table(header, rows, ">1,3,5", " ")
+    lines = [table]
     if product:
         counted = explained.totals.operations
         lines.append(
@@ -140,8 +163,12 @@ def _requests(explained: Explanation) -> str:
     share = totals.total("ideal_sectors") / max(totals.total("sectors"), 1)
     if per:
         rows.append(("sectors", f"of 32 bytes, {', '.join(per)} of a warp; {share:.1%} of them needed"))
-    if explained.published is not None:
+    # What follows is for threads that load by themselves.
+    if explained.published is not None and explained.timeline is None:
         rows.append(("a step of k", f"{explained.published.sectors_per_warp_step:.4g} sectors read by each warp"))
+    if bulk := [line for line in totals.by_line if line.bulk]:
+        copies = sum(line.requests for line in bulk)
+        rows.append(("copy engine", f"{copies:,} copies, {sum(line.bytes for line in bulk) / copies:,.0f} bytes each"))
     if wavefronts := totals.total("wavefronts"):
         conflicts = f"{totals.load_conflicts:,} wavefronts of loads, {totals.store_conflicts:,} of stores"
         rows.append(("bank conflicts", f"{conflicts}, of {wavefronts:,} in all"))
@@ -199,11 +226,13 @@ def _limits(explained: Explanation) -> str:
     lines = [_table(header, rows, ">1,3,4,5,6")]
     uneven = max(limit.uneven for limit in explained.limits)
     if uneven > 1:
-        mean = explained.ctas / explained.chip.sms
+        work = explained.tiles or explained.ctas
+        workers, mean = min(explained.ctas, explained.chip.sms), work / explained.chip.sms
         lines.append(
             _wrapped(
                 f"(Times of a multiprocessor's units are x {uneven:.4g}: the busiest multiprocessor has "
-                f"{_plural(-(-explained.ctas // explained.chip.sms), 'CTA')}, of {mean:.4g} on average.)",
+                f"{_plural(-(-work // workers), 'tile' if explained.persistent else 'CTA')}, of {mean:.4g} on "
+                "average.)",
                 "",
             )
         )
@@ -214,6 +243,8 @@ def _limits(explained: Explanation) -> str:
         text = f"At most {_figure(most)} {unit}{share}: {explained.longest.unit} takes the longest. This bound holds."
         lines.append(_wrapped(text, ""))
     lines += [_wrapped(f"No bound: {reason}.", "") for reason in explained.missing]
+    if explained.timeline is not None and all(limit.unit != L2 for limit in explained.limits):
+        lines.append(_wrapped(_UNKNOWN, ""))
     if (waits := explained.waiting) is not None:
         text = (
             f"Waiting: a warp waits {waits.rounds:,} {'time' if waits.rounds == 1 else 'times'} for device memory, and "
@@ -227,7 +258,7 @@ def _limits(explained: Explanation) -> str:
 
 
 def _textbook(explained: Explanation) -> str:
-    if (found := explained.published) is None:
+    if (found := explained.published) is None or explained.timeline is not None:
         return ""
     text = (
         f"By the published rule: {found.sectors_per_warp_step:.4g} transactions a warp and step, taken as "
@@ -257,13 +288,13 @@ def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str, between: str = "  ") -> str:
     """Return a table; `right` names the columns that are flush right, as in ``>1,3``."""
     flush = {int(number) for number in right[1:].split(",")}
     every = [header, *rows]
     widths = [max(len(cells[column]) for cells in every) for column in range(len(header))]
     return "\n".join(
-        "  ".join(
+        between.join(
             cell.rjust(width) if column in flush else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.dtype import DType, Kind
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
@@ -43,11 +44,14 @@ class Sample:
         Factor of everything that a launch does.
     depth_weight : int
         Factor of what one warp does, which does not depend on M and N; 0 for all but the first M and N.
+    ctas : int or None
+        CTAs that it is run by, where not those of its launch recipe.
     """
 
     problem: Problem
     weight: int
     depth_weight: int
+    ctas: int | None = None
 
 
 def extents(problem: Problem) -> tuple[int, ...]:
@@ -78,6 +82,32 @@ def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample,
         depth_weight = (points[2][1] if len(points) == 3 else 1) if first else 0
         found.append(Sample(resized(problem, tuple(extent for extent, _ in points)), weight, depth_weight))
     return tuple(found)
+
+
+def unfolded(spec: KernelSpec, config: Config, problem: Problem) -> int | None:
+    """Return the CTAs that a launch would have if each computed one tile; None where the grid does not tell."""
+    m, n, *k = extents(problem)
+    side_m, side_n = tile_of(spec, config, problem)[:2]
+    if side_m is None or side_n is None:
+        return None
+    one = math.prod(spec.launch(resized(problem, (1, 1, *k)), config).grid)
+    return one * -(-m // side_m) * -(-n // side_n)
+
+
+def starts(spec: KernelSpec, config: Config, problem: Problem, spared: int, cluster: int) -> tuple[Sample, ...]:
+    """Return samples that take off what CTAs do once, where they stay and `spared` clusters are spared.
+
+    Samples have a CTA for every tile. Two tiles by two clusters cost one start more than by one cluster.
+    """
+    m, n, k = extents(problem)
+    side_m, side_n = tile_of(spec, config, problem)[:2]
+    assert side_m is not None
+    assert side_n is not None
+    depth, least = pipeline_depth(config, problem)
+    deep = min(k, k % depth + -(-least // depth) * depth)
+    two = (min(2 * side_m, m), side_n, deep) if m > side_m else (side_m, min(2 * side_n, n), deep)
+    pair = resized(problem, (min(two[0], m), min(two[1], n), deep))
+    return (Sample(pair, -spared, 0, 2 * cluster), Sample(pair, spared, 0, cluster))
 
 
 def _squares(spec: KernelSpec, config: Config, problem: TransposeProblem, line: int) -> tuple[Sample, ...]:
@@ -125,7 +155,9 @@ def pipeline_depth(config: Config, problem: Problem) -> tuple[int, int]:
 def slice_depth(config: Config, problem: Problem) -> int:
     """Return how far the slices extend along K that a CTA takes one after the other."""
     fields, itemsize = config.as_dict(), problem.operands()["a"].dtype.itemsize
-    return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", itemsize) // itemsize
+    # What the copy engine brings for a stage is as deep as the rows of its swizzle.
+    bytes_of_k = SLICE_BYTES if "stages" in fields else itemsize
+    return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", bytes_of_k) // itemsize
 
 
 def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | None, ...]:

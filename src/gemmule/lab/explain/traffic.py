@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.copied_tiles import SLICE_BYTES
+from gemmule.core.hopper_rungs import MMA_ROWS
 from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.spec import Config
 
 from .behind_l2 import Behind
-from .totals import Totals
+from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,28 +38,61 @@ class LevelTraffic:
     counted: str
 
 
-def levels(problem: Problem, totals: Totals, tile: tuple[int | None, ...], memory: Behind) -> tuple[LevelTraffic, ...]:
+def levels(
+    problem: Problem, config: Config, totals: Totals, tile: tuple[int | None, ...], tiles: int, memory: Behind
+) -> tuple[LevelTraffic, ...]:
     """Return the levels, the farthest first.
 
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
         What is computed.
+    config : Config
+        The kernel's.
     totals : Totals
         The counts.
     tile : tuple of int or None
         Rows and columns of the result that a CTA computes.
+    tiles : int
+        CTAs that there would be if each computed one tile.
     memory : Behind
         What passes between the L2 cache and device memory.
     """
+    copied = BULK_LOAD in totals.engine_bytes
+    how = "once a cluster, and stores" if copied else "misses of L1, and stores"
     found = [
         LevelTraffic("device memory", problem.bytes_min, "each operand once", memory.bytes, memory.how),
-        LevelTraffic("L2", *_by_tiles(problem, tile), totals.l2_bytes, "misses of L1, and stores"),
-        LevelTraffic("L1", None, "", 32 * totals.total("sectors"), "sectors of all requests"),
+        LevelTraffic("L2", *_by_tiles(problem, tile), totals.l2_bytes, how),
     ]
+    if totals.l1_sectors or not copied:
+        found.append(LevelTraffic("L1", None, "", 32 * totals.l1_sectors, "sectors of all requests"))
+    if copied and isinstance(problem, GemmProblem):
+        found += _without_threads(problem, config, totals, tiles)
     if totals.shared_bytes:
         found.append(LevelTraffic("shared memory", None, "", totals.shared_bytes, "what threads ask for"))
     return tuple(found)
+
+
+#: How the levels of shared memory are called that no thread moves.
+COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "shared: stored"
+
+
+def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles: int) -> list[LevelTraffic]:
+    """Return what the copy engine and products move through shared memory."""
+    fields, engine = config.as_dict(), totals.engine_bytes
+    rows, columns = fields.get("tile_m"), fields.get("tile_n")
+    written = read = None
+    if rows and columns and problem.c is None:
+        slices = -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
+        every = tiles // fields.get("cluster_k", 1) * slices * SLICE_BYTES
+        written, read = every * (rows + columns), every * rows // MMA_ROWS * (MMA_ROWS + columns)
+    found = [
+        LevelTraffic(COPIED_IN, written, "all slices", engine[BULK_LOAD], "in each CTA that gets it"),
+        LevelTraffic(MULTIPLIED, read, f"by {MMA_ROWS} x {columns}", engine.get(MATRIX, 0), "factors of wgmma"),
+    ]
+    if BULK_STORE in engine:
+        found.append(LevelTraffic(COPIED_OUT, None, "", engine[BULK_STORE], "boxes of the result"))
+    return found
 
 
 def _by_tiles(problem: Problem, tile: tuple[int | None, ...]) -> tuple[int | None, str]:

@@ -33,6 +33,8 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 def class_of(instruction: Instruction) -> str:
     """Return the class of an instruction, e.g. ``load shared`` or ``fma f32``."""
     kind = _CLASS.get(instruction.name)
+    if instruction.name == "cp" and "bulk" in instruction.modifiers:
+        return _bulk(instruction)
     if kind in ("load", "store", "atomic"):
         space = next(
             (part.split("::")[0] for part in instruction.modifiers if part.split("::")[0] in _SPACES), "generic"
@@ -44,6 +46,17 @@ def class_of(instruction: Instruction) -> str:
     if number is None:
         return "integer"
     return f"{'fma' if instruction.name in ('fma', 'mad') else 'float'} {number}"
+
+
+def _bulk(instruction: Instruction) -> str:
+    """Return the direction of a bulk copy: its first space is where it goes to. Groups are those of stores."""
+    spaces = (part.split("::")[0] for part in instruction.modifiers)
+    return (
+        "bulk load"
+        if next((part for part in spaces if part in ("shared", "global")), "global") == "shared"
+        or ("prefetch" in instruction.modifiers)
+        else "bulk store"
+    )
 
 
 def flop_of_lane(instruction: Instruction) -> float:

@@ -11,7 +11,7 @@ from gemmule.core.chips import CHIPS, Chip
 
 from ..engine.warp import Warps, rows_of
 from ..models import banks, caches, sectors
-from ..observe import Access, BoxAccess, Observer
+from ..observe import Access, AgentAccess, BoxAccess, Observer
 from ..ptx.module import Instruction, Kernel
 from .classes import class_of, flop_of_lane
 from .tally import Counts, InstructionCounts
@@ -25,6 +25,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of a sector and of a line of the caches.
 _SECTOR, _LINE = 32, 128
+#: Bytes of a row of shared memory as the copy engine and products access it.
+_ROW = 16
 #: Bytes of L1 cache beyond those that a multiprocessor can have as shared memory, on chips of capability 8.0 and newer.
 _L1_BEYOND_SHARED = 28 << 10
 
@@ -97,6 +99,9 @@ class Counter(Observer):
         row.sectors += int(((start + size - 1) // _SECTOR - start // _SECTOR + 1).sum())
         row.lines += int(((start + size - 1) // _LINE - start // _LINE + 1).sum())
         row.ideal_sectors += -(-int(size.sum()) // _SECTOR)
+
+    def agent_access(self, access: AgentAccess) -> None:
+        self.counts.instructions[access.instruction.index].engine_bytes += _ROW * access.rows.size
 
     def access(self, access: Access) -> None:
         warps = rows_of(access.lanes)

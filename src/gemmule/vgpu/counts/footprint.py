@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..observe import Access, Observer
+from ..observe import Access, BoxAccess, Observer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +45,25 @@ class Footprint(Observer):
             first = np.unique(part.address // WORD * len(part.batch.ctas) + cta)
             words = np.arange(max(1, part.size // WORD)) * len(part.batch.ctas)
             self._of_batch.append((first[:, None] + words).reshape(-1))
+
+    def box_access(self, access: BoxAccess) -> None:
+        some = access.size > 0
+        if not some.any():
+            return
+        batch, start, size = access.batch, access.start[some], access.size[some]
+        allocation = batch.memory.allocation_at(int(start[0]))
+        if allocation is not None:
+            self.operands.setdefault(access.instruction.index, set()).add(allocation.name)
+        if access.write and not access.atomic:
+            return
+        # A copy to several CTAs is read once, by the one that asked for it.
+        cta = np.broadcast_to(batch.cta_of_lane[access.lanes][:, None], some.shape)[some]
+        for width in np.unique(size).tolist():
+            same = size == width
+            count = (start[same] + width - 1) // WORD - start[same] // WORD + 1
+            words = start[same][:, None] // WORD + np.arange(int(count.max()))
+            numbers = words * len(batch.ctas) + cta[same][:, None]
+            self._of_batch.append(numbers[np.arange(words.shape[1]) < count[:, None]])
 
     def batch_ends(self, batch: Batch) -> None:
         self._bounds = [(item.name, item.start, item.end) for item in batch.memory.allocations]

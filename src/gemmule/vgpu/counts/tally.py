@@ -33,6 +33,8 @@ class InstructionCounts:
         128-byte lines of global memory that were touched.
     wavefronts, ideal_wavefronts : int
         Passes of shared memory, and their number without bank conflicts.
+    engine_bytes : int
+        Bytes of shared memory that the copy engine writes or reads, in all CTAs that get them, and that products read.
     """
 
     line: int
@@ -48,6 +50,7 @@ class InstructionCounts:
     lines: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    engine_bytes: int = 0
 
 
 @dataclasses.dataclass

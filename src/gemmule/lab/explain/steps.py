@@ -1,0 +1,226 @@
+"""When the events of a pipeline happen, by rules: the virtual GPU says who waits for whom, and has no clock.
+
+Every event happens as early as what it waits for allows. A warp issues an instruction a clock. What its loads and
+stores pass through L1 and shared memory, products on the tensor cores, and copies on the way from the L2 cache, queue
+up at their multiprocessor, first come, first served. The rules are those of `Rules`: no clock of a GPU was read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Sequence
+
+from .instrument import Event, Token
+
+# Events that end after those who asked for them have gone on.
+_ASYNCHRONOUS = ("products", "copy", "store")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How long things take, in clocks of a multiprocessor.
+
+    Attributes
+    ----------
+    flop : float
+        Operations of the tensor cores in a clock: the chip's peak.
+    shared_bytes : float
+        Bytes that shared memory delivers in one.
+    copy_bytes : float
+        Bytes that the copy engine gets from the L2 cache in one, and puts there: an assumption.
+    copy_latency : float
+        Clocks from a request to the first byte: an assumption.
+    """
+
+    flop: float
+    shared_bytes: float = 128.0
+    copy_bytes: float = 64.0
+    copy_latency: float = 600.0
+
+
+@dataclasses.dataclass
+class Happening:
+    """When an event happened, in clocks.
+
+    Attributes
+    ----------
+    event : Event
+        The event.
+    started : float
+        When the last of its warps was done with the event before.
+    reached : float
+        When its warps had issued the instructions up to it.
+    passed : float
+        When they went on.
+    begun, done : float
+        When a copy, a product or a store began and was complete; else both are `passed`.
+    after : int or None
+        The event of its last warp before, that it followed when it `started`.
+    awaited : int or None
+        The event that it waited for before it `passed`.
+    queued : int or None
+        The event that its unit served before it had `begun`.
+    """
+
+    event: Event
+    started: float = 0.0
+    reached: float = 0.0
+    passed: float = 0.0
+    begun: float = 0.0
+    done: float = 0.0
+    after: int | None = None
+    awaited: int | None = None
+    queued: int | None = None
+
+
+class _Unit:
+    """Something that serves one after another."""
+
+    def __init__(self) -> None:
+        self.free = 0.0
+        self.last: int | None = None
+
+    def serve(self, number: int, at: float, clocks: float) -> tuple[float, int | None]:
+        """Return when it begins, and whom it waited for."""
+        begun, before = max(at, self.free), self.last if self.free > at else None
+        self.free, self.last = begun + clocks, number
+        return begun, before
+
+
+class _Completion:
+    """A token: how many have yet to contribute, and when and by whom it was complete."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self.at = 0.0
+        self.by: int | None = None
+
+    def give(self, number: int, at: float) -> None:
+        self.missing -= 1
+        if at >= self.at:
+            self.at, self.by = at, number
+
+
+def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> list[Happening]:
+    """Return when each event happens, in their order.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        Those of each warp in its order.
+    rules : Rules
+        How long things take.
+    multiprocessors : int
+        CTA c runs on multiprocessor c modulo this.
+    """
+    found = [Happening(event) for event in events]
+    completions: dict[Token, _Completion] = {}
+    queues: dict[tuple[int, int], list[int]] = {}
+    for number, event in enumerate(events):
+        for token in event.signals:
+            completions.setdefault(token, _Completion()).missing += 1
+        for warp in event.warps:
+            queues.setdefault((event.cta, warp), []).append(number)
+    units = {(kind, sm): _Unit() for kind in ("L1", "tensor", "copy", "read") for sm in range(multiprocessors)}
+    free = dict.fromkeys(queues, 0.0)
+    before: dict[tuple[int, int], int | None] = dict.fromkeys(queues)
+    place = dict.fromkeys(queues, 0)
+    # What can be done next, the earliest first: an event begins to be issued, is reached, or may be passed.
+    ready: list[tuple[float, int, str]] = []
+    waiting: dict[Token, list[int]] = {}
+
+    def offer(number: int) -> None:
+        event = events[number]
+        keys = [(event.cta, warp) for warp in event.warps]
+        if all(place[key] < len(queues[key]) and queues[key][place[key]] == number for key in keys):
+            last = max(keys, key=free.__getitem__)
+            found[number].started, found[number].after = free[last], before[last]
+            heapq.heappush(ready, (free[last], number, "issue"))
+
+    def give(number: int, at: float) -> None:
+        for token in events[number].signals:
+            completions[token].give(number, at)
+            if not completions[token].missing:
+                for other in waiting.pop(token, []):
+                    heapq.heappush(ready, (max(at, found[other].reached), other, "pass"))
+
+    for number in dict.fromkeys(queue[0] for queue in queues.values()):
+        offer(number)
+    while ready:
+        now, number, step = heapq.heappop(ready)
+        event, here = events[number], found[number]
+        sm = event.cta % multiprocessors
+        if step == "issue":
+            here.reached = now + event.instructions
+            if event.passes:
+                begun, _ = units["L1", sm].serve(number, now, event.passes)
+                here.reached = max(here.reached, begun + event.passes)
+            heapq.heappush(ready, (here.reached, number, "reach"))
+            continue
+        if step == "reach":
+            here.begun = here.done = now
+            if event.kind == "products":
+                clocks = max(event.flop / rules.flop, event.shared_bytes / rules.shared_bytes)
+                here.begun, here.queued = units["tensor", sm].serve(number, now, clocks)
+                here.done = here.begun + clocks
+            elif event.kind == "copy":
+                clocks = event.bytes / rules.copy_bytes
+                here.begun, here.queued = units["copy", sm].serve(number, now, clocks)
+                here.done = here.begun + clocks + rules.copy_latency
+            elif event.kind == "store":
+                clocks = event.bytes / rules.copy_bytes
+                here.begun, here.queued = units["read", sm].serve(number, now, clocks)
+                here.done = here.begun + clocks
+            give(number, here.done)
+        # Tokens that nobody of these CTAs gives were there from the start.
+        late = [token for token in event.waits if token in completions]
+        missing = next((token for token in late if completions[token].missing), None)
+        if missing is not None:
+            waiting.setdefault(missing, []).append(number)
+            continue
+        last = max(late, key=lambda token: completions[token].at, default=None)
+        here.passed = here.reached
+        if last is not None and completions[last].at > here.reached:
+            here.passed, here.awaited = completions[last].at, completions[last].by
+        if event.kind not in _ASYNCHRONOUS:
+            here.begun = here.done = here.passed
+        for warp in event.warps:
+            key = (event.cta, warp)
+            free[key], before[key] = here.passed, number
+            place[key] += 1
+        following = [queues[key][place[key]] for key in ((event.cta, warp) for warp in event.warps)
+                     if place[key] < len(queues[key])]  # fmt: skip
+        for other in dict.fromkeys(following):
+            offer(other)
+    return found
+
+
+def chain(found: Sequence[Happening], last: int) -> list[tuple[str, int, float, float]]:
+    """Return what the end of an event followed from, backwards: (what, number of the event, from, to).
+
+    What is ``products``, ``copy``, ``store``, ``write`` (a warp's own stores), ``instructions``, or ``wait``: the event
+    waited for the next one of the list, which takes no time of its own.
+    """
+    parts = []
+    number: int | None = last
+    asynchronous = found[last].event.kind in _ASYNCHRONOUS
+    limit = found[last].done
+    while number is not None:
+        here = found[number]
+        if asynchronous:
+            # Of what was served before only that counts for which the next had to wait.
+            parts.append((here.event.kind, number, here.begun, min(here.done, limit)))
+            limit = here.begun
+            if here.queued is not None:
+                number = here.queued
+                continue
+        elif here.awaited is not None:
+            parts.append(("wait", number, here.passed, here.passed))
+            number = here.awaited
+            asynchronous = found[number].event.kind in _ASYNCHRONOUS
+            continue
+        what = "write" if here.event.written or here.event.shared_written else "instructions"
+        parts.append((what, number, here.started, here.reached))
+        number, asynchronous = here.after, False
+    return parts

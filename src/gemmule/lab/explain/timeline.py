@@ -1,0 +1,172 @@
+"""A pipeline's timeline: which warps copy, multiply and write, slice by slice, and who waits for whom.
+
+Made by `roles` from the events of a sample that the virtual GPU ran, by the rules of `steps`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .steps import Rules
+
+#: What a warp may do, in the order in which it is told.
+DOES = ("copies", "multiplies", "writes")
+#: The same of several warps.
+PLURAL = {"copies": "copy", "multiplies": "multiply", "writes": "write"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """Warps of a CTA that do the same.
+
+    Attributes
+    ----------
+    cta : int
+        The CTA.
+    warps : tuple of int
+        Their numbers.
+    does : tuple of str
+        Of `DOES`, what they do.
+    """
+
+    cta: int
+    warps: tuple[int, ...]
+    does: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As in ``warps 4-7``."""
+        first, last = self.warps[0], self.warps[-1]
+        return f"warp {first}" if first == last else f"warps {first}-{last}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Something that lasts.
+
+    Attributes
+    ----------
+    what : str
+        ``copy``, from the request to the last byte; ``products``; ``write``, stores of threads; ``store``, of the copy
+        engine; or ``wait``.
+    role : Role
+        Who does it, or asked for it.
+    begin, end : float
+        In clocks.
+    slice : int or None
+        Number of the slice among those of the CTA that gets it.
+    stage : int or None
+        Where it lies.
+    cta : int
+        The CTA that it happens in: of a copy, one that gets the slice.
+    about : str
+        What a wait is for.
+    """
+
+    what: str
+    role: Role
+    begin: float
+    end: float
+    cta: int
+    slice: int | None = None
+    stage: int | None = None
+    about: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    """How a role waits for others.
+
+    Attributes
+    ----------
+    role : Role
+        Who waits.
+    about : str
+        What for: ``slices``, ``free stages``, ``C``, ``its products``, ``its stores``, ``its turn`` (a barrier at which
+        those who bring it about do not wait), ``a barrier`` or ``the cluster``.
+    by : tuple of Role
+        Who brings that about.
+    times : int
+        How often it had to wait.
+    clocks : float
+        How long, all together: the warp that waits longest.
+    critical : int
+        How many of these waits are on the longest chain of events.
+    """
+
+    role: Role
+    about: str
+    by: tuple[Role, ...]
+    times: int
+    clocks: float
+    critical: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """A pipeline in steps.
+
+    Attributes
+    ----------
+    rules : Rules
+        How long things take.
+    step : float
+        Clocks of a step: the products of one slice of a CTA, on the tensor cores.
+    tiles, slices, stages : int
+        Tiles that a CTA computes in the sample, slices of each, and stages in shared memory.
+    ctas, multiprocessors : int
+        CTAs of the sample, and what they run on.
+    persistent : bool
+        Whether a CTA computes several tiles, in the launch that is explained.
+    roles : tuple of Role
+        Those of all CTAs.
+    spans : tuple of Span
+        What happened.
+    waits : tuple of Wait
+        Who waited for whom, in the first CTA.
+    path : dict of str to float
+        Clocks of the longest chain of events, by what they pass with.
+    idle : dict of (str, str) to float
+        Clocks in which the tensor cores of the first multiprocessor have nothing to do, by when: ``start``, ``tile``
+        (where a further one begins), ``slice`` or ``end``; and by what they wait for.
+    end : float
+        Clocks of the sample.
+    copied : float
+        Bytes that the copy engine of the first CTA's multiprocessor gets for the products of a step.
+    """
+
+    rules: Rules
+    step: float
+    tiles: int
+    slices: int
+    stages: int
+    ctas: int
+    multiprocessors: int
+    persistent: bool
+    roles: tuple[Role, ...]
+    spans: tuple[Span, ...]
+    waits: tuple[Wait, ...]
+    path: dict[str, float]
+    idle: dict[tuple[str, str], float]
+    end: float
+    copied: float
+
+    @property
+    def copying(self) -> float:
+        """Steps that the copies for the products of a step take, at the rate that is assumed."""
+        return self.copied / self.rules.copy_bytes / self.step
+
+    @property
+    def busy(self) -> float:
+        """Clocks in which the tensor cores of the first multiprocessor work."""
+        return self.end - sum(self.idle.values())
+
+    def in_flight(self) -> tuple[int, float]:
+        """Return how many slices of the first CTA are on their way: the most, and on average while it multiplies."""
+        mine = [span for span in self.spans if span.cta == 0]
+        copies = [span for span in mine if span.what == "copy"]
+        products = [span for span in mine if span.what == "products"]
+        most = max(sum(other.begin <= span.begin < other.end for other in copies) for span in copies)
+        first, last = min(span.begin for span in products), max(span.end for span in products)
+        shared = sum(max(0.0, min(span.end, last) - max(span.begin, first)) for span in copies)
+        return most, shared / (last - first)

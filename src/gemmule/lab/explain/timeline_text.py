@@ -1,0 +1,245 @@
+"""A timeline as text for a terminal of 100 columns: rows are what takes part, columns are steps."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable
+
+from .timeline import PLURAL, Role, Span, Timeline
+
+WIDTH = 100
+#: Signs of what a role waits for.
+SHOWN_WAITS = {"its stores": "s", "its turn": "t", "slices": ".", "free stages": "."}
+_LABEL = 25
+# A column shows what fills this much of it, products before writing before waiting.
+_ENOUGH = 0.4
+# The tensor cores are busy in a column that they work for more than this of.
+_BUSY = 0.8
+# Steps of a column, the shortest first.
+_COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+# What the signs are, the most important first. Those of slices are read again and again.
+_SLICES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
+
+
+def timeline_text(found: Timeline) -> str:
+    """Return the rows, and what their signs mean."""
+    unit = _unit(found)
+    return "\n".join([_head(found, unit), *_chart(found, unit), _legend(found)])
+
+
+def chart(found: Timeline) -> str:
+    """Return the rows alone, for a page."""
+    return "\n".join(_chart(found, _unit(found)))
+
+
+def _unit(found: Timeline) -> float:
+    """Return the steps of a column: as few as the width allows."""
+    return next(one for one in _COLUMNS if found.end / found.step / one <= WIDTH - _LABEL or one == _COLUMNS[-1])
+
+
+def _head(found: Timeline, unit: float) -> str:
+    per_sm = found.ctas // found.multiprocessors
+    ctas = f"{per_sm} CTAs of a multiprocessor" if per_sm > 1 else "one CTA"
+    if found.multiprocessors > 1:
+        ctas += f" of a cluster of {found.multiprocessors}"
+    tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"
+    rules = found.rules
+    text = (
+        f"Timeline of {ctas}: {tiles} of {found.slices} slices, {_columns(unit)}. A step is the products of a "
+        f"slice on the tensor cores, {found.step:,.0f} clocks. The virtual GPU says who waits for whom; it has no "
+        f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
+        f"clock as documented, an instruction of a warp a clock; {rules.copy_bytes:g} bytes a clock for the copy "
+        f"engine and {rules.copy_latency:g} clocks until the first one comes are assumed."
+    )
+    return _wrapped(text)
+
+
+def _columns(unit: float) -> str:
+    if unit < 1:
+        return f"{round(1 / unit)} columns a step"
+    return f"{unit:g} step{'s' if unit > 1 else ''} a column"
+
+
+def _chart(found: Timeline, unit: float) -> list[str]:
+    count = math.ceil(found.end / found.step / unit - 1e-9)
+    width = unit * found.step
+    lines = [f"{'step':<{_LABEL}}{_ruler(unit, count)}"]
+    shown = [cta for cta in range(found.ctas) if cta % found.multiprocessors == 0]
+    for cta in shown:
+        mine = [span for span in found.spans if span.cta == cta]
+        if len(shown) > 1:
+            lines.append(f"CTA {shown.index(cta)}")
+        lines += [
+            _row(_label(role), _paint(count, width, _doing(mine, role, found)))
+            for role in found.roles
+            if role.cta == cta
+        ]
+        lines += [
+            _row(f"  stage {stage}", _paint(count, width, _holding(mine, stage, found)))
+            for stage in range(found.stages)
+        ]
+        if any(span.what == "store" for span in mine):
+            stores = [(span, "S") for span in mine if span.what == "store"]
+            lines.append(_row("  copied out", _paint(count, width, stores)))
+    busy = [(span, "#") for span in found.spans if span.what == "products" and span.cta in shown]
+    lines.append(_row("tensor cores", "".join(_load(share, width) for share in _shares(count, width, busy))))
+    return lines
+
+
+def _ruler(unit: float, count: int) -> str:
+    every = next(steps for steps in (1, 2, 5, 10, 20, 50) if steps / unit >= 4)
+    text = ""
+    for column in range(count):
+        if len(text) <= column:
+            steps = column * unit
+            text += f"{steps:g}" if steps % every == 0 else " "
+    return text.rstrip()
+
+
+def _label(role: Role) -> str:
+    """Return as in ``4-7 multiply, write``."""
+    warps = role.name.partition(" ")[2]
+    does = ", ".join(PLURAL[word] if len(role.warps) > 1 else word for word in role.does)
+    return does if len(does) > 15 else f"{warps} {does}"
+
+
+def _doing(mine: Iterable[Span], role: Role, found: Timeline) -> list[tuple[Span, str]]:
+    """Return what a role does, and for each the sign; later ones hide earlier ones."""
+    signs: list[tuple[Span, str]] = []
+    own = [span for span in mine if span.role == role]
+    signs += [(span, SHOWN_WAITS[span.about]) for span in own if span.what == "wait" and span.about in SHOWN_WAITS]
+    signs += [(span, "w") for span in own if span.what == "write"]
+    if "multiplies" in role.does:
+        signs += [(span, _digit(span, found)) for span in own if span.what == "products"]
+    else:
+        signs += [(_moment(span), _digit(span, found)) for span in own if span.what == "copy"]
+    return signs
+
+
+def _holding(mine: Iterable[Span], stage: int, found: Timeline) -> list[tuple[Span, str]]:
+    """Return what a stage holds: a slice on its way, one that has come, one that is multiplied."""
+    signs = []
+    here = [span for span in mine if span.stage == stage]
+    for span in (one for one in here if one.what == "copy"):
+        read = [other for other in here if other.what == "products" and other.slice == span.slice]
+        signs.append((span, "-"))
+        if read:
+            first, last = min(one.begin for one in read), max(one.end for one in read)
+            signs.append((_moved(span, span.end, first), "="))
+            signs.append((_moved(span, first, last), _digit(span, found)))
+    return signs
+
+
+def _digit(span: Span, found: Timeline) -> str:
+    """Return a slice's number within its tile: 0 to 9, then letters that mean nothing else, again and again."""
+    assert span.slice is not None
+    return _SLICES[span.slice % found.slices % len(_SLICES)]
+
+
+def _moment(span: Span) -> Span:
+    return _moved(span, span.begin, span.begin + 1e-3)
+
+
+def _moved(span: Span, begin: float, end: float) -> Span:
+    return Span(span.what, span.role, begin, end, span.cta, span.slice, span.stage, span.about)
+
+
+def _shares(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> list[dict[str, float]]:
+    """Return for each column the clocks of each sign; a moment fills its column."""
+    shares: list[dict[str, float]] = [{} for _ in range(count)]
+    for span, sign in signs:
+        moment = span.end - span.begin < 1
+        for column in range(int(span.begin / width), min(int(span.end / width) + 1, count)):
+            share = min(span.end, (column + 1) * width) - max(span.begin, column * width)
+            if share > 0:
+                shares[column][sign] = shares[column].get(sign, 0.0) + (width if moment else share)
+    return shares
+
+
+def _paint(count: int, width: float, signs: Iterable[tuple[Span, str]]) -> str:
+    """Return a row: in each column what fills it, products before writing before waiting, and every request."""
+    return "".join(_most(share, width) for share in _shares(count, width, signs))
+
+
+def _load(shares: dict[str, float], width: float) -> str:
+    """Return how much of a column the tensor cores work."""
+    share = sum(shares.values()) / width
+    return "#" if share > _BUSY else "+" if share > 1 - _BUSY else " "
+
+
+def _most(shares: dict[str, float], width: float) -> str:
+    """Return the sign that stands for a column."""
+    for kind in (_SLICES, _WORK, _WAITING):
+        of_kind = {sign: share for sign, share in shares.items() if sign in kind}
+        if sum(of_kind.values()) >= _ENOUGH * width:
+            return max(of_kind, key=lambda sign: (of_kind[sign], sign))
+    return " "
+
+
+def _row(label: str, cells: str) -> str:
+    return f"{label:<{_LABEL}}{cells}".rstrip()
+
+
+def _legend(found: Timeline) -> str:
+    waits = "t for the turn, " if any(wait.about == "its turn" for wait in found.waits) else ""
+    text = (
+        "Warps: 0 to 9 and letters, a slice that is asked for, or multiplied; . waits for a slice or a free stage, "
+        f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # "
+        "busy, + for a part of the column."
+    )
+    return _wrapped(text)
+
+
+def waits_text(found: Timeline) -> str:
+    """Return who waits for whom, how long, and what the tensor cores wait for."""
+    rows = []
+    for wait in found.waits:
+        if wait.about in ("the cluster", "a barrier") or wait.clocks < 0.05 * found.step:
+            continue
+        by = "" if wait.by == (wait.role,) else f", by {_named(wait.by, wait.role)}"
+        often = f"{wait.times} time{'s' if wait.times > 1 else ''}, {wait.clocks / found.step:.1f} steps"
+        path = f"; {wait.critical} on the longest path" if wait.critical else ""
+        rows.append(_wrapped(f"  {wait.role.name:<14}for {wait.about}{by}: {often}{path}", " " * 18))
+    kinds = {"products": "products", "copy": "copies", "store": "stores of the copy engine", "write": "writing",
+             "instructions": "other instructions"}  # fmt: skip
+    passed = [
+        f"{kinds[what]} {clocks / found.step:.1f}"
+        for what, clocks in _sorted(found.path)
+        if clocks >= 0.05 * found.step
+    ]
+    most, mean = found.in_flight()
+    plural = "s" if found.stages > 1 else ""
+    sentences = (
+        f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}.",
+        f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. "
+        f"Copies take {found.copying:.2g} steps for a step of products.",
+        f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip(),
+    )
+    lines = ["Who waits for whom", *rows, *map(_wrapped, sentences)]
+    return "\n".join(lines)
+
+
+def _named(roles: Iterable[Role], mine: Role) -> str:
+    names = [role.name + (f" of CTA {role.cta}" if role.cta != mine.cta else "") for role in roles]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _idle(found: Timeline) -> str:
+    whens = {"start": "before the first", "tile": "where a further tile begins", "slice": "within a tile",
+             "end": "after the last"}  # fmt: skip
+    sums: dict[str, float] = {}
+    for (when, _), clocks in found.idle.items():
+        sums[when] = sums.get(when, 0.0) + clocks
+    parts = [f"{clocks / found.step:.1f} steps {whens[when]}" for when, clocks in sums.items()
+             if clocks >= 0.05 * found.step]  # fmt: skip
+    return f"They have nothing to do for {', '.join(parts)}." if parts else ""
+
+
+def _sorted(shares: dict[str, float]) -> list[tuple[str, float]]:
+    key: Callable[[tuple[str, float]], float] = lambda item: -item[1]  # noqa: E731
+    return sorted(shares.items(), key=key)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
