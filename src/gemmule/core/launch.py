@@ -144,6 +144,35 @@ class ExtentsParam:
 
 
 @dataclasses.dataclass(frozen=True)
+class BytesParam:
+    """A parameter given by its bytes: what a kernel takes by value that is no tensor and no number of its own.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    data : bytes
+        Its bytes, as the kernel reads them.
+    alignment : int
+        Alignment of the parameter in bytes.
+    """
+
+    name: str
+    data: bytes
+    alignment: int = 4
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return len(self.data)
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes."""
+        del pointers
+        return self.data
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
 
@@ -192,7 +221,7 @@ def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
     return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]
 
 
-PlainParam = TensorParam | ScalarParam | ExtentsParam
+PlainParam = TensorParam | ScalarParam | ExtentsParam | BytesParam
 Param = PlainParam | TensorMapParam
 
 

@@ -111,6 +111,12 @@ class Clocks(Observer):
         self.init_warp = np.zeros(total, np.int64)
         self.init_clock = np.zeros(total, np.int64)
         self.fenced = np.zeros(total, np.bool_)
+        # Clocks of the warps' last fence.mbarrier_init, which a relaxed arrival at the cluster's barrier passes on, and
+        # what each warp knows by that. It says nothing of what else they wrote.
+        self._init_fence = np.zeros(len(self.own), np.int64)
+        self._inits_to_cluster = np.zeros((self._clusters, self.generic), np.int64)
+        self._inits_from_cluster = np.zeros_like(self._inits_to_cluster)
+        self._inits_known = np.zeros((len(self.own), self.generic), np.int64)
 
     def copies_column(self, warps: Array) -> Array:
         """Return the column of the copies of warps of the batch."""
@@ -141,6 +147,12 @@ class Clocks(Observer):
     def barrier_column(self, numbers: Array) -> Array:
         """Return the column of the copies that tell mbarriers of those numbers."""
         found: Array = self._barrier_columns + numbers % self._followed
+        return found
+
+    def knows_initialised(self, warps: Array, numbers: Array) -> Array:
+        """Say for warps of the batch whether each knows that its mbarrier is initialised."""
+        column, clock = self.own[self.init_warp[numbers]], self.init_clock[numbers]
+        found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
         return found
 
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
@@ -201,12 +213,16 @@ class Clocks(Observer):
         if releases:
             for gathered, levels in zip(self._to_cluster, self._levels, strict=True):
                 np.maximum.at(gathered, warps // self.generic, levels[warps])
+        elif self._has_barriers:
+            self._inits_to_cluster[warps // self.generic, self.own[warps]] = self._init_fence[warps]
         self.known[warps, self.own[warps]] += 1
 
     def cluster_completed(self, batch: Batch, clusters: Array) -> None:
         del batch
         self._from_cluster[:, clusters] = self._to_cluster[:, clusters]
         self._to_cluster[:, clusters] = 0
+        if self._has_barriers:
+            self._inits_from_cluster[clusters] = self._inits_to_cluster[clusters]
 
     def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
         del instruction
@@ -214,6 +230,8 @@ class Clocks(Observer):
             warps = self.warps_in(batch, lanes)
             for level, gathered in enumerate(self._from_cluster):
                 self._learn(warps, level, gathered[warps // self.generic])
+            if self._has_barriers:
+                self._inits_known[warps] = self._inits_from_cluster[warps // self.generic]
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
@@ -252,6 +270,10 @@ class Clocks(Observer):
         warps = self.warps_in(batch, lanes)
         if self._has_barriers:
             self.fenced |= np.isin(self.init_warp, warps) & (self.init_clock > 0)
+            if not shared:
+                self._init_fence[warps] = self.epoch(warps)
+                # What the warp initialises from now on is not fenced.
+                self.known[warps, self.own[warps]] += 1
         if shared and self._asynchronous:
             part = slice(0, 2 * self.generic)
             self.visible[warps, part] = self.known[warps, part]
