@@ -21,6 +21,7 @@ from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.batch import Batch, Geometry, Setting
 from .engine.program import Program, program_of
+from .map_bytes import encoded
 from .memory import GlobalMemory
 from .observe import Observer
 from .tensor_map import TensorMap
@@ -267,7 +268,7 @@ def _packed(
 ) -> tuple[bytes, dict[int, TensorMap]]:
     """Return the parameters' bytes at the offsets that the kernel expects, and the tensor maps by theirs."""
     kernel = program.kernel
-    # What a tensor map's bytes mean is the driver's affair: here they are only its place.
+    # A tensor map is found by its place; its bytes are for kernels that copy them.
     values = [
         bytes(given.size) if isinstance(given, TensorMapParam) else given.pack(addresses) for given in recipe.params
     ]
@@ -283,4 +284,5 @@ def _packed(
         packed[start : start + len(value)] = value
         if isinstance(given, TensorMapParam):
             maps[start] = TensorMap.of(given, addresses[given.operand], memory)
+            packed[start : start + given.size] = encoded(maps[start])
     return bytes(packed), maps
