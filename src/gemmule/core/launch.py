@@ -197,6 +197,25 @@ Param = PlainParam | TensorMapParam
 
 
 @dataclasses.dataclass(frozen=True)
+class Workspace:
+    """Device memory that a launch needs beyond its operands, and that nobody else has while it runs.
+
+    Attributes
+    ----------
+    name : str
+        The name by which parameters call it.
+    nbytes : int
+        Its size.
+    zeroed : bool
+        Whether the executor sets all of it to zero before each launch; otherwise anything may be there.
+    """
+
+    name: str
+    nbytes: int
+    zeroed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Launch:
     """One launch of a compiled kernel.
 
@@ -213,6 +232,8 @@ class Launch:
     overlaps : bool
         Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
         launch wrote (griddepcontrol.wait), before it reads or writes memory.
+    workspaces : tuple of Workspace
+        Memory that it needs beyond the operands.
     """
 
     grid: tuple[int, int, int]
@@ -221,6 +242,7 @@ class Launch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     overlaps: bool = False
+    workspaces: tuple[Workspace, ...] = ()
 
     @property
     def threads(self) -> int:

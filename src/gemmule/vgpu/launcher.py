@@ -25,6 +25,7 @@ from .memory import GlobalMemory
 from .observe import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
+from .workspaces import workspaces_of
 
 #: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
 BATCH_LANES = 16384
@@ -122,7 +123,7 @@ def launch(
     recipe : Launch
         Grid, block, shared memory and parameters.
     arrays : mapping of str to ndarray
-        The operands that the recipe names, any strides.
+        The operands that the recipe names, any strides. Workspaces are made here unless they are given.
     options : Options, optional
         How to run; by default as the environment says.
     observers : tuple of Observer
@@ -143,6 +144,7 @@ def launch(
     ArgumentError
         If the recipe does not fit the kernel or the arrays.
     """
+    arrays = {**workspaces_of(recipe), **arrays}
     missing = {param.operand for param in recipe.params if hasattr(param, "operand")} - set(arrays)
     if missing:
         raise ArgumentError(f"the recipe names operands that were not given: {', '.join(sorted(missing))}")

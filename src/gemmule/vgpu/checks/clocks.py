@@ -24,6 +24,7 @@ from gemmule.core.errors import UnsupportedError
 from ..engine.barriers import COUNT
 from ..observe import Observer
 from ..ptx.module import Instruction, Kernel
+from ..ptx.polling import is_strong
 
 if TYPE_CHECKING:
     from ..engine.batch import Batch
@@ -33,6 +34,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 64
+#: Messages from other clusters that are followed, of each cluster.
+MOST_MESSAGES = 128
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
@@ -41,6 +44,15 @@ def is_asynchronous(kernel: Kernel) -> bool:
     return any(
         instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
         for instruction in kernel.instructions
+    )
+
+
+def has_messages(kernel: Kernel) -> bool:
+    """Say whether a kernel's CTAs may tell each other something through global memory."""
+    return any(
+        instruction.name in ("atom", "red") or is_strong(instruction)
+        for instruction in kernel.instructions
+        if "shared" not in {part.split("::")[0] for part in instruction.modifiers}
     )
 
 
@@ -63,6 +75,8 @@ class Clocks(Observer):
         Warps of a cluster: so many columns are theirs, as many those of their copies, and so on.
     column_bits : int
         Bits that hold a column's number.
+    messages : int
+        The first of the columns that say which messages of other clusters a warp knows.
     """
 
     known: Array
@@ -73,6 +87,7 @@ class Clocks(Observer):
     def begin(self, kernel: Kernel) -> None:
         self._asynchronous = is_asynchronous(kernel)
         self._has_barriers = any(instruction.name == "mbarrier" for instruction in kernel.instructions)
+        self._messages = MOST_MESSAGES if has_messages(kernel) else 0
 
     def batch_begins(self, batch: Batch) -> None:
         self.warps = batch.geometry.warps
@@ -83,6 +98,8 @@ class Clocks(Observer):
         # Warps, copies; then bulk copies that have read, and are complete; warpgroups; mbarriers.
         ends = np.cumsum([2 * self.generic, self.generic, self.generic, self.generic]).tolist()
         columns = ends[3] + self._followed if self._has_barriers or self._asynchronous else 2 * self.generic
+        self.messages = columns
+        columns += self._messages
         self._read_columns, self._done_columns, self._product_columns, self._barrier_columns = ends
         self.column_bits = max((columns - 1).bit_length(), 1)
         width = 1 << self.column_bits
@@ -171,6 +188,10 @@ class Clocks(Observer):
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""
         return self.known[warps, self.own[warps]]
+
+    def tick(self, warps: Array) -> None:
+        """Let what warps do from now on be later than what others were told."""
+        self.known[warps, self.own[warps]] += 1
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
         self._levels[level, warps] = np.maximum(self._levels[level, warps], what)

@@ -170,8 +170,11 @@ def _fence(build: Build) -> Step:
     build.take("cta", "cluster", "gpu", "sys", default="")
     build.done(0)
 
+    instruction = build.instruction
+
     def fence(frame: Frame) -> None:
-        del frame
+        for observer in frame.batch.observers:
+            observer.memory_fenced(frame.batch, instruction, frame.lanes)
 
     return fence
 

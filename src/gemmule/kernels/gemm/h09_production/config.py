@@ -48,6 +48,8 @@ class ProductionConfig(Config):
         Clusters' tiles that are taken downwards before they go to the right.
     ctas : int
         CTAs that share all tiles: the multiprocessors of the chip.
+    stream_k : int
+        1 where the tiles that do not fill a wave are shared slice by slice, see `parts.stream_k`.
     """
 
     tile_m: int = 128
@@ -60,8 +62,9 @@ class ProductionConfig(Config):
     swapped: int = 0
     group: int = 8
     ctas: int = 132
+    stream_k: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped", "stream_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +84,8 @@ class ProductionConfig(Config):
             raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
+        if self.stream_k and self.cluster_k > 1:
+            raise ArgumentError(f"config {self}: sums are shared by a cluster (cluster_k) or by stream_k, not by both")
         if self.shared_bytes > 227 << 10:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
 
@@ -127,8 +132,20 @@ class ProductionConfig(Config):
         return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
 
 
+#: Whether a search tries every config with `stream_k` too. Not before it was measured on hardware, and its fix-up is a
+#: part of the cost model.
+SEARCH_STREAM_K = False
+
+
 def every_config() -> tuple[ProductionConfig, ...]:
     """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
+    found = _every_plain_config()
+    if SEARCH_STREAM_K:
+        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
+    return tuple(found)
+
+
+def _every_plain_config() -> list[ProductionConfig]:
     found = []
     for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
         cluster_m, cluster_n, cluster_k = cluster
@@ -142,4 +159,4 @@ def every_config() -> tuple[ProductionConfig, ...]:
                 continue
             found.append(one)
             break
-    return tuple(found)
+    return found

@@ -23,6 +23,7 @@ Sources
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cutlass
@@ -38,7 +39,8 @@ from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
-from gemmule.parts.tensors import cute_type, major_tensor
+from gemmule.parts.stream_k import StreamK
+from gemmule.parts.tensors import cute_type, line_tensor, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
 from .config import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
@@ -72,9 +74,8 @@ class Production:
         self.boxes = self.columns // self.box_n
         self.box_bytes = BOX_M * self.box_n * self.out.width // 8
         self.size = config.cluster
-        self.order = ClusterTiles(
-            self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group
-        )
+        order: Any = functools.partial(StreamK, self.sharing) if config.stream_k else ClusterTiles
+        self.order = order(self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -87,8 +88,9 @@ class Production:
 
     @cute.jit
     def __call__(
-        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
-    ):
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None,
+        left=None,
+    ):  # fmt: skip
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
@@ -116,7 +118,7 @@ class Production:
         )
         tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
         tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
-        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta, extras).launch(
+        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta, extras, left).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.size, 1, 1),
@@ -140,6 +142,7 @@ class Production:
         alpha,
         beta,
         extras=None,
+        left=None,
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
@@ -185,8 +188,8 @@ class Production:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             mine = warp // 4 - 1
             exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta,
-                         extras)  # fmt: skip
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha,
+                         beta, extras, left)  # fmt: skip
 
     @cute.jit
     def begin(self, warp):
@@ -224,17 +227,17 @@ class Production:
             tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
         )
         stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.order.share(mD)
-        for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
-            for k in cutlass.range(slices):
+        begin, step, end = self.order.turns(mD, slices)
+        for number in cutlass.range(begin, end, step):
+            tile_m, tile_n, batch, first, count = self.order.work(mD, number, first_k, slices)
+            for k in cutlass.range(count):
                 cute.arch.mbarrier_wait(empty + stage, phase)
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
                 # A goes to the CTAs of this row of the cluster, B to those of this column.
-                source, target = gA_part[None, tile_m, first_k + k, batch], sA_part[None, stage]
+                source, target = gA_part[None, tile_m, first + k, batch], sA_part[None, stage]
                 self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
-                source, target = gB_part[None, tile_n, first_k + k, batch], sB_part[None, stage]
+                source, target = gB_part[None, tile_n, first + k, batch], sB_part[None, stage]
                 self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
                 stage, phase = self.following(stage, phase)
         if cutlass.const_expr(self.peers > 1):
@@ -272,25 +275,27 @@ class Production:
 
     @cute.jit
     def consume(
-        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta, extras
-    ):
+        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha, beta,
+        extras, left,
+    ):  # fmt: skip
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
         mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
         stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.order.share(mD)
+        first, step, tiles = self.order.turns(mD, slices)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
             if mine == 1:
-                stage, phase = slices % self.stages, slices // self.stages % 2
+                passed = self.order.passed(mD, first, slices)
+                stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
+            tile_m, tile_n, batch, first_slice, count = self.order.work(mD, number, first_k, slices)
             begun = None
-            if cutlass.const_expr(self.epilogue is not None):
+            if cutlass.const_expr(self.epilogue is not None and not self.order.splits):
                 row, col = self.corner(tile_m, tile_n, mine)
                 begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
@@ -298,7 +303,7 @@ class Production:
             # The first product overwrites the sums.
             mma.set(warpgroup.Field.ACCUMULATE, False)
             before = stage
-            for k in cutlass.range(slices):
+            for k in cutlass.range(count):
                 cute.arch.mbarrier_wait(full + stage, phase)
                 warpgroup.fence()
                 for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
@@ -316,7 +321,7 @@ class Production:
             warpgroup.wait_group(0)
             self.release(empty, before)
             if cutlass.const_expr(self.pingpong):
-                passed = stage + slices
+                passed = stage + self.order.passed(mD, number + step // CONSUMERS, slices)
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
             flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
             first_box = tile_n * (self.tile_n // self.box_n)
@@ -325,15 +330,29 @@ class Production:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            if cutlass.const_expr(self.epilogue is not None):
-                row, col = self.corner(tile_m, tile_n, mine)
-                brought = self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, row,
-                                               col, batch, mine, _OWN + mine, alpha, beta)  # fmt: skip
+            place = (tile_m, tile_n, first_box, batch, mine)
+            if cutlass.const_expr(self.order.splits):
+                if self.order.complete(left, flat, mD, first_slice, count, slices, mine, _OWN + mine):
+                    brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
+                                         beta)  # fmt: skip
             else:
-                brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
-                                      alpha, beta)  # fmt: skip
+                brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
+                                     beta)  # fmt: skip
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    def write(self, begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, place, alpha, beta):
+        """Write a tile, by its epilogue if there is one; return the phase of C's arrival."""
+        tile_m, tile_n, first_box, batch, mine = place
+        if self.epilogue is None:
+            return self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha,
+                               beta)  # fmt: skip
+        row, col = self.corner(tile_m, tile_n, mine)
+        if self.order.splits:
+            # Before the product nobody knew yet whether this CTA would have the sums.
+            begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
+        return self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, row, col, batch,
+                                    mine, _OWN + mine, alpha, beta)  # fmt: skip
 
     @cute.jit
     def warp(self):
@@ -428,4 +447,6 @@ def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = Production(config, types)
     extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
+    if config.stream_k:
+        extras = (*(extras or (None,)), (line_tensor(types["acc"]), line_tensor("int32")))
     return Buildable(kernel, (*tensors, Int32(1), acc(1), acc(0), *extras))

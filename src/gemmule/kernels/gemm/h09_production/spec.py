@@ -11,7 +11,16 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, P
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.hopper_cost import Sides, times_us
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
+from gemmule.core.launch import (
+    MAP_ALIGNMENT,
+    ExtentsParam,
+    Launch,
+    Param,
+    ScalarParam,
+    TensorMapParam,
+    TensorParam,
+    Workspace,
+)
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
@@ -34,6 +43,8 @@ _COPIED = ("a", "b", "c", "d")
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
+#: Bytes of a sum and of a flag.
+_WORD = 4
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
@@ -44,6 +55,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
     if (slices := _slices(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
+    if config.stream_k and slices * 2 * config.clusters >= 2**31:
+        return f"K={problem.k} has more slices than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     return None
 
 
@@ -160,7 +173,10 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
-    clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
+    tiles = _tiles(a.rows, b.rows, batch, config)
+    # Shares of stream-K have a slice at least.
+    clusters = min(tiles * _slices(problem) if config.stream_k else tiles, config.clusters)
+    workspaces = _workspaces(clusters, config) if config.stream_k else ()
     item = problem.d.dtype.itemsize
     # Boxes of D are as long as its rows allow.
     box = (K_BYTES // item, config.box_n(item)) if config.swapped else (config.box_n(item), BOX_M)
@@ -173,14 +189,26 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         ScalarParam("alpha", problem.accumulator, problem.alpha),
         ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
         *epilogue_params(epilogue, batch, problem.accumulator),
+        *(TensorParam(one.name, (one.nbytes // _WORD,), ()) for one in workspaces),
     )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        overlaps=_overlaps(problem),
+        # Zeros for the flags of stream-K come between two launches.
+        overlaps=_overlaps(problem) and not workspaces,
         params=params,
+        workspaces=workspaces,
+    )
+
+
+def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...]:
+    """Return what stream-K needs: for each CTA the sums of a tile, and a flag for each warpgroup that shares it."""
+    ctas = clusters * config.cluster
+    return (
+        Workspace("left sums", ctas * config.outputs * _WORD),
+        Workspace("flags", ctas * config.sharing * _WORD, zeroed=True),
     )
 
 
