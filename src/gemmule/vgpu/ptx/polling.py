@@ -36,7 +36,7 @@ def polling_blocks(flow: Flow) -> frozenset[int]:
 
 def _loops(flow: Flow, block: Block) -> Iterator[tuple[int, ...]]:
     """Yield the short ways from a block back to it."""
-    ways = [((block.index,), following) for following in block.successors]
+    ways: list[tuple[tuple[int, ...], int]] = [((block.index,), following) for following in block.successors]
     while ways:
         way, number = ways.pop()
         if number == block.index:
