@@ -182,3 +182,13 @@ def test_launches_of_a_batch_of_batches_find_zeros_each(done):
     }
     execute.run_kernel(batched.with_operands((2, 4), operands), Choice(SPEC, SHARED), {"a": 0, "b": 0, "d": 0}, 0, 7)
     assert [name for name, *_ in done[:-2]] == ["cuMemsetD8Async", "launch"] * 2
+
+
+def test_older_records_do_not_name_it():
+    fields = PLAIN.as_dict()
+    assert PLAIN.is_recorded(fields)
+    assert not SHARED.is_recorded(fields)
+    del fields["stream_k"]
+    assert PLAIN.is_recorded(fields)
+    assert not SHARED.is_recorded(fields)
+    assert not PLAIN.is_recorded(fields | {"tile_n": 128})

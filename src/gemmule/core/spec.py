@@ -44,6 +44,10 @@ class Config:
         """Return the config's fields."""
         return dataclasses.asdict(self)
 
+    def is_recorded(self, fields: Mapping[str, int]) -> bool:
+        """Say whether fields of a record name this config; what came later, and is not in it, is as it comes."""
+        return self.as_dict() == type(self)().as_dict() | dict(fields)
+
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.as_dict().items()) or "default"
 
