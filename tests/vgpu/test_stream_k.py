@@ -74,6 +74,14 @@ def test_a_batch_with_c(schedule, rng):
     product(SHARED, (136, 40, 136), rng, FLOAT16, FLOAT16, batch=(3,), adds=True, schedule=schedule)
 
 
+def test_launches_one_after_another(rng):
+    """Two launches, since no one batch describes that B: the second finds zeros again."""
+    m, n, k = 64, 8, 1032
+    a = random_matrix(rng, BFLOAT16, (2, 2, m, k))
+    b = np.broadcast_to(random_matrix(rng, BFLOAT16, (2, 1, k, n)), (2, 2, k, n))
+    assert_product(multiply(SPEC, a, b, poisoned(BFLOAT16, (2, 2, m, n)), config=SHARED), a, b)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(

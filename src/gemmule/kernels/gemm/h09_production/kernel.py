@@ -10,6 +10,7 @@ Change from the rung before
     writing of another. With `pingpong` each warpgroup has tiles of its own, and one multiplies while the other writes;
     without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast), or
     share a tile along K, and add up each other's sums in their order. A swapped product takes its rows as columns.
+    With `stream_k` the tiles that do not fill a wave are shared slice by slice.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
     B from shared memory for 524,288 FLOP.
