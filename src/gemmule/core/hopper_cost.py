@@ -111,6 +111,7 @@ class _Tiles:
         self.again = _NEXT + _AGAIN * exchanged
         self.once = _LAUNCH + started + exchanged + pingpong * written
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
+        self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
         self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
 
@@ -169,8 +170,8 @@ def times_us(
     at_once = of.at_once(multiprocessors)
     waves = (tiles + (at_once - 1)) // at_once
     every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
-    left = np.zeros(len(configs))
-    if of.stream_k.any():
+    left: Any = 0.0
+    if of.any_stream_k:
         # The slices of the last waves are shared out evenly, where tiles do not fill them.
         splits = of.stream_k & (tiles % at_once > 0)
         sharers = np.minimum(at_once, tiles * slices)

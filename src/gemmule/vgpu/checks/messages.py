@@ -83,8 +83,8 @@ class Messages(Observer):
             if access.read and message is not None:
                 if modifiers & _ACQUIRES:
                     self._take(warp, message)
-                else:
-                    self._found.setdefault(warp, []).append(message)
+                elif all(one is not message for one in self._found.setdefault(warp, [])):
+                    self._found[warp].append(message)
             if access.write:
                 told = self._tell(warp) if modifiers & _RELEASES else self._fenced.get(warp)
                 if access.read and message is not None:

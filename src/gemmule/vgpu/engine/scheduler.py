@@ -128,8 +128,8 @@ class Scheduler:
         return fresh
 
     def _count_polls(self) -> None:
-        """Where all that can run poll, let a copy take place that they may wait for, or count."""
-        if not self._polling.issuperset(self._ready) or self._batch.bulk.fire():
+        """Where all that can run poll, let go on what they may wait for; count the rounds in which nothing does."""
+        if not self._polling.issuperset(self._ready) or self._batch.bulk.fire() or self._give_up():
             self._polls = 0
         else:
             self._polls += 1
