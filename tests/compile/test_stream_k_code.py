@@ -13,11 +13,12 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 CONFIGS = [
     ProductionConfig(cluster_m=1, stream_k=1),
-    pytest.param(ProductionConfig(tile_n=192, pingpong=1, swapped=1, stream_k=1), marks=pytest.mark.slow),
-    pytest.param(ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1), marks=pytest.mark.slow),
+    ProductionConfig(tile_n=192, pingpong=1, swapped=1, stream_k=1),
+    ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_the_code(config):
     signature = SPEC.signatures(ARCH)[0]

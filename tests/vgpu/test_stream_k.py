@@ -31,8 +31,10 @@ TURNS = dataclasses.replace(SHARED, tile_m=64, pingpong=1)
 SLOW = [pytest.mark.slow]
 #: What the five CTAs have to do, for tiles of 128 x 32 and of 64 x 32: tiles of which two have parts, with whole waves
 #: of tiles before or without; two tiles of 17 slices, so that each has parts of three or four; nothing to share.
-SHAPES = [(136, 104, 328), pytest.param((200, 200, 136), marks=SLOW), (64, 40, 1032),
-          pytest.param((136, 160, 72), marks=SLOW)]  # fmt: skip
+SHAPES = [
+    (136, 104, 328),
+    *(pytest.param(shape, marks=SLOW) for shape in ((200, 200, 136), (64, 40, 1032), (136, 160, 72))),
+]
 
 
 def product(config, shape, rng, dtype=BFLOAT16, out=BFLOAT16, batch=(), adds=False, **options):
@@ -69,7 +71,8 @@ def test_the_same_bits_whoever_is_first(config, runs, rng):
         np.testing.assert_array_equal(other, found[0])
 
 
-@pytest.mark.parametrize("schedule", ["late", *(pytest.param(one, marks=SLOW) for one in ("eager", "random"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_batch_with_c(schedule, rng):
     product(SHARED, (136, 40, 136), rng, FLOAT16, FLOAT16, batch=(3,), adds=True, schedule=schedule)
 
