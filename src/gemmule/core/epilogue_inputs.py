@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from .dtype import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 from .epilogue import ABSMAX, Epilogue
 from .launch import Param, TensorParam, number_params
@@ -37,6 +40,19 @@ def why_not_second(problem: GemmProblem) -> str | None:
         return "the result lies in columns; of gated forms this kernel writes rows: give out in rows"
     lies = [(x.dtype, x.row_stride, x.col_stride, x.batch_strides) for x in (problem.b, second)]
     return None if lies[0] == lies[1] else "the two factors of the gated form have not the same type and strides"
+
+
+def factors_of(epilogue: Epilogue | None) -> int:
+    """Return how many B there are: 2 for a gated form."""
+    return 1 if epilogue is None or epilogue.second is None else 2
+
+
+def aligned_with_second(problem: GemmProblem) -> GemmProblem:
+    """Return the problem with B aligned to no more bytes than the second factor."""
+    if problem.epilogue is None or (second := problem.epilogue.second) is None:
+        return problem
+    alignment = math.gcd(problem.b.alignment, second.alignment)
+    return dataclasses.replace(problem, b=dataclasses.replace(problem.b, alignment=alignment))
 
 
 def epilogue_signature(epilogue: Epilogue | None) -> Signature:
