@@ -108,23 +108,51 @@ class ProductionConfig(Config):
         """Blocks of 64 rows that a warpgroup computes of a tile."""
         return self.tile_m // (self.sharing * MMA_M)
 
-    def box_n(self, itemsize: int) -> int:
+    def box_n(self, itemsize: int, factors: int = 1) -> int:
         """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
-        columns = self.tile_n // self.cluster_k
+        columns = self.tile_n // (self.cluster_k * factors)
         widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
-    def buffers(self, itemsize: int) -> int:
+    def buffers(self, itemsize: int, factors: int = 1) -> int:
         """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
+        count = self.blocks * self.tile_n // (self.cluster_k * factors * self.box_n(itemsize, factors))
         return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
+
+    def why_not_factors(self, itemsize: int, across: bool) -> str | None:
+        """Say why a tile cannot hold the columns of two factors side by side, or None where it can.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of an element of B.
+        across : bool
+            Whether B lies across K, in rows of up to 128 bytes of columns.
+        """
+        half = self.tile_n // 2
+        if self.swapped or self.cluster_k > 1:
+            return (
+                f"config {self}: a gated form needs both factors' sums in one thread: no swapped product, cluster_k=1"
+            )
+        # Of each factor a CTA brings whole rows of the swizzle's pattern, and those of 32-bit elements 32 at a time.
+        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 8 * self.cluster_m
+        if half % unit or half % (8 * self.cluster_m):
+            return f"config {self}: {half} columns of each of two factors must be a multiple of {unit}"
+        if self._boxes_bytes(2) > self._boxes_bytes(1):
+            return f"config {self}: there is no shared memory for the boxes of {half} columns"
+        return None
+
+    def _boxes_bytes(self, factors: int) -> int:
+        """Return the bytes of a warpgroup's boxes."""
+        return max(self.buffers(item, factors) * BOX_M * self.box_n(item, factors) * item for item in (2, 4))
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
-        boxes = max(self.buffers(item) * BOX_M * self.box_n(item) * item for item in (2, 4))
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
+        return (
+            _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (self._boxes_bytes(1) + sums)
+        )
 
 
 def every_config() -> tuple[ProductionConfig, ...]:
