@@ -73,7 +73,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 "and column-major matrices, C and the result of one kind"
             )
         if reason := why_not_copied("b" if name == SECOND else name, matrix, inner.batch):
-            return reason
+            return f"of the second factor, {reason}" if name == SECOND else reason
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
             return (
