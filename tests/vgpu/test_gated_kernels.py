@@ -45,9 +45,10 @@ def finish(rng, shape, storage, order="C", dtype="bfloat16", out="bfloat16", bat
     # Values that TF32 holds.
     a, b = (
         rng.standard_normal(one).astype(dtype_named("bfloat16").numpy()).astype(kind)
-        for one in ((*batch, m, k), (k, 2 * n))
+        for one in ((*batch, m, k), (*batch, k, 2 * n))
     )
-    b, c = np.array(b, order=order), rng.standard_normal((*batch, m, n)).astype(result)
+    b = np.swapaxes(np.swapaxes(b, -1, -2).copy(), -1, -2) if order == "F" else b
+    c = rng.standard_normal((*batch, m, n)).astype(result)
     bias, scale = rng.standard_normal(2 * n).astype(np.float32), rng.uniform(0.5, 2, (m, 1)).astype(np.float32)
     d, largest = np.full((*batch, m, n), np.nan).astype(result), np.full(1, 1e30, np.float32)
     got = gm.gemm(
