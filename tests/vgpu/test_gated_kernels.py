@@ -104,8 +104,8 @@ def test_alternating_columns_in_rows(only, rng):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"cluster_m": 2},
-        {"cluster_m": 1, "pingpong": 0},
+        {"tile_n": 256, "cluster_m": 2, "pingpong": 0},
+        {"tile_n": 256, "cluster_m": 1, "pingpong": 0},
         {"tile_n": 128, "cluster_n": 2, "cluster_m": 1, "pingpong": 1},
         {"tile_n": 192, "cluster_m": 1, "pingpong": 1},
         {"tile_m": 64, "tile_n": 256, "cluster_m": 1, "pingpong": 1},
@@ -116,7 +116,7 @@ def test_alternating_columns_in_rows(only, rng):
 def test_h09_however_it_shares_the_work(fields, order, schedule, only, rng, monkeypatch):
     monkeypatch.setenv("GEMMULE_VGPU_SCHEDULE", schedule)
     only("h09_production", **fields)
-    if fields.get("tile_n", 256) // 2 % 64 and order == "C":
+    if fields["tile_n"] // 2 % 64 and order == "C":
         with pytest.raises(gm.UnsupportedError, match="columns of each of two factors must be a multiple of 64"):
             finish(rng, (150, 200, 264), "halves", order)
     else:
