@@ -50,16 +50,12 @@ ABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [pytest.param(config, id=str(config).replace(" ", ","), marks=() if not number else pytest.mark.slow)
-     for number, config in enumerate(ABLE)],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ABLE, ids=lambda config: str(config).replace(" ", ","))
 def test_h09(config):
     for product in (problem(PLAIN), problem(WITH_BIAS, absmax=True)):
         artifact = compiled(SPECS["h09_production"], config, HOPPER, product)
         assert early(artifact.ptx) == []
-        print(config, artifact.resources.spill_bytes)
         assert artifact.resources.spill_bytes <= (0 if config.blocks * config.tile_n < _MOST_SUMS else _MOST_SPILLED)
 
 

@@ -11,12 +11,14 @@ from epilogue_cases import erf, gelu_tanh, silu
 
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
+from gemmule.api.gated import GATE_BIAS, SECOND, UP_BIAS, with_halves
 from gemmule.core.dtype import dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.runtime.arrays import ArrayView
 
 M, N, K = 5, 7, 11
 GATES = {
@@ -54,6 +56,21 @@ def test_the_names_take_halves_by_themselves(rng):
     np.testing.assert_allclose(
         gm.gemm(a[0], b, epilogue="reglu"), np.prod([np.maximum(a[0] @ b[:, :N], 0), a[0] @ b[:, N:]], 0)
     )
+
+
+@pytest.mark.parametrize("storage", ["halves", "pairs"])
+def test_the_halves_of_an_array_in_device_memory(storage):
+    b, bias = (ArrayView((3, 4, 10), "float16", 2, 0, address=4096, strides=(80, 1, 4)),
+               ArrayView((10,), "float32", 4, 0, address=512, strides=(3,)))  # fmt: skip
+    cut = with_halves({"a": b, "b": b, "bias": bias}, storage)
+    gate, up, first, second = (cut[role] for role in ("b", SECOND, GATE_BIAS, UP_BIAS))
+    apart, step = (5, 1) if storage == "halves" else (1, 2)
+    assert gate.shape == up.shape == (3, 4, 5)
+    assert gate.strides == up.strides == (80, 1, 4 * step)
+    assert (gate.address, up.address) == (4096, 4096 + 2 * 4 * apart)
+    assert (first.address, second.address, first.strides) == (512, 512 + 4 * 3 * apart, (3 * step,))
+    assert cut["a"] is b
+    assert "bias" not in cut
 
 
 def test_a_function_of_two_products(rng):

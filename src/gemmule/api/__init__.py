@@ -162,6 +162,9 @@ def gemm(
     >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.relu(acc))
     array([[0., 2.],
            [0., 3.]])
+    >>> gm.gemm(np.eye(2), np.array([[1.0, -1.0, 3.0, 4.0], [2.0, 2.0, 5.0, 6.0]]), epilogue="reglu")
+    array([[ 3.,  0.],
+           [10., 12.]])
     """
     if epilogue is None and epilogue_args is None and gated is None and absmax is None:
         return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
