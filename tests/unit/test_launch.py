@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.dtype import FLOAT32, FLOAT64, INT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.launch import BytesParam, Launch, ScalarParam, TensorParam
 
 
 def test_a_tensor_is_pointer_extents_strides():
@@ -33,6 +33,11 @@ def test_scalars():
     assert ScalarParam("alpha", INT32, 2**32 + 5).pack({}) == struct.pack("<i", 5)
     with pytest.raises(ArgumentError, match="alpha"):
         ScalarParam("alpha", FLOAT32, 1e300).pack({})
+
+
+def test_bytes_are_as_they_are_given():
+    pair = BytesParam("pair", b"\1\2\3\4\5\6\7\10", 8)
+    assert (pair.pack({}), pair.size, pair.alignment) == (b"\1\2\3\4\5\6\7\10", 8, 8)
 
 
 def test_threads():

@@ -93,7 +93,7 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     whole, _ = whole_counts(choice, problem)
     if is_hopper(choice.spec):
         # Where a CTA's tile lies decides by which of several branches its place is computed.
-        assert found.warps == pytest.approx(whole.warps, rel=0.01)
+        assert found.warps == pytest.approx(whole.warps, rel=0.02)
         assert found.engine_bytes == whole.engine_bytes
     else:
         assert found.by_class == whole.by_class

@@ -29,7 +29,7 @@ def records(hopper=False):
 
 def case_of(record):
     spec = next((spec for spec in REGISTRY if spec.name == record["kernel"]), None)
-    config = spec and next((config for config in spec.configs if config.as_dict() == record["config"]), None)
+    config = spec and next((config for config in spec.configs if config.is_recorded(record["config"])), None)
     if config is None:
         return None
     return Case(

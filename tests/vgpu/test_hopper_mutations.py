@@ -1,6 +1,6 @@
-"""Synchronisation instructions of Hopper's production kernel, removed in turn: a check must find that each is missing.
+"""Synchronisation instructions of Hopper's kernels, removed in turn: a check must find that each is missing.
 
-What no check finds is listed here with the reason.
+What no check finds is listed here with the reason. With ``--record`` the shares found are recorded.
 """
 
 from __future__ import annotations
@@ -9,27 +9,52 @@ import re
 
 import pytest
 from hopper_snippets import SCHEDULES
-from oracle import poisoned, random_matrix
-from test_hopper_kernels import smallest
+from oracle import assert_product, poisoned, random_matrix
+from test_hopper_kernels import in_cluster, smallest
 from test_kernels import HOPPER, case_id, problem_of, types_of
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.vgpu import Options, VirtualGpuError, launch
+from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
 from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.checks import Collected
 from gemmule.vgpu.ptx.parser import parse
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-#: The kernels whose harmless instructions are known, below.
-KERNELS = [spec for spec in HOPPER if spec.name == "h09_production"]
 #: Eleven slices: the compiler's loops over four slices go round twice, and what is left over is three.
 SHAPE = (64, 136, 696)
-#: What no check misses, and why.
+#: Of kernels whose warpgroups take tiles in turn: two tiles for each.
+SHAPES = {"h08_pingpong": (64, 392, 696)}
+_TURNS = r"bar\.sync %r\d+, 256"
+_LANES = r"bar\.warp\.sync", "lanes of a warp are one agent: what they do to each other is not looked for"
+_FENCE = r"wgmma\.fence", "nothing uses the sums between two slices: the fence of the first of them is enough"
+_BOXES_OF_C = r"mbarrier\.init", "mbarriers for boxes of C, of which this product has none, or fewer"
+_TOGETHER = "a group of products is the warpgroup's: who awaits it knows that all four warps are done with the stage"
+_BARRIER = r"bar\.sync 0", _TOGETHER
+_LAST_SLICES = "of the slices left over, the last: no slice follows that needs their stages, and a wait for all follows"
+#: For each kernel what no check misses, and why.
 UNSEEN = {
-    r"mbarrier\.init": "the kernel has more mbarriers for boxes of C than this config uses",
-    r"wgmma\.fence": "nothing uses the sums between two slices: the fence of the first of them is enough",
-    r"bar\.sync %r\d+, 256": "warpgroups take turns to be fast: what they write does not depend on it",
+    "h02_wgmma_tma": dict([_FENCE, _BARRIER]),
+    "h03_stages": dict([_FENCE, _BARRIER]),
+    "h04_warp_specialised": dict(
+        [_FENCE, (r"wgmma\.wait_group\S* 1", _LAST_SLICES), (r"mbarrier\.arrive\.shared", _LAST_SLICES)]
+    ),
+    "h05_persistent": dict([_FENCE]),
+    "h06_cluster_multicast": dict([_FENCE]),
+    "h07_tma_store": dict([_FENCE, _BOXES_OF_C]),
+    "h08_pingpong": dict([_FENCE, _BOXES_OF_C]),
+    "h09_production": dict(
+        [
+            _FENCE,
+            _BOXES_OF_C,
+            _LANES,
+            (_TURNS, "warpgroups take turns to be fast: what they write does not depend on it"),
+        ]
+    ),
+    "h10_ragged_result": dict([_FENCE, _BOXES_OF_C, _LANES]),
 }
+#: How many of a kernel's removals are to be found; one with a redundant barrier and one slice at a time has fewer.
+SHARE, SHARES = 0.85, {"h02_wgmma_tma": 0.7}
 
 
 def synchronisation(kernel):
@@ -42,18 +67,26 @@ def synchronisation(kernel):
             yield instruction
 
 
+class FirstFinding(Collected):
+    """Findings of which the first ends the run: one is enough, and the rest of the run takes time."""
+
+    def add(self, *what, **more):
+        super().add(*what, **more)
+        self.check()
+
+
 class Subject:
-    """A kernel of one CTA for several tiles, and a run of it without one instruction."""
+    """A kernel of one CTA, or one cluster, for several tiles, and a run of it without one instruction."""
 
     def __init__(self, spec, rng):
         dtype, out = types_of(spec)[0]
-        m, n, k = SHAPE
+        m, n, k = SHAPES.get(spec.name, SHAPE)
         self.a, self.b = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n))
         self.empty = poisoned(out, (m, n))
         problem = problem_of(self.a, self.b, self.empty)
-        config = smallest(spec, problem, lambda config: getattr(config, "cluster", 1) == 1)
+        config = smallest(spec, problem, lambda config: not in_cluster(config)) or smallest(spec, problem)
         if hasattr(config, "ctas"):
-            config = type(config)(**(config.as_dict() | {"ctas": 1}))
+            config = type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)}))
         self.ptx = artifact_for(spec, config, spec.signature(problem, config), virtual_arch()).ptx
         self.recipe = spec.launch(problem, config)
 
@@ -69,6 +102,8 @@ class Subject:
             launch("\n".join(lines), self.recipe, arrays, options=Options(checks=True, schedule=schedule))
         except VirtualGpuError as error:
             return error.findings
+        # What no check finds must be harmless.
+        assert_product(arrays["d"], self.a, self.b)
         return ()
 
 
@@ -76,28 +111,55 @@ def unseen_among(subject, instructions, schedule):
     return [x for x in instructions if not subject.findings(x, schedule)]
 
 
-def has_reason(instruction):
-    return any(re.match(pattern, instruction.text) for pattern in UNSEEN)
+def reason(spec, instruction):
+    return next((why for pattern, why in UNSEEN[spec.name].items() if re.match(pattern, instruction.text)), None)
 
 
-@pytest.mark.parametrize("spec", KERNELS, ids=case_id)
+@pytest.fixture(autouse=True)
+def _first_finding_is_enough(monkeypatch):
+    monkeypatch.setattr(launcher, "Collected", FirstFinding)
+
+
+@pytest.fixture(scope="module")
+def shares(request):
+    """Takes the records of what was found."""
+    records = []
+    request.config.extra_records.append(lambda: records)
+    return records
+
+
+@pytest.mark.parametrize("spec", [spec for spec in HOPPER if spec.name == "h09_production"], ids=case_id)
 def test_some_are_missed(spec, rng):
-    """One of twenty, whichever: the others take longer and are for test-all."""
+    """One of twenty, whichever: the others, and the other kernels, take longer and are for test-all."""
     subject = Subject(spec, rng)
     removed = list(synchronisation(parse(subject.ptx)))
     assert subject.findings(None, "late") == ()
     some = [removed[i] for i in rng.permutation(len(removed))[: len(removed) // 20]]
-    missed = [x for x in unseen_among(subject, some, "late") if not has_reason(x)]
+    missed = [x for x in unseen_among(subject, some, "late") if reason(spec, x) is None]
     assert not missed, "\n".join(map(str, missed))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("spec", KERNELS, ids=case_id)
-def test_every_synchronisation_instruction_is_missed(spec, schedule, rng):
+@pytest.mark.parametrize("spec", HOPPER, ids=case_id)
+def test_every_synchronisation_instruction_is_missed(spec, shares, rng):
+    """What one schedule does not show is tried under the next."""
     subject = Subject(spec, rng)
     removed = list(synchronisation(parse(subject.ptx)))
-    assert subject.findings(None, schedule) == ()
-    unseen = unseen_among(subject, removed, schedule)
-    assert not [str(x) for x in unseen if not has_reason(x)]
-    assert len(unseen) <= 0.15 * len(removed)
+    false_alarms = [finding for schedule in SCHEDULES for finding in subject.findings(None, schedule)]
+    unseen, left = removed, {}
+    for schedule in SCHEDULES:
+        unseen = unseen_among(subject, unseen, schedule)
+        left[schedule] = len(unseen)
+    why = [reason(spec, x) for x in unseen]
+    shares.append(
+        {"record": "removals", "kernel": spec.name, "removed": len(removed), "left_after": left}
+        | {"false_alarms": len(false_alarms)}
+        | {"unseen": [{"line": x.line, "text": x.text, "reason": said} for x, said in zip(unseen, why, strict=True)]}
+    )
+    assert not false_alarms
+    assert None not in why, [str(x) for x in unseen if reason(spec, x) is None]
+    # A reason is one for some of such instructions, not for all of them.
+    for pattern in set(UNSEEN[spec.name]) - {_TURNS, _LANES[0]}:
+        alike = {x.index for x in removed if re.match(pattern, x.text)}
+        assert not alike or not alike <= {x.index for x in unseen}, f"nothing misses {pattern}"
+    assert 1 - len(unseen) / len(removed) >= SHARES.get(spec.name, SHARE)

@@ -249,6 +249,41 @@ def test_what_a_cluster_must_wait_for(change, kind, what):
     assert kind in {finding.kind for finding in caught.value.findings}
 
 
+RELAXED = ("barrier.cluster.arrive.aligned", "barrier.cluster.arrive.relaxed.aligned")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_fence_of_initialisations_needs_no_more_than_a_relaxed_arrival(schedule):
+    out = np.zeros(4 * 64, np.uint32)
+    # Without the barrier of the CTA each warp knows of the initialisation from the cluster's alone.
+    body = cluster().replace(*RELAXED).replace("bar.sync 0;", "")
+    run(body, {"out": out}, threads=64, ctas=4, cluster=2, shared=SHARED,
+        options=Options(schedule=schedule, checks=True))  # fmt: skip
+    np.testing.assert_array_equal(out, np.arange(256) ^ 64)
+
+
+def test_a_relaxed_arrival_passes_on_no_initialisation_without_the_fence():
+    body = cluster(fence="").replace(*RELAXED)
+    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+        run(body, {"out": np.zeros(256, np.uint32)}, threads=64, ctas=4, cluster=2, shared=SHARED)
+
+
+def test_a_relaxed_arrival_passes_on_nothing_else():
+    """Another CTA's word, written before the fence, and an mbarrier made after it."""
+    body = init(64) + "mov.u32 %r2, data;\nst.shared.b32 [%r2], 1;\nfence.mbarrier_init.release.cluster;\n"
+    meet = "barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;\n"
+    other = "mov.u32 %r10, %cluster_ctarank;\nxor.b32 %r11, %r10, 1;\nmapa.shared::cluster.u32 %r3, {}, %r11;\n"
+    last = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    arrays = {"out": np.zeros(64, np.uint32)}
+    with pytest.raises(CheckError, match="wrote it"):
+        run(body + meet + other.format("%r2") + "ld.shared::cluster.b32 %r5, [%r3];\n" + last, arrays,
+            ctas=2, cluster=2, shared=SHARED)  # fmt: skip
+    late = "@%p9 mbarrier.init.shared.b64 [%r1+16], 64;\n"
+    arrive = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3+16];\n"
+    with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
+        run(body + late + meet + other.format("%r1") + arrive + last, arrays, ctas=2, cluster=2, shared=SHARED)
+
+
 @pytest.mark.differs_on_hardware("a CTA uses the memory of one that may have ended")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_arrivals_at_ctas_that_may_have_ended(schedule):

@@ -101,6 +101,8 @@ def gemm(
     bias: Any = None,
     epilogue: Callable[..., Any] | str | None = None,
     epilogue_args: Mapping[str, Any] | None = None,
+    gated: str | None = None,
+    absmax: Any = None,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
@@ -123,13 +125,23 @@ def gemm(
     bias : array, optional
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
         row. It is added in front of `epilogue`, unless that is a function with a parameter ``bias``.
-    epilogue : function or {'relu', 'gelu', 'gelu_tanh', 'silu'}, optional
+    epilogue : function or str, optional
+        ``'relu'``, ``'gelu'``, ``'gelu_tanh'``, ``'silu'``, or a gated form: ``'swiglu'``, ``'geglu'``,
+        ``'geglu_tanh'``, ``'reglu'``.
         What is done to each element before it is rounded. A function is called once, with stand-ins for its values,
         and compiled into the kernel: its first parameter is ``alpha * a @ b + beta * c``; those named ``bias`` and
         ``c`` are these arrays (then `beta` must be 0), all others are in `epilogue_args`.
     epilogue_args : mapping of str to array or number, optional
         Further inputs of the function: floats that broadcast to the result, or numbers. Other numbers in it need no
         compilation.
+    gated : {'halves', 'pairs'}, optional
+        Makes of (..., k, 2 * n) columns of `b` a result of n: column j of the result is a function of two columns of
+        the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and 2 * j + 1. The
+        function has two parameters for them, ``lambda gate, up: gm.silu(gate) * up``; `bias` has 2 * n values. The
+        named forms take ``'halves'`` by themselves. `beta` must be 0.
+    absmax : array of one float32, optional
+        Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
+        an empty result. Not for float64.
 
     Returns
     -------
@@ -150,8 +162,11 @@ def gemm(
     >>> gm.gemm(np.eye(2), np.eye(2), bias=np.array([-2.0, 2.0]), epilogue=lambda acc: gm.relu(acc))
     array([[0., 2.],
            [0., 3.]])
+    >>> gm.gemm(np.eye(2), np.array([[1.0, -1.0, 3.0, 4.0], [2.0, 2.0, 5.0, 6.0]]), epilogue="reglu")
+    array([[ 3.,  0.],
+           [10., 12.]])
     """
-    if epilogue is None and epilogue_args is None:
+    if epilogue is None and epilogue_args is None and gated is None and absmax is None:
         return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
     return plan_product(
         "gemm",
@@ -168,6 +183,8 @@ def gemm(
         bias=bias,
         epilogue=epilogue,
         epilogue_args=epilogue_args,
+        gated=gated,
+        absmax=absmax,
     ).execute()
 
 

@@ -13,15 +13,17 @@ import numpy as np
 
 from gemmule.core.activations import NAMED
 from gemmule.core.dtype import dtype_named, numpy_dtype
-from gemmule.core.epilogue import Epilogue, Expression
+from gemmule.core.epilogue import ACC, Epilogue, Expression
+from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
-from gemmule.core.traced import accumulated, lowered, matrix_c, matrix_input, number_input, real
+from gemmule.core.traced import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, real
 from gemmule.runtime.arrays import ArrayView
 
-from .shapes import ProductShape
+from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS
+from .shapes import ProductShape, batch_strides
 
 _BIAS, _C = "bias", "c"
 _MOST_SINGLE = float(np.finfo(np.float32).max)
@@ -41,11 +43,17 @@ class Ending:
         Roles, among the call's arrays, of its matrices ``e0``, ``e1`` ...
     numbers : tuple of float
         Its numbers ``s0``, ``s1`` ...
+    absmax : bool
+        Whether the absolute maximum is wanted.
+    gated : bool
+        Whether it is of two products, even if it uses but one of them.
     """
 
     expression: Expression
     roles: tuple[str, ...]
     numbers: tuple[float, ...]
+    absmax: bool = False
+    gated: bool = False
 
     def check(
         self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
@@ -87,6 +95,11 @@ class Ending:
                     )
         if self.expression.names_c and _C not in views:
             raise ArgumentError("the epilogue has a parameter c, but no c was given; pass a matrix c")
+        if self.gated and beta != 0:
+            raise ArgumentError(
+                f"beta={beta} adds c to the product, of which a gated form has two; leave beta away, and name c in the "
+                "function: lambda gate, up, c: gemmule.silu(gate) * up + c"
+            )
         if self.expression.names_c and beta != 0:
             raise ArgumentError(
                 f"beta={beta} adds c before the epilogue, which names c itself; leave beta away, or name c no more"
@@ -112,9 +125,11 @@ def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 
 def ending_of(
-    epilogue: Any, bias: Any, c: Any, given: Mapping[str, Any] | None
+    epilogue: Any, bias: Any, c: Any, given: Mapping[str, Any] | None, *, gated: bool = False, absmax: bool = False
 ) -> tuple[Ending | None, dict[str, Any]]:
     """Trace what the caller gives; return it with its arrays by role, or None where there is nothing.
+
+    Of a gated form the bias has the role that it was given in, and those of its halves are among the epilogue's.
 
     Raises
     ------
@@ -124,19 +139,23 @@ def ending_of(
     if epilogue is None:
         if given:
             raise ArgumentError(f"epilogue_args names {', '.join(given)}, but there is no epilogue; pass a function")
-        return (None, {}) if bias is None else (_bias_alone(), {_BIAS: bias})
+        if bias is not None:
+            return dataclasses.replace(_bias_alone(), absmax=absmax), {_BIAS: bias}
+        return (Ending(Expression((ACC,)), (), (), absmax) if absmax else None), {}
     if isinstance(epilogue, str):
         if given:
             raise ArgumentError(
                 f"epilogue={epilogue!r} has no parameter {', '.join(given)}; epilogue_args belong to a function"
             )
-        return _named(epilogue, bias is not None), ({} if bias is None else {_BIAS: bias})
+        ending = _named(epilogue, bias is not None)
+        return dataclasses.replace(ending, absmax=absmax), ({} if bias is None else {_BIAS: bias})
     if not callable(epilogue):
         raise ArgumentError(
             f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: gemmule.relu(acc), or one "
-            f"of {', '.join(map(repr, NAMED))}"
+            f"of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}"
         )
-    return _traced(epilogue, bias, c, dict(given or {}))
+    ending, arrays = _traced(epilogue, bias, c, dict(given or {}), gated)
+    return dataclasses.replace(ending, absmax=absmax), arrays
 
 
 @functools.cache
@@ -147,18 +166,33 @@ def _bias_alone() -> Ending:
 
 @functools.cache
 def _named(name: str, biased: bool) -> Ending:
+    if name in NAMED_GATED:
+        gate, up = _two_products(biased)
+        expression, roles, _ = lowered(NAMED_GATED[name](gate) * up, f"epilogue={name!r}")
+        return Ending(expression, roles, (), gated=True)
     if name not in NAMED:
         raise ArgumentError(
-            f"epilogue={name!r} is not known; choose one of {', '.join(map(repr, NAMED))}, or pass a function"
+            f"epilogue={name!r} is not known; choose one of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}, or pass a "
+            "function"
         )
     acc = accumulated() + matrix_input(_BIAS, 0) if biased else accumulated()
     expression, _, _ = lowered(NAMED[name](acc), f"epilogue={name!r}")
     return Ending(expression, (_BIAS,) if biased else (), ())
 
 
-def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, Any]) -> tuple[Ending, dict[str, Any]]:
+def _two_products(biased: bool) -> tuple[Any, Any]:
+    """Return what stands for the two products of a gated form, their bias added."""
+    gate, up = accumulated(), accumulated_second()
+    return (gate + matrix_input(GATE_BIAS, -2), up + matrix_input(UP_BIAS, -1)) if biased else (gate, up)
+
+
+def _traced(
+    function: Callable[..., Any], bias: Any, c: Any, given: dict[str, Any], gated: bool
+) -> tuple[Ending, dict[str, Any]]:
     what = f"the epilogue {getattr(function, '__name__', type(function).__name__)!r}"
-    parameters = _parameters(function, what)
+    parameters = _parameters(function, what, 2 if gated else 1)
+    if gated and _BIAS in parameters:
+        raise ArgumentError(f"{what} names bias, which is added to both products before; leave the parameter away")
     for name in (_BIAS, _C, "acc"):
         if name in given:
             raise ArgumentError(f"epilogue_args has an entry {name!r}; pass it as the argument {name} of gemm")
@@ -174,6 +208,8 @@ def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, An
             arguments[name] = matrix_c()
         elif value is None and default is inspect.Parameter.empty:
             remedy = f"pass {name} to gemm" if name in (_BIAS, _C) else f"pass it in epilogue_args={{{name!r}: ...}}"
+            if place == 0 and not gated:
+                remedy += "; a function of two products needs gated='halves' or gated='pairs'"
             raise ArgumentError(f"{what} has a parameter {name} for which there is no value; {remedy}")
         elif isinstance(value, numbers.Real):
             scalars[name] = real(value, f"epilogue_args[{name!r}]")
@@ -181,12 +217,12 @@ def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, An
         elif value is not None:
             arrays[roles[name]] = value
             arguments[name] = matrix_input(roles[name], place)
-    acc = accumulated()
-    if bias is not None and _BIAS not in parameters:
+    products: tuple[Any, ...] = _two_products(bias is not None) if gated else (accumulated(),)
+    if bias is not None and _BIAS not in parameters and not gated:
         arrays[_BIAS] = bias
-        acc = acc + matrix_input(_BIAS, -1)
+        products = (products[0] + matrix_input(_BIAS, -1),)
     try:
-        result = function(acc, **arguments)
+        result = function(*products, **arguments)
     except (TypeError, AttributeError) as error:
         # What other libraries raise of a value that they do not know.
         raise ArgumentError(
@@ -195,11 +231,13 @@ def _traced(function: Callable[..., Any], bias: Any, c: Any, given: dict[str, An
         ) from error
     expression, matrices, names = lowered(result, what)
     used = {role: array for role, array in arrays.items() if role in matrices}
-    return Ending(expression, matrices, tuple(scalars[name] for name in names)), used
+    if gated and bias is not None:
+        used[_BIAS] = bias
+    return Ending(expression, matrices, tuple(scalars[name] for name in names), gated=gated), used
 
 
-def _parameters(function: Callable[..., Any], what: str) -> dict[str, Any]:
-    """Return the parameters behind the first, which is the sum, with their defaults."""
+def _parameters(function: Callable[..., Any], what: str, products: int) -> dict[str, Any]:
+    """Return the parameters behind those of the products, with their defaults."""
     try:
         first, *others = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -210,6 +248,10 @@ def _parameters(function: Callable[..., Any], what: str) -> dict[str, Any]:
     kinds = inspect.Parameter
     if first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
         raise ArgumentError(f"{what} takes no parameter by position; its first is the product: lambda acc: ...")
+    if products > 1:
+        if not others or others[0].kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
+            raise ArgumentError(f"{what} takes one product, but a gated form has two: lambda gate, up: ...")
+        others = others[1:]
     for parameter in others:
         if parameter.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
             raise ArgumentError(f"{what} has the parameter {parameter}; give each of its inputs a name")
@@ -233,7 +275,15 @@ def with_ending(
             expression, c = expression.with_c_for(place), matrices.pop(place)
             operands["c"] = roles.pop(place)
     operands |= {f"e{i}": role for i, role in enumerate(roles)}
-    epilogue = Epilogue(expression, tuple(matrices), ending.numbers)
+    second = None
+    if expression.gated:
+        view, operands[OPERAND] = views[SECOND], SECOND
+        second = dataclasses.replace(
+            problem.b,
+            alignment=min((view.address & -view.address) or 256, 256),
+            batch_strides=batch_strides(view, shape.batch),
+        )
+    epilogue = Epilogue(expression, tuple(matrices), ending.numbers, second, ending.absmax)
     return dataclasses.replace(problem, c=c, epilogue=epilogue), operands
 
 

@@ -87,7 +87,7 @@ class Plan:
         lines = [
             f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
             *([f"then: {self.then}, in {self.workspace_bytes:.3e} bytes of workspace"] if self.then else []),
-            *([f"epilogue: {epilogue.expression.text}"] if epilogue is not None else []),
+            *([f"epilogue: {epilogue.text}"] if epilogue is not None else []),
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]

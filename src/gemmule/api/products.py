@@ -20,9 +20,12 @@ from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.device import get_device
 
+from .absolute_maximum import ROLE as ABSMAX
+from .absolute_maximum import check_absmax
 from .candidates import choose_compiling, run_first_that_compiles
 from .epilogues import Ending, ending_of, with_ending
 from .executors import check_device_arrays, host_arrays_executor, wanted_executor
+from .gated import SECOND, storage_of, with_halves
 from .operands import Operands, gather, least_seconds
 from .plan import Plan
 from .promotion import check_output_kind, dtype_name, is_integer, promoted
@@ -100,11 +103,18 @@ def plan_product(
     bias: Any = None,
     epilogue: Any = None,
     epilogue_args: Mapping[str, Any] | None = None,
+    gated: str | None = None,
+    absmax: Any = None,
 ) -> Plan:
     """Check a product and say what would run. The parameters are those of `gemm` and `matmul`."""
     executor = wanted_executor(executor)
-    ending, inputs = ending_of(epilogue, bias, c, epilogue_args)
+    storage = storage_of(epilogue, gated)
+    ending, inputs = ending_of(epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None)
+    if absmax is not None:
+        inputs[ABSMAX] = absmax
     operands = gather({"a": a, "b": b, "c": c, "out": out, **inputs}, stream)
+    if storage is not None:
+        operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
     product = _checked(operation, operands, alpha, beta, out, out_dtype, precision, ending)
     return _plan_host(product, executor) if product.operands.device is None else _plan_device(product, executor)
 
@@ -134,6 +144,8 @@ def _checked(
     if ending is not None:
         ending.check(views, shape.result, inputs, beta)
         reads_c = reads_c or ending.expression.names_c
+        if ABSMAX in views:
+            check_absmax(views, inputs)
     views["a"] = with_axis(a, 0) if shape.drop_row else a
     views["b"] = with_axis(b, -1) if shape.drop_col else b
     product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out, ending)
@@ -147,7 +159,8 @@ def _checked(
                 )
             views[role] = product.as_matrices(views[role])
     if "out" in views:
-        read = {role: view for role, view in given.items() if role != "out" and not (role == "c" and not reads_c)}
+        aside = {"out", ABSMAX} if reads_c else {"out", ABSMAX, "c"}
+        read = {role: view for role, view in given.items() if role not in aside}
         check_output(given["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
     if not reads_c:
         views.pop("c", None)
@@ -221,6 +234,12 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         out, finish = product.new_output(stream)
         pointers = {name: product.view(role).address for name, role in roles.items()}
         given = pointers | {"d": out.address}
+        if ABSMAX in operands.views:
+            from gemmule.runtime.memory import clear
+
+            absmax = product.view(ABSMAX)
+            given[ABSMAX] = absmax.address
+            clear(absmax.address, absmax.itemsize, ordinal, stream)
         run_first_that_compiles(
             problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
         )
@@ -241,7 +260,6 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
 
     if name == "vgpu":
         return _plan_virtual(product, reason)
-    from gemmule.host.epilogue import new_sum
 
     if name == "host":
         from gemmule.host.gemm import gemm
@@ -252,9 +270,11 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
             if ending is None:
                 gemm(a, b, _host(out), alpha=product.alpha, beta=product.beta, c=c)
             else:
-                total = new_sum(a, b, _host(out))
-                gemm(a, b, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
-                _finish_on_host(product, total, _host(out))
+
+                def multiply(factor: Any, total: Any) -> None:
+                    gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
+
+                _finish_on_host(product, multiply, _host(out))
             return finish()
 
         return _plan(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
@@ -280,10 +300,11 @@ def _plan_host(product: Product, executor: str | None) -> Plan:
             multiply_on_gpu(a, b, _host(out), product.alpha, product.beta, c, product.precision)
         else:
             # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
-            total = new_sum(a, b, _host(out))
-            added = None if product.beta == 0 else c
-            multiply_on_gpu(a, b, total, product.alpha, product.beta, added, product.precision)
-            _finish_on_host(product, total, _host(out))
+            def multiply(factor: Any, total: Any) -> None:
+                added = None if product.beta == 0 else c
+                multiply_on_gpu(a, factor, total, product.alpha, product.beta, added, product.precision)
+
+            _finish_on_host(product, multiply, _host(out))
         return finish()
 
     from gemmule.runtime.memory import usable_memory
@@ -315,25 +336,38 @@ def _plan_virtual(product: Product, reason: str) -> Plan:
 
         given, finish = product.new_output()
         out = views.get("out") or as_device_view(given)
-        run_kernel(problem, choice, {name: _host(views[role]) for name, role in roles.items()} | {"d": _host(out)})
+        arrays = {name: _host(views[role]) for name, role in roles.items()} | {"d": _host(out)}
+        if ABSMAX in views:
+            arrays[ABSMAX] = _host(views[ABSMAX])
+            arrays[ABSMAX][...] = 0
+        run_kernel(problem, choice, arrays)
         copy_back(out, given)
+        if ABSMAX in views:
+            copy_back(views[ABSMAX], product.view(ABSMAX))
         return finish()
 
     return _plan(product, "vgpu", device_name(), choice, reason, problem, run)
 
 
 def _finish_on_host(
-    product: Product, total: np.ndarray[Any, np.dtype[Any]], out: np.ndarray[Any, np.dtype[Any]]
+    product: Product, multiply: Callable[[Any, Any], None], out: np.ndarray[Any, np.dtype[Any]]
 ) -> None:
-    """Write the epilogue of a sum."""
-    from gemmule.host.epilogue import apply
+    """Write the epilogue of sums, each of which ``multiply(b, total)`` computes."""
+    from gemmule.host.epilogue import apply, new_sum
 
     ending, result = product.ending, product.shape.result
     assert ending is not None
+    factors = [_host(product.view(role)) for role in ("b", *((SECOND,) if ending.expression.gated else ()))]
+    totals = []
+    for factor in factors:
+        totals.append(new_sum(_host(product.view("a")), factor, out))
+        multiply(factor, totals[-1])
     c = _host(product.view("c")) if ending.expression.names_c else None
     # Inputs are broadcast to what the caller gets, which has no dimension of a 1-D operand.
     matrices = [np.broadcast_to(_host(product.view(role)), result).reshape(out.shape) for role in ending.roles]
-    apply(out, total, ending.expression, c, matrices, ending.numbers)
+    largest = apply(out, totals, ending.expression, c, matrices, ending.numbers, keeps=ending.absmax)
+    if ending.absmax:
+        _host(product.view(ABSMAX))[...] = largest
 
 
 def _host(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
@@ -351,6 +385,7 @@ def _plan(
     run: Callable[[], Any],
 ) -> Plan:
     shape = product.shape
+    factors = 2 if product.ending is not None and product.ending.expression.gated else 1
     on_host = product.operands.device is None
     result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
     inputs = (view for role, view in product.operands.views.items() if role != "out")
@@ -365,7 +400,7 @@ def _plan(
         reason=reason,
         refused=choice.refused if choice else (),
         problem=problem,
-        flop=2 * shape.m * shape.n * shape.k * math.prod(shape.batch),
+        flop=2 * shape.m * shape.n * factors * shape.k * math.prod(shape.batch),
         bytes_min=problem.bytes_min if problem else bytes_min,
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,

@@ -27,8 +27,10 @@ FAR = -1e6
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne"))
 #: Those that give a condition, for `where`.
 CONDITIONS = frozenset(("lt", "le", "eq", "ne"))
-#: Leaves: the sum, C, and numbered matrices and numbers.
-ACC, C, MATRIX, NUMBER = "acc", "c", "e", "s"
+#: Leaves: the sum, that of the second factor, C, and numbered matrices and numbers.
+ACC, UP, C, MATRIX, NUMBER = "acc", "up", "c", "e", "s"
+#: The second factor's name in launch recipes, and that of the absolute maximum.
+SECOND, ABSMAX = "u", "absmax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +40,10 @@ class Expression:
     Attributes
     ----------
     steps : tuple of str
-        ``acc`` (alpha times the product, beta * C added where the expression does not name C), ``c``, ``e0``, ``e1``
-        ... (matrices, by the problem's order), ``s0`` ... (numbers that a launch brings), ``=0.5`` (constants), or an
-        operation and the numbers of earlier steps, such as ``add 0 1``.
+        ``acc`` (alpha times the product, beta * C added where the expression does not name C), ``up`` (alpha times the
+        product with the second factor), ``c``, ``e0``, ``e1`` ... (matrices, by the problem's order), ``s0`` ...
+        (numbers that a launch brings), ``=0.5`` (constants), or an operation and the numbers of earlier steps, such as
+        ``add 0 1``.
     """
 
     steps: tuple[str, ...]
@@ -59,6 +62,11 @@ class Expression:
     def names_c(self) -> bool:
         """Whether it uses C by itself; else ``acc`` has beta * C in it."""
         return C in self.steps
+
+    @property
+    def gated(self) -> bool:
+        """Whether it uses the product with a second factor."""
+        return UP in self.steps
 
     @property
     def numbers(self) -> int:
@@ -81,7 +89,7 @@ class Expression:
         Parameters
         ----------
         leaf : callable
-            Gives the value of ``acc``, ``c``, ``e0``, ``s0`` ...
+            Gives the value of ``acc``, ``up``, ``c``, ``e0``, ``s0`` ...
         constant : callable
             Gives a constant in the type that is computed in.
         operations : mapping of str to callable
@@ -123,26 +131,45 @@ class Epilogue:
         a column.
     numbers : tuple of float
         Its numbers ``s0``, ``s1`` ...
+    second : StridedMatrix or None
+        Another B, of the type, shape and strides of the first, where the expression is gated.
+    absmax : bool
+        Whether the largest absolute value, before it is rounded, goes into a float32 that is at most that already.
     """
 
     expression: Expression
     matrices: tuple[StridedMatrix, ...] = ()
     numbers: tuple[float, ...] = ()
+    second: StridedMatrix | None = None
+    absmax: bool = False
 
     def __post_init__(self) -> None:
+        if self.expression.gated != (self.second is not None):
+            raise ArgumentError(f"a second factor belongs to an epilogue with {UP}, and only to that: {self.text}")
         if len(self.numbers) != self.expression.numbers:
             raise ArgumentError(
                 f"{len(self.numbers)} numbers for an epilogue of {self.expression.numbers}: {self.expression.text}"
             )
 
-    def operands(self) -> dict[str, StridedMatrix]:
+    @property
+    def text(self) -> str:
+        """What is computed, in one line."""
+        return self.expression.text + ("; absmax" if self.absmax else "")
+
+    def inputs(self) -> dict[str, StridedMatrix]:
         """Return the matrices by the names that launch recipes use."""
         return {f"{MATRIX}{number}": matrix for number, matrix in enumerate(self.matrices)}
 
+    def operands(self) -> dict[str, StridedMatrix]:
+        """Return the matrices, and the second factor, by the names that launch recipes use."""
+        return self.inputs() | ({SECOND: self.second} if self.second is not None else {})
+
     def with_operands(self, operands: Mapping[str, StridedMatrix]) -> Epilogue:
         """Return the same with its matrices described anew."""
-        return dataclasses.replace(self, matrices=tuple(operands[name] for name in self.operands()))
+        matrices = tuple(operands[name] for name in self.inputs())
+        return dataclasses.replace(self, matrices=matrices, second=operands.get(SECOND))
 
     def transposed(self) -> Epilogue:
-        """Return the epilogue of the transposed product."""
-        return dataclasses.replace(self, matrices=tuple(matrix.transposed() for matrix in self.matrices))
+        """Return the epilogue of the transposed product, whose second factor stands beside its A."""
+        second = None if self.second is None else self.second.transposed()
+        return dataclasses.replace(self, matrices=tuple(x.transposed() for x in self.matrices), second=second)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from .dtype import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
-from .epilogue import Epilogue
+from .epilogue import ABSMAX, Epilogue
 from .launch import Param, TensorParam, number_params
 from .layout import StridedMatrix
 from .problem import GemmProblem
@@ -29,25 +32,57 @@ def why_not_inputs(problem: GemmProblem) -> str | None:
     return None
 
 
+def why_not_second(problem: GemmProblem) -> str | None:
+    """Say why the tensor-core kernels cannot compute a gated form, or None where they can or it is none."""
+    if problem.epilogue is None or (second := problem.epilogue.second) is None:
+        return None
+    if not problem.d.is_row_major:
+        return "the result lies in columns; of gated forms this kernel writes rows: give out in rows"
+    lies = [(x.dtype, x.row_stride, x.col_stride, x.batch_strides) for x in (problem.b, second)]
+    return None if lies[0] == lies[1] else "the two factors of the gated form have not the same type and strides"
+
+
+def factors_of(epilogue: Epilogue | None) -> int:
+    """Return how many B there are: 2 for a gated form."""
+    return 1 if epilogue is None or epilogue.second is None else 2
+
+
+def aligned_with_second(problem: GemmProblem) -> GemmProblem:
+    """Return the problem with B aligned to no more bytes than the second factor."""
+    if problem.epilogue is None or (second := problem.epilogue.second) is None:
+        return problem
+    alignment = math.gcd(problem.b.alignment, second.alignment)
+    return dataclasses.replace(problem, b=dataclasses.replace(problem.b, alignment=alignment))
+
+
 def epilogue_signature(epilogue: Epilogue | None) -> Signature:
     """Return what a kernel is specialised for beside the product; the matrices as they lie in the kernel's frame."""
     if epilogue is None:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
-    return (("epilogue", epilogue.expression.text), ("inputs", inputs))
+    absmax = ((ABSMAX, "yes"),) if epilogue.absmax else ()
+    return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax)
 
 
 def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:
-    """Return the parameters: matrices (M, N, L) with the strides that are not compiled in, then numbers of `dtype`."""
+    """Return the parameters: matrices (M, N, L) with the strides that are not compiled in, then numbers of `dtype`.
+
+    Where there is one, the absolute maximum stands last: its address.
+    """
     if epilogue is None:
         return ()
     params: list[Param] = []
-    for name, matrix in epilogue.operands().items():
+    for name, matrix in epilogue.inputs().items():
         strides = zip((matrix.row_stride, matrix.col_stride), _marks(matrix), strict=True)
         free = tuple(stride for stride, mark in strides if mark == _ANY)
         further = (matrix.batch_strides or (0,))[0]
         params.append(TensorParam(name, (matrix.rows, matrix.cols, batch), (*free, further)))
-    return (*params, *number_params(epilogue, dtype))
+    return (*params, *number_params(epilogue, dtype), *absmax_params(epilogue))
+
+
+def absmax_params(epilogue: Epilogue) -> tuple[Param, ...]:
+    """Return the parameter of the absolute maximum, which is one value, if it is wanted."""
+    return (TensorParam(ABSMAX, (), ()),) if epilogue.absmax else ()
 
 
 def _marks(matrix: StridedMatrix) -> tuple[str, str]:

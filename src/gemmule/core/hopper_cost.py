@@ -26,6 +26,9 @@ _NARROW = {64: 1.8, 32: 6.1, 16: 9.15}
 _HOT, _HALF_HOT = 0.318, 117.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
 _MEMORY, _SLICES, _DEGREE = 4.31e6, 21.2e6, 2.45
+#: What stream-K adds, of public figures and not measured here: bytes a microsecond of sums that all multiprocessors
+#: leave and read, and that one of them reads; zeros for the flags, with the launches that do not overlap then.
+_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.11e6, 2.0
 # Lists of configs whose tiles are kept.
 _MOST_KNOWN = 16
 #: Rows and columns that `_OUTSIDE_ROWS` and `_OUTSIDE_COLS` are of, and bytes of a slice's row.
@@ -107,6 +110,9 @@ class _Tiles:
         self.every = (1 - pingpong) * (_SHARED + written)
         self.again = _NEXT + _AGAIN * exchanged
         self.once = _LAUNCH + started + exchanged + pingpong * written
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
+        self.any_stream_k = bool(self.stream_k.any())
+        self.sum_bytes = each(lambda c: 4 * c.outputs)
         self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
 
     def at_once(self, multiprocessors: int) -> np.ndarray[Any, np.dtype[Any]]:
@@ -164,6 +170,17 @@ def times_us(
     at_once = of.at_once(multiprocessors)
     waves = (tiles + (at_once - 1)) // at_once
     every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
+    left: Any = 0.0
+    if of.any_stream_k:
+        # The slices of the last waves are shared out evenly, where tiles do not fill them.
+        splits = of.stream_k & (tiles % at_once > 0)
+        sharers = np.minimum(at_once, tiles * slices)
+        waves, every_slice = np.where(
+            splits, (np.maximum(tiles / at_once, 1), (tiles * slices + (sharers - 1)) // sharers), (waves, every_slice)
+        )
+        moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
+        read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
+        left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)
     hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
     brought = of.brought[int(plain.across)]
     if plain.across != swapped.across:
@@ -171,7 +188,7 @@ def times_us(
     slice_time = np.maximum(of.products * hot, brought) + _SLICE
     outside = _OUTSIDE_ROWS * np.maximum(of.tile_m - rows, 0) + _OUTSIDE_COLS * np.maximum(of.tile_n - cols, 0)
     slice_time += outside / _SIDE * (np.minimum(tiles, at_once) * of.cluster / _ALL)
-    computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once
+    computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once + left
     carried = _LAUNCH + tiles * slices * of.slice_bytes
     memory = _LAUNCH + bytes_min / _MEMORY
     total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()

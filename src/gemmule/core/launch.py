@@ -144,6 +144,35 @@ class ExtentsParam:
 
 
 @dataclasses.dataclass(frozen=True)
+class BytesParam:
+    """A parameter given by its bytes: what a kernel takes by value that is no tensor and no number of its own.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    data : bytes
+        Its bytes, as the kernel reads them.
+    alignment : int
+        Alignment of the parameter in bytes.
+    """
+
+    name: str
+    data: bytes
+    alignment: int = 4
+
+    @property
+    def size(self) -> int:
+        """Size of the parameter in bytes."""
+        return len(self.data)
+
+    def pack(self, pointers: Mapping[str, int]) -> bytes:
+        """Return the parameter's bytes."""
+        del pointers
+        return self.data
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map: how the copy engine (TMA) finds boxes of a tensor. The executor encodes it.
 
@@ -192,8 +221,27 @@ def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
     return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]
 
 
-PlainParam = TensorParam | ScalarParam | ExtentsParam
+PlainParam = TensorParam | ScalarParam | ExtentsParam | BytesParam
 Param = PlainParam | TensorMapParam
+
+
+@dataclasses.dataclass(frozen=True)
+class Workspace:
+    """Device memory that a launch needs beyond its operands, and that nobody else has while it runs.
+
+    Attributes
+    ----------
+    name : str
+        The name by which parameters call it.
+    nbytes : int
+        Its size.
+    zeroed : bool
+        Whether the executor sets all of it to zero before each launch; otherwise anything may be there.
+    """
+
+    name: str
+    nbytes: int
+    zeroed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +261,8 @@ class Launch:
     overlaps : bool
         Whether its CTAs may start while the launch before it in the stream ends: the kernel itself waits for what that
         launch wrote (griddepcontrol.wait), before it reads or writes memory.
+    workspaces : tuple of Workspace
+        Memory that it needs beyond the operands.
     """
 
     grid: tuple[int, int, int]
@@ -221,6 +271,7 @@ class Launch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     overlaps: bool = False
+    workspaces: tuple[Workspace, ...] = ()
 
     @property
     def threads(self) -> int:

@@ -58,8 +58,9 @@ class GemmProblem:
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions, 2 m n k for each matrix of the batch."""
-        return 2 * self.m * self.n * self.k * math.prod(self.batch)
+        """Multiplications and additions, 2 m n k for each matrix of the batch, twice that with a second factor."""
+        factors = 2 if self.epilogue is not None and self.epilogue.second is not None else 1
+        return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
     def bytes_min(self) -> int:

@@ -44,6 +44,10 @@ class Config:
         """Return the config's fields."""
         return dataclasses.asdict(self)
 
+    def is_recorded(self, fields: Mapping[str, int]) -> bool:
+        """Say whether fields of a record name this config; what came later, and is not in it, is as it comes."""
+        return self.as_dict() == type(self)().as_dict() | dict(fields)
+
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.as_dict().items()) or "default"
 
@@ -119,6 +123,8 @@ class KernelSpec:
         Whether the virtual GPU knows its instructions.
     epilogues : bool
         Whether it knows epilogues; where it does not, `why_not` refuses them by itself.
+    gated, absmax : bool
+        Whether it knows epilogues of two factors, and the absolute maximum; so too.
     cost : callable, optional
         ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
         equals the first. Without it, configs are told apart by the size of their tiles.
@@ -151,6 +157,8 @@ class KernelSpec:
     in_place: bool = False
     virtual: bool = True
     epilogues: bool = False
+    gated: bool = False
+    absmax: bool = False
     cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
     following: Callable[[Any, Any], Following] | None = dataclasses.field(default=None, compare=False)
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
@@ -159,8 +167,9 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.epilogues:
-            object.__setattr__(self, "why_not", functools.partial(_without_epilogue, self.why_not))
+        if not (self.epilogues and self.gated and self.absmax):
+            known = (self.epilogues, self.gated, self.absmax)
+            object.__setattr__(self, "why_not", functools.partial(_without_epilogue, self.why_not, known))
 
     @property
     def default(self) -> Config:
@@ -169,10 +178,21 @@ class KernelSpec:
 
 
 def _without_epilogue(
-    why_not: Callable[[Any, Arch, Any], str | None], problem: Problem, arch: Arch, config: Any
+    why_not: Callable[[Any, Arch, Any], str | None],
+    known: tuple[bool, bool, bool],
+    problem: Problem,
+    arch: Arch,
+    config: Any,
 ) -> str | None:
-    if isinstance(problem, GemmProblem) and problem.epilogue is not None:
-        return "it computes no epilogue (a bias or a function of the product)"
+    epilogue = problem.epilogue if isinstance(problem, GemmProblem) else None
+    if epilogue is not None:
+        epilogues, gated, absmax = known
+        if not epilogues:
+            return "it computes no epilogue (a bias or a function of the product)"
+        if epilogue.second is not None and not gated:
+            return "it computes no gated epilogue (a function of two products)"
+        if epilogue.absmax and not absmax:
+            return "it keeps no absolute maximum"
     return why_not(problem, arch, config)
 
 

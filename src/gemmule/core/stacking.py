@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from .epilogue import SECOND
 from .layout import StridedMatrix
 from .problem import GemmProblem, collapse_batch
 from .row_major import MAX_EXTENT
@@ -44,11 +45,13 @@ def _stacked_over(problem: GemmProblem, axis: int) -> GemmProblem:
     extent = problem.batch[axis]
     for repeated, along in (("b", "row"), ("a", "col")):
         operands = problem.operands()
-        others = {name: matrix for name, matrix in operands.items() if name != repeated}
+        fixed = {"a": ("a",), "b": ("b", SECOND)}[repeated]
+        others = {name: matrix for name, matrix in operands.items() if name not in fixed}
         size = extent * (problem.m if along == "row" else problem.n)
-        if operands[repeated].batch_strides[axis] == 0 and size <= MAX_EXTENT and _follow(others, axis, along):
+        still = all(operands[name].batch_strides[axis] == 0 for name in fixed if name in operands)
+        if still and size <= MAX_EXTENT and _follow(others, axis, along):
             grown = {name: _grown(matrix, axis, along, extent) for name, matrix in others.items()}
-            grown[repeated] = _without(operands[repeated], axis)
+            grown |= {name: _without(operands[name], axis) for name in fixed if name in operands}
             m, n = (size, problem.n) if along == "row" else (problem.m, size)
             return dataclasses.replace(problem, m=m, n=n).with_operands(_dropped(problem.batch, axis), grown)
     return problem

@@ -6,7 +6,7 @@ import hashlib
 import numbers
 from typing import Any, NoReturn
 
-from .epilogue import ACC, ARITY, COMMUTATIVE, CONDITIONS, MATRIX, NUMBER, C, Expression
+from .epilogue import ACC, ARITY, COMMUTATIVE, CONDITIONS, MATRIX, NUMBER, UP, C, Expression
 from .errors import ArgumentError
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -191,6 +191,11 @@ def accumulated() -> Traced:
     return Traced(ACC, name=ACC)
 
 
+def accumulated_second() -> Traced:
+    """Return what stands for the product with the second factor of a gated form."""
+    return Traced(UP, name=UP, order=(0, 2))
+
+
 def matrix_c() -> Traced:
     """Return what stands for C."""
     return Traced(C, name=C, order=(0, 1))
@@ -286,6 +291,6 @@ def _ranks(result: Traced) -> dict[int, tuple[int, tuple[int, int], str]]:
         own = [str(ranks[id(arg)]) for arg in node.args]
         parts = sorted(own) if node.op in COMMUTATIVE else own
         digest = hashlib.sha256(repr((node.op, node.name if node.op == "=" else "", parts)).encode()).hexdigest()
-        kind = 0 if node.op in (ACC, C) else 1 if not node.args and node.op != "=" else 3 if node.op == "=" else 2
+        kind = 0 if node.op in (ACC, UP, C) else 1 if not node.args and node.op != "=" else 3 if node.op == "=" else 2
         ranks[id(node)] = (kind, node.order, digest)
     return ranks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import NARROW_FLOATS
-from ..core.epilogue import ACC, FAR, MATRIX, C, Expression
+from ..core.epilogue import ACC, FAR, MATRIX, UP, C, Expression
 from ..core.executor import Array
 from ..core.normal import SINGLE
 from .arithmetic import choose_arithmetic
@@ -27,20 +27,22 @@ def new_sum(a: Array, b: Array, out: Array) -> Array:
 
 def apply(
     out: Array,
-    total: Array,
+    totals: Sequence[Array],
     expression: Expression,
     c: Array | None,
     matrices: Sequence[Array],
     numbers: Sequence[float],
-) -> None:
-    """Write an epilogue of `total` into `out`, rounded once.
+    *,
+    keeps: bool = False,
+) -> float:
+    """Write an epilogue of sums into `out`, rounded once; return the largest absolute value before that, if wanted.
 
     Parameters
     ----------
     out : numpy.ndarray
         Any float, any strides.
-    total : numpy.ndarray, shape of out
-        The sum, ``acc`` of the expression; float32 or float64, in which it is computed.
+    totals : sequence of numpy.ndarray, shape of out
+        The sum, ``acc`` of the expression, and ``up``, where it has one; float32 or float64, in which it is computed.
     expression : Expression
         What to compute.
     c : numpy.ndarray or None
@@ -49,14 +51,17 @@ def apply(
         ``e0``, ``e1`` ..., broadcastable to the shape of `out`.
     numbers : sequence of float
         ``s0``, ``s1`` ...
+    keeps : bool
+        Whether the largest absolute value is wanted; it is NaN if one is, and 0 of no values.
     """
-    kind = total.dtype
+    kind = totals[0].dtype
     scale = scale_dtype(kind, out.dtype, 1, 0, None)
     inputs = {f"{MATRIX}{i}": np.broadcast_to(matrix, out.shape) for i, matrix in enumerate(matrices)}
     if c is not None:
         inputs[C] = np.broadcast_to(c, out.shape)
     given = {f"s{i}": kind.type(number) for i, number in enumerate(numbers)}
-    inputs[ACC] = total
+    inputs |= dict(zip((ACC, UP), totals, strict=False))
+    largest = kind.type(0)
     operations = {**_OPERATIONS, **(_DOUBLE if kind.itemsize > _SINGLE else {})}
     with np.errstate(all="ignore"):
         for piece in blocks(out.shape, PIECE):
@@ -64,8 +69,12 @@ def apply(
             def leaf(name: str, piece: Any = piece) -> Any:
                 return given[name] if name in given else _as(inputs[name][piece], kind)
 
-            value = expression.evaluate(leaf, kind.type, operations)
-            write(out[piece], np.broadcast_to(value, out[piece].shape), 1, 0, None, scale)
+            value = np.broadcast_to(expression.evaluate(leaf, kind.type, operations), out[piece].shape)
+            if keeps:
+                # Keeps NaN.
+                largest = np.maximum(largest, np.abs(value).max(initial=0))
+            write(out[piece], value, 1, 0, None, scale)
+    return float(largest)
 
 
 def _as(x: Array, kind: np.dtype[Any]) -> Array:

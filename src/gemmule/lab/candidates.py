@@ -112,6 +112,9 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     except ValueError:
         raise unknown from None
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
+    if not fitting and spec.further is not None and wanted.keys() <= spec.default.as_dict().keys():
+        # A kernel with more configs than are registered checks by itself which there can be.
+        return [type(spec.default)(**wanted)]
     if not fitting:
         raise unknown
     return fitting

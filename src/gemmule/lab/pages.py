@@ -11,8 +11,9 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
-``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, and ``timeline FILE KERNEL`` a pipeline in
-steps.
+``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
+steps, ``removals FILE …`` how many removals of synchronisation the virtual GPU notices, and ``examples FILE …`` which
+of NVIDIA's examples run there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
-from . import counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
+from . import checked_kernels, counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
@@ -90,6 +91,9 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = timeline_block(read_records(results / file), *rest)
         elif name == "counts":
             content = counts_block(file, _together(results, rest))
+        elif name in ("removals", "examples"):
+            table = checked_kernels.removals_table if name == "removals" else checked_kernels.examples_table
+            content = table([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
             words = [file, *rest]
             files = [word for word in words if word.endswith(".jsonl")]

@@ -80,8 +80,7 @@ def _is_taken(record: Record, best: Record, multiprocessors: int, *, by_dispatch
     if by_dispatch:
         return str(record.get("chosen_by")) == "dispatch"
     spec = _spec(best)
-    wanted = (spec.name, _taken(spec, best, multiprocessors).as_dict())
-    return (record["kernel"], record["config"]) == wanted
+    return record["kernel"] == spec.name and _taken(spec, best, multiprocessors).is_recorded(record["config"])
 
 
 def _spec(record: Record) -> KernelSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, cute
 
@@ -20,6 +22,9 @@ class ClusterTiles:
     group : int
         Clusters' tiles that are taken downwards before they go to the right.
     """
+
+    #: Whether a piece of work may be a part of a tile's sum, which another cluster finishes.
+    splits = False
 
     def __init__(self, tile_m: int, tile_n: int, cluster_m: int, cluster_n: int, cluster_k: int, group: int) -> None:
         self.tile_m, self.tile_n, self.group = tile_m, tile_n, group
@@ -52,6 +57,20 @@ class ClusterTiles:
         ctas, _, _ = cute.arch.grid_dim()
         tiles_m, tiles_n = self.tiles(mD)
         return cta // self.size, ctas // self.size, tiles_m * tiles_n * mD.shape[2]
+
+    def turns(self, mD: Any, slices: Any) -> Any:
+        """Return the first of this cluster's pieces of work, the step to the next, and the end."""
+        del slices
+        return self.share(mD)
+
+    def work(self, mD: Any, number: Any, first: Any, slices: Any) -> Any:
+        """Return a piece's tile, along M, along N and in the batch, its first slice, and how many it has."""
+        return (*self.tile(mD, number), first, slices)
+
+    def passed(self, mD: Any, number: Any, slices: Any) -> Any:
+        """Return the slices of a piece; of one behind the end any number."""
+        del mD, number
+        return slices
 
     @cute.jit
     def tiles(self, mD: cute.Tensor):

@@ -11,7 +11,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Float64, cute
 
-from gemmule.core.epilogue import ACC, FAR, MATRIX, C, Expression
+from gemmule.core.epilogue import ABSMAX, ACC, FAR, MATRIX, UP, C, Expression
 from gemmule.core.normal import HALF, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
@@ -50,17 +50,32 @@ class ElementEpilogue:
     def __init__(self, types: dict[str, str], kind: Any) -> None:
         self.expression, self.kind = Expression.parse(types["epilogue"]), kind
         self.matrices = len(types["inputs"].split())
+        self.keeps = ABSMAX in types
 
     def stand_in_numbers(self) -> tuple[Any, ...]:
         """Return stand-ins for the numbers that a launch brings."""
         return (self.kind(1),) * self.expression.numbers
 
-    def value(self, acc: Any, mC: Any, extras: Any, at: tuple[Any, ...], out: Any) -> Any:
-        """Return the value of an element of type `out`: its sum is `acc`; `extras` are matrices, then numbers."""
+    def value(self, acc: Any, up: Any, mC: Any, extras: Any, at: tuple[Any, ...], out: Any) -> Any:
+        """Return the value of an element of type `out`.
+
+        Parameters
+        ----------
+        acc, up : Float32 or Float64
+            Its sum, and that of the second factor, where there is one.
+        mC : Tensor
+            C.
+        extras : tuple
+            Matrices, then numbers.
+        at : tuple
+            Where it is.
+        out : type
+            What it is rounded to.
+        """
 
         def leaf(name: str) -> Any:
-            if name == ACC:
-                return acc
+            if name in (ACC, UP):
+                return acc if name == ACC else up
             if name == C:
                 return mC[at].to(self.kind)
             place = int(name[1:])

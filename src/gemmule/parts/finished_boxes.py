@@ -41,6 +41,8 @@ class FinishedBoxes:
         Whether lines of a box are columns.
     reads_c : bool
         Whether there is a C.
+    factors : int
+        2 where the sums of each block are followed by those of a second factor, else 1.
     """
 
     epilogue: FragmentEpilogue
@@ -53,6 +55,12 @@ class FinishedBoxes:
     buffers: int
     turned: bool
     reads_c: bool
+    factors: int = 1
+
+    @property
+    def block_sums(self) -> int:
+        """Sums of a thread in the boxes of a block."""
+        return self.boxes * self.box_n // 2
 
     @property
     def count(self) -> int:
@@ -67,7 +75,7 @@ class FinishedBoxes:
     @property
     def early(self) -> bool:
         """Whether there are registers for what goes into a box before its turn."""
-        return self.count * self.box_n // 2 <= _FEW_SUMS
+        return self.blocks * self.block_sums * self.factors <= _FEW_SUMS
 
     def place(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
         """Return where box `n` is, in boxes: of the blocks one after the other, whose columns are the same."""
@@ -75,13 +83,17 @@ class FinishedBoxes:
 
     def first_sum(self, n: int) -> int:
         """Return the first of a thread's sums in box `n`."""
-        return (n % self.blocks * self.boxes + n // self.blocks) * self.box_n // 2
+        return n % self.blocks * self.block_sums * self.factors + n // self.blocks * self.box_n // 2
 
     def inputs(self, n: int, extras: Any, mD: Any, row: Any, col: Any, batch: Any) -> Any:
         """Start to load what goes into box `n`, but for C."""
+        return self.epilogue.load(extras, mD, *self.begins(n, row, col), batch, self.box_n)
+
+    def begins(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
+        """Return the first row of this warp in box `n`, and the box's first column."""
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
         i, j = self.place(n, row, col)
-        return self.epilogue.load(extras, mD, i * self.box_m + warp * 16, j * self.box_n, batch, self.box_n)
+        return i * self.box_m + warp * 16, j * self.box_n
 
     @cute.jit
     def bring(self, n: cutlass.Constexpr[int], pending: cutlass.Constexpr[int], tma_c, mC, sD, arrived, row, col, batch,
@@ -125,7 +137,7 @@ class FinishedBoxes:
         sums : Tensor
             This thread's sums, flat, as wgmma leaves them.
         extras : tuple
-            What the epilogue reads.
+            What the epilogue reads; last, where it is wanted, the register of the absolute maximum.
         row, col, batch : Int32
             The warpgroup's first box, in boxes, and the matrix.
         mine, barrier : Int32
@@ -160,6 +172,8 @@ class FinishedBoxes:
             self.epilogue.write(
                 inputs, extras, sD.iterator.toint() + buffer * box_bytes, warp * 16, self.box_n, sums,
                 self.first_sum(n), self.out, alpha, beta, reads_c=self.reads_c, columns=self.turned,
+                up=self.block_sums if self.factors > 1 else 0,
+                inside=self.epilogue.inside(mD, *self.begins(n, row, col)),
             )  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)

@@ -10,9 +10,10 @@ from typing import Any
 import cutlass
 from cutlass import Float32, cute
 
-from gemmule.core.epilogue import ACC, MATRIX, C
+from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
 
+from .absolute_maximum import keep_largest
 from .box_values import read_part
 from .boxes import parts_of, write_part
 from .epilogue import pair_operations
@@ -70,7 +71,7 @@ class FragmentEpilogue(MarkedInputs):
 
     def write(
         self, loaded: Any, extras: Any, address: Any, row: Any, width: int, sums: Any, first: int, out: Any,
-        alpha: Any, beta: Any, *, reads_c: bool, columns: bool,
+        alpha: Any, beta: Any, *, reads_c: bool, columns: bool, up: int, inside: Any,
     ) -> None:  # fmt: skip
         """Compute a box and write it into shared memory, where C's lies if it is read.
 
@@ -84,6 +85,10 @@ class FragmentEpilogue(MarkedInputs):
             Whether C lies in the box.
         columns : bool
             Whether lines of the box are columns.
+        up : int
+            Registers from a sum to that of the second factor, where there is one.
+        inside : callable or None
+            Where the absolute maximum is wanted, ``inside(v)`` says whether the result has this thread's element `v`.
         """
         adds = reads_c and not self.expression.names_c
         table = pair_operations(out)
@@ -96,24 +101,38 @@ class FragmentEpilogue(MarkedInputs):
                 acc = tuple(sums[first + v + e] * alpha for e in range(2))
                 if adds:
                     acc = tuple(acc[e] + beta * c[own + e] for e in range(2))
-                leaves = [self._leaf(acc[e], c[own + e] if reads_c else None, loaded, extras, v + e) for e in range(2)]
+                ups = tuple(sums[first + up + v + e] * alpha for e in range(2)) if up else (None, None)
+                leaves = [
+                    self._leaf(acc[e], ups[e], c[own + e] if reads_c else None, loaded, extras, v + e) for e in range(2)
+                ]
 
                 def leaf(name: str, leaves: Any = leaves) -> Any:
                     return tuple(one(name) for one in leaves)
 
                 values[own], values[own + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, table)
+                if self.keeps:
+                    for e in range(2):
+                        keep_largest(extras[-1], values[own + e], inside(v + e))
                 v += 2
             write_part(address, row, width, q, values, out, columns)
 
-    def _leaf(self, acc: Any, c: Any, loaded: Any, extras: Any, v: int) -> Any:
+    def inside(self, mD: Any, row: Any, col: Any) -> Any:
+        """Return what says whether the result has this thread's element of a box; row and column as of `load`."""
+        if not self.keeps:
+            return None
+        tid, _, _ = cute.arch.thread_idx()
+        lane = tid % _WARP
+        # Rows and columns that are left from this thread's first on.
+        rows, cols = mD.shape[0] - row - lane // 4, mD.shape[1] - col - lane % 4 * 2
+        return lambda v: (v // 2 % 2 * _ROWS_APART < rows) & (v // 4 * _COLS_APART + v % 2 < cols)
+
+    def _leaf(self, acc: Any, up: Any, c: Any, loaded: Any, extras: Any, v: int) -> Any:
         """Return what gives the leaves of this thread's element `v`."""
         at, half = (v // 4, v % 2), v // 2 % 2
 
         def leaf(name: str) -> Any:
-            if name == ACC:
-                return acc
-            if name == C:
-                return c
+            if name in (ACC, UP, C):
+                return {ACC: acc, UP: up, C: c}[name]
             place = int(name[1:])
             if name[0] != MATRIX:
                 return extras[len(self.inputs) + place]

@@ -6,8 +6,9 @@ from typing import Any
 
 from cutlass import Float32
 
-from gemmule.core.epilogue import Expression
+from gemmule.core.epilogue import ABSMAX, Expression
 
+from .absolute_maximum import stand_in_absmax
 from .tensors import marked_tensor
 
 
@@ -17,14 +18,17 @@ class MarkedInputs:
     Parameters
     ----------
     types : dict
-        ``epilogue``, the expression's text, and ``inputs``, for each matrix its type and the marks of its strides.
+        ``epilogue``, the expression's text, ``inputs``, for each matrix its type and the marks of its strides, and
+        ``absmax``, where that is wanted.
     """
 
     def __init__(self, types: dict[str, str]) -> None:
         self.expression = Expression.parse(types["epilogue"])
+        self.keeps = ABSMAX in types
         self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
 
     def stand_ins(self) -> tuple[Any, ...] | None:
-        """Return stand-ins for what a launch brings: matrices, then numbers."""
+        """Return stand-ins for what a launch brings: matrices, then numbers, and the absolute maximum last."""
         tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
-        return (*tensors, *(Float32(1),) * self.expression.numbers) or None
+        last = (stand_in_absmax(),) if self.keeps else ()
+        return (*tensors, *(Float32(1),) * self.expression.numbers, *last) or None

@@ -7,8 +7,9 @@ from typing import Any
 import cutlass
 from cutlass import Float32, cute
 
-from gemmule.core.epilogue import ACC, MATRIX, C
+from gemmule.core.epilogue import ACC, MATRIX, UP, C
 
+from .absolute_maximum import keep_largest, largest_of_none, write_largest
 from .epilogue import operations
 from .marked_inputs import MarkedInputs
 
@@ -17,17 +18,23 @@ class RunEpilogue(MarkedInputs):
     """An epilogue of runs, and where its inputs lie."""
 
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
-        """Return what a launch brings with the matrices of one member of the batch."""
+        """Return what a launch brings with the matrices of one member of the batch, the largest value seen last."""
         count = len(self.inputs)
-        return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:])
+        largest = (largest_of_none(),) if self.keeps else ()
+        return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
 
-    def values(self, sums: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
+    def end(self, extras: Any) -> None:
+        """Write what is known when a warp's last value is computed; `extras` as of `of_batch`."""
+        if self.keeps:
+            write_largest(extras[-1], extras[-2])
+
+    def values(self, sums: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
         """Return a run's values in registers.
 
         Parameters
         ----------
-        sums, addend : Tensor
-            The run's sums and elements of C, which are zeros where there is none.
+        sums, ups, addend : Tensor
+            The run's sums, those of the second factor or None, and elements of C, which are zeros where there is none.
         extras : tuple
             What `of_batch` returned.
         at : tuple
@@ -43,13 +50,14 @@ class RunEpilogue(MarkedInputs):
         table = operations(Float32, mD.element_type)
         for v in range(length):
             acc, c = alpha * sums[v], addend[v].to(Float32)
+            up = None if ups is None else alpha * ups[v]
             if not self.expression.names_c:
                 acc = acc + beta * c
             col = cutlass.min(at[1] + v, mD.shape[1] - 1)
 
-            def leaf(name: str, acc: Any = acc, c: Any = c, col: Any = col) -> Any:
-                if name in (ACC, C):
-                    return acc if name == ACC else c
+            def leaf(name: str, acc: Any = acc, up: Any = up, c: Any = c, col: Any = col) -> Any:
+                if name in (ACC, UP, C):
+                    return {ACC: acc, UP: up, C: c}[name]
                 place = int(name[1:])
                 if name[0] != MATRIX:
                     return extras[len(self.inputs) + place]
@@ -57,4 +65,6 @@ class RunEpilogue(MarkedInputs):
                 return extras[place][row if by_row else 0, col if by_col else 0].to(Float32)
 
             values[v] = self.expression.evaluate(leaf, Float32, table)
+            if self.keeps:
+                keep_largest(extras[-1], values[v], (at[0] < mD.shape[0]) & (at[1] + v < mD.shape[1]))
         return values

@@ -56,6 +56,11 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
     return cute.runtime.make_fake_tensor(element, extents, strides, assumed_align=vector * element.width // 8)
 
 
+def line_tensor(name: str) -> Any:
+    """Return a stand-in for any number of neighbouring elements, of 32 bits, that begin at a multiple of 256 bytes."""
+    return cute.runtime.make_fake_compact_tensor(cute_type(name), (cute.sym_int32(),), assumed_align=256)
+
+
 _STRIDES = {"0": 0, "1": 1, "p": 1}
 
 

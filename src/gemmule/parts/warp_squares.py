@@ -110,10 +110,10 @@ class WarpSquares:
                     run = cute.make_rmem_tensor(cute.make_layout((2, 2)), sS.element_type)
                     run[0, None].store(left)
                     run[1, None].store(right)
-                    cute.autovec_copy(run, _run_at(sS, (row, 8 * first + 4 * t, beside), 4))
+                    cute.autovec_copy(run, run_at(sS, (row, 8 * first + 4 * t, beside), 4))
                 else:
-                    _run_at(sS, (row, 8 * first + 2 * t, beside), 2).store(left)
-                    _run_at(sS, (row, 8 * first + 8 + 2 * t, beside), 2).store(right)
+                    run_at(sS, (row, 8 * first + 2 * t, beside), 2).store(left)
+                    run_at(sS, (row, 8 * first + 8 + 2 * t, beside), 2).store(right)
 
     @cute.jit
     def place(self, step):
@@ -122,6 +122,10 @@ class WarpSquares:
         per_row = cutlass.const_expr(SQUARE_N // self.run)
         e = tid % 32 + 32 * step
         return e // (2 * per_row), e % per_row * self.run, e // per_row % 2
+
+    def ups(self, sS: Any, step: Any) -> Any:
+        """Return the sums of the second factor for this thread's run of a step; None where there is one factor."""
+        del sS, step
 
     @cute.jit
     def place_in_matrix(self, m, n, p: cutlass.Constexpr[int], step):
@@ -139,21 +143,22 @@ class WarpSquares:
             for step in cutlass.range_constexpr(count):
                 at = self.place_in_matrix(m, n, p, first + step)
                 if self.whole or (at[0] < gC.shape[0] and at[1] < gC.shape[1]):
-                    cute.autovec_copy(_run_at(gC, at, self.run), runs[None, step])
+                    cute.autovec_copy(run_at(gC, at, self.run), runs[None, step])
         return runs
 
     @cute.jit
     def finish(self, gD, sS, addend, m, n, p: cutlass.Constexpr[int], step, alpha, beta, extras):
         """Scale a run of sums, add C, finish it, and write it."""
-        sums = _run_at(sS, self.place(step), self.run).load()
+        sums = run_at(sS, self.place(step), self.run).load()
         if cutlass.const_expr(self.epilogue is None):
             result = alpha * sums + beta * addend.load().to(sS.element_type)
         else:
             place = self.place_in_matrix(m, n, p, step)
-            result = self.epilogue.values(sums, addend, extras, place, gD, alpha, beta).load()
+            ups = self.ups(sS, step)
+            result = self.epilogue.values(sums, ups, addend, extras, place, gD, alpha, beta).load()
         at = self.place_in_matrix(m, n, p, step)
         if self.whole or (at[0] < gD.shape[0] and at[1] < gD.shape[1]):
-            _run_at(gD, at, self.run).store(result.to(gD.element_type))
+            run_at(gD, at, self.run).store(result.to(gD.element_type))
 
 
 @cute.jit
@@ -164,7 +169,7 @@ def _halved(sums: cute.Tensor, half: cutlass.Constexpr[int], i: cutlass.Constexp
 
 
 @cute.jit
-def _run_at(tensor: cute.Tensor, at, length: cutlass.Constexpr[int]):
+def run_at(tensor: cute.Tensor, at, length: cutlass.Constexpr[int]):
     """Return neighbours as a tensor whose address is known to suit one wide access."""
     start = tensor.iterator + cute.crd2idx(at, tensor.layout)
     size = length * tensor.element_type.width // 8

@@ -12,8 +12,8 @@ from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, s
 from gemmule.core.spec import Choice
 
 from .device import get_device
-from .launch import LoadedKernel, PreparedLaunch, loaded_kernel
-from .workspaces import Workspaces
+from .launch import LoadedKernel, loaded_kernel
+from .workspaces import Workspaces, needs_zeros, zeroing
 
 
 def run_kernel(
@@ -46,8 +46,8 @@ def prepared_launches(
     ordinal: int,
     stream: int,
     workspaces: Workspaces,
-) -> Iterator[PreparedLaunch]:
-    """Yield the launches that make a problem, their parameters packed.
+) -> Iterator[Callable[[], None]]:
+    """Yield what queues the launches that make a problem, their parameters packed.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def prepared_launches(
     addresses = {**pointers, **workspaces.take(work.workspaces)}
     for step in work.steps():
         named = {name: addresses[given] + beyond for name, (given, beyond) in step.places.items()}
-        yield step.kernel.prepare(step.launch, named, stream)
+        launch = step.kernel.prepare(step.launch, named, stream)
+        yield zeroing(launch, step.launch, named, ordinal, stream) if needs_zeros(step.launch) else launch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,11 +124,14 @@ def launches_of(
         then = spec.following(inner, config)
         workspaces = then.workspaces
         parts.append((then.spec, then.config, then.problem, dict(then.operands)))
-    kernels = []
+    kernels, recipes = [], []
     for part_spec, part_config, part_problem, renamed in parts:
         launch = part_spec.launch(part_problem, part_config)
         if 0 in launch.grid:
             return Launches(0, lambda: iter(()), {})
+        workspaces = {**workspaces, **{one.name: one.nbytes for one in launch.workspaces}}
+        recipes.append((part_spec, part_config, part_problem, renamed, launch))
+    for part_spec, part_config, part_problem, renamed, launch in recipes:
         signature = part_spec.signature(part_problem, part_config)
         artifact = artifact_for(part_spec, part_config, signature, get_device(ordinal).arch)
         artifact.check_launch(launch)

@@ -79,6 +79,12 @@ class DeviceBuffer:
                 call("cuStreamSynchronize", self.stream)
 
 
+def clear(address: int, nbytes: int, ordinal: int, stream: int) -> None:
+    """Queue the zeroing of device memory."""
+    with current(ordinal):
+        call("cuMemsetD8Async", address, 0, nbytes, stream)
+
+
 def usable_memory(ordinal: int) -> int:
     """Return the bytes of a GPU's free memory that may be taken; the rest is left to others and to the allocator."""
     with current(ordinal):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import Choice
 
 from .direct import DirectLaunch, direct_launch
 from .execute import Launches, launches_of
 from .memory import DeviceBuffer
+from .workspaces import clear, needs_zeros
 
 #: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
 MOST_LAUNCHES = 32
@@ -65,6 +67,8 @@ class _Several:
         order = {name: place for place, name in enumerate(operands)}
         given = (*addresses, _ALIGNMENT)
         self._steps: list[tuple[DirectLaunch, tuple[tuple[int, int], ...]]] = []
+        # Recipes of launches that find zeros, with the places of their operands and workspaces, by their numbers.
+        self._cleared: dict[int, tuple[Launch, dict[str, tuple[int, int]]]] = {}
         for step in work.steps():
             places = {
                 name: (order[of], beyond) if of in order else (len(order), begins[of] + beyond)
@@ -72,6 +76,8 @@ class _Several:
             }
             first = [given[place] + beyond for place, beyond in places.values()]
             launch = direct_launch(step.kernel, step.launch, tuple(places), first)
+            if needs_zeros(step.launch):
+                self._cleared[len(self._steps)] = (step.launch, places)
             self._steps.append((launch, tuple(places.values())))
 
     def queue(self, addresses: tuple[int, ...], stream: int) -> None:
@@ -83,5 +89,8 @@ class _Several:
             self._queue((*addresses, memory.address), stream)
 
     def _queue(self, addresses: tuple[int, ...], stream: int) -> None:
-        for launch, places in self._steps:
+        for number, (launch, places) in enumerate(self._steps):
+            if number in self._cleared:
+                recipe, named = self._cleared[number]
+                clear(recipe, {n: addresses[at] + beyond for n, (at, beyond) in named.items()}, self._ordinal, stream)
             launch.queue(tuple([addresses[place] + beyond for place, beyond in places]), stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from gemmule.core.streams import Array, DeviceMatrix
 from .device import current, get_device
 from .driver import call, driver
 from .execute import prepared_launches
-from .launch import PreparedLaunch
 from .stopwatch import closing
 from .tiles import Chooser
 from .workspaces import Workspaces
@@ -48,7 +48,7 @@ class GpuStreams:
         self.device = get_device(ordinal)
         self.ordinal, self.precision = ordinal, precision
         self._choose = choose
-        self._prepared: dict[Any, list[PreparedLaunch]] = {}
+        self._prepared: dict[Any, list[Callable[[], None]]] = {}
         self._streams: list[int] = []
         self._buffers: list[int] = []
         self._pinned: list[int] = []
@@ -191,7 +191,7 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
-    ) -> list[PreparedLaunch]:
+    ) -> list[Callable[[], None]]:
         key = (stream, a, b, d, alpha, beta, c)
         launches = self._prepared.get(key)
         if launches is None:

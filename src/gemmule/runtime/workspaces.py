@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from gemmule.core.launch import Launch
+
+from .device import current
+from .driver import call
 from .memory import DeviceBuffer
 
 
@@ -46,3 +50,42 @@ class Workspaces:
             buffer.free()
         self._buffers.clear()
         self._outgrown.clear()
+
+
+def needs_zeros(launch: Launch) -> bool:
+    """Say whether a launch has workspaces that are set to zero before it."""
+    return any(one.zeroed for one in launch.workspaces)
+
+
+def zeroing(
+    queue: Callable[[], None], launch: Launch, addresses: Mapping[str, int], ordinal: int, stream: int
+) -> Callable[[], None]:
+    """Return what sets a launch's workspaces to zero, as far as it wants that, and queues it then.
+
+    That is part of every launch: one that was aborted, or other work that had the memory, leaves nothing behind.
+
+    Parameters
+    ----------
+    queue : callable
+        Queues the launch.
+    launch : Launch
+        The recipe.
+    addresses : mapping of str to int
+        Where the workspaces lie, by their names.
+    ordinal, stream : int
+        The GPU, and the driver's handle of the stream.
+    """
+
+    def queue_both() -> None:
+        clear(launch, addresses, ordinal, stream)
+        queue()
+
+    return queue_both
+
+
+def clear(launch: Launch, addresses: Mapping[str, int], ordinal: int, stream: int) -> None:
+    """Queue the zeros that a launch finds in its workspaces."""
+    with current(ordinal):
+        for one in launch.workspaces:
+            if one.zeroed:
+                call("cuMemsetD8Async", addresses[one.name], 0, one.nbytes, stream)

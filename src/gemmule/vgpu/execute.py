@@ -17,6 +17,7 @@ from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.program import program_of
 from .launcher import Options, finish, run
+from .workspaces import workspaces_of
 
 
 def run_kernel(
@@ -50,10 +51,13 @@ def run_kernel(
     artifact.check_launch(launch)
     program = program_of(artifact.ptx)
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
-    device, collected = DeviceArrays(arrays), Collected()
+    workspaces = workspaces_of(launch)
+    device, collected = DeviceArrays({**arrays, **workspaces}), Collected()
     for offsets in outer_offsets(outer, list(strides.values())):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
         addresses = {name: address + moved.get(name, 0) for name, address in device.addresses.items()}
         observers = all_checks(collected, device) if options.checks else ()
+        for name in workspaces:
+            device.refill(name)
         run(program, launch, device.memory, addresses, options, observers)
     finish(device, collected)

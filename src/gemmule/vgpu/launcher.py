@@ -21,10 +21,12 @@ from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.batch import Batch, Geometry, Setting
 from .engine.program import Program, program_of
+from .map_bytes import encoded
 from .memory import GlobalMemory
 from .observe import Observer
 from .tensor_map import TensorMap
 from .workers import WORTH_SECONDS, can_be_spread, default_workers, pool
+from .workspaces import workspaces_of
 
 #: Lanes that run at once: enough that NumPy's calls cost little, few enough that registers stay in the cache.
 BATCH_LANES = 16384
@@ -122,7 +124,7 @@ def launch(
     recipe : Launch
         Grid, block, shared memory and parameters.
     arrays : mapping of str to ndarray
-        The operands that the recipe names, any strides.
+        The operands that the recipe names, any strides. Workspaces are made here unless they are given.
     options : Options, optional
         How to run; by default as the environment says.
     observers : tuple of Observer
@@ -143,6 +145,7 @@ def launch(
     ArgumentError
         If the recipe does not fit the kernel or the arrays.
     """
+    arrays = {**workspaces_of(recipe), **arrays}
     missing = {param.operand for param in recipe.params if hasattr(param, "operand")} - set(arrays)
     if missing:
         raise ArgumentError(f"the recipe names operands that were not given: {', '.join(sorted(missing))}")
@@ -267,7 +270,7 @@ def _packed(
 ) -> tuple[bytes, dict[int, TensorMap]]:
     """Return the parameters' bytes at the offsets that the kernel expects, and the tensor maps by theirs."""
     kernel = program.kernel
-    # What a tensor map's bytes mean is the driver's affair: here they are only its place.
+    # A tensor map is found by its place; its bytes are for kernels that copy them.
     values = [
         bytes(given.size) if isinstance(given, TensorMapParam) else given.pack(addresses) for given in recipe.params
     ]
@@ -283,4 +286,5 @@ def _packed(
         packed[start : start + len(value)] = value
         if isinstance(given, TensorMapParam):
             maps[start] = TensorMap.of(given, addresses[given.operand], memory)
+            packed[start : start + given.size] = encoded(maps[start])
     return bytes(packed), maps

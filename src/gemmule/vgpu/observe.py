@@ -41,7 +41,7 @@ class Access:
     read, write : bool
         What it does; an atomic operation does both.
     atomic : bool
-        Whether it is atomic.
+        Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
     asynchronous : bool
         Whether it is a copy that is issued now and takes place later.
     """
@@ -186,6 +186,9 @@ class Observer:
 
     def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
         """See lanes make what was written, or only mbarriers, known to the copy engine and to wgmma."""
+
+    def memory_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes order what they did in memory before what they do from now on."""
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         """See lanes make mbarriers."""

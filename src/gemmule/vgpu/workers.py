@@ -1,9 +1,9 @@
 """CTAs spread over the cores: processes that share the arena, each with a batch of CTAs at a time.
 
 Threads do not help: NumPy's calls are short and hold the interpreter between them. CTAs of a launch are independent
-unless they use atomic operations on global memory; such a kernel stays in one process, so that its result is the same
-in every run. A launch is spread only once its first batch has shown that it takes long enough to pay for the start of
-the processes, which stay for later launches.
+unless they use atomic operations or flags in global memory; such a kernel stays in one process, so that its result is
+the same in every run. A launch is spread only once its first batch has shown that it takes long enough to pay for the
+start of the processes, which stay for later launches.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from .engine.batch import Setting
 from .ptx.module import Instruction, Kernel
+from .ptx.polling import is_strong
 from .requests import request_of
 
 #: Seconds that the rest of a launch must take before processes are started for it.
@@ -36,14 +37,14 @@ def default_workers() -> int:
 
 
 def can_be_spread(kernel: Kernel) -> bool:
-    """Say whether the order of CTAs cannot matter: no atomic operation but on shared memory."""
+    """Say whether the order of CTAs cannot matter: no atomic operation, flag or the like but in shared memory."""
     return not any(map(_is_atomic, kernel.instructions))
 
 
 def _is_atomic(instruction: Instruction) -> bool:
     """Say whether an instruction combines something with what global memory may hold."""
     spaces = {part.split("::")[0] for part in instruction.modifiers}
-    if instruction.name in ("atom", "red"):
+    if instruction.name in ("atom", "red") or is_strong(instruction):
         return "shared" not in spaces
     return instruction.name == "cp" and "reduce" in spaces
 

@@ -32,6 +32,8 @@ _TITLES = {
     "probe": "What counters count",
     "cta_times": "CTAs when half of a kernel's time has passed",
     "survey": "Surveys of a search",
+    "removals": "Removals of synchronisation that the virtual GPU notices",
+    "example": "NVIDIA's examples on the virtual GPU",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from .gaps import Gaps
 from .global_races import GlobalRaces
 from .lifetimes import Lifetimes
 from .mbarrier_use import MBarrierUse
+from .messages import Messages
 from .product_registers import ProductRegisters
 from .registers import UninitialisedRegisters
 from .shared_races import SharedRaces
@@ -26,14 +27,16 @@ __all__ = ["Collected", "all_checks"]
 def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ...]:
     """Return every check of a launch on those operands; what they find goes into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
+    messages = Messages(clocks)
     return (
         # Before the waits that it looks at tell what was done before.
         MBarrierUse(collected, clocks),
         # Before the other checks, which ask for it.
         clocks,
+        messages,
         BarrierUse(collected),
         SharedRaces(collected, clocks, registers),
-        GlobalRaces(collected, clocks),
+        GlobalRaces(collected, clocks, messages),
         Gaps(collected, device),
         registers,
         UnfinishedCopies(collected, clocks),

@@ -24,6 +24,7 @@ from gemmule.core.errors import UnsupportedError
 from ..engine.barriers import COUNT
 from ..observe import Observer
 from ..ptx.module import Instruction, Kernel
+from ..ptx.polling import is_strong
 
 if TYPE_CHECKING:
     from ..engine.batch import Batch
@@ -33,6 +34,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 64
+#: Messages from other clusters that are followed, of each cluster.
+MOST_MESSAGES = 128
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
@@ -41,6 +44,15 @@ def is_asynchronous(kernel: Kernel) -> bool:
     return any(
         instruction.name == "wgmma" or marks.get(instruction.name) in instruction.modifiers
         for instruction in kernel.instructions
+    )
+
+
+def has_messages(kernel: Kernel) -> bool:
+    """Say whether a kernel's CTAs may tell each other something through global memory."""
+    return any(
+        instruction.name in ("atom", "red") or is_strong(instruction)
+        for instruction in kernel.instructions
+        if "shared" not in {part.split("::")[0] for part in instruction.modifiers}
     )
 
 
@@ -63,6 +75,8 @@ class Clocks(Observer):
         Warps of a cluster: so many columns are theirs, as many those of their copies, and so on.
     column_bits : int
         Bits that hold a column's number.
+    messages : int
+        The first of the columns that say which messages of other clusters a warp knows.
     """
 
     known: Array
@@ -73,6 +87,7 @@ class Clocks(Observer):
     def begin(self, kernel: Kernel) -> None:
         self._asynchronous = is_asynchronous(kernel)
         self._has_barriers = any(instruction.name == "mbarrier" for instruction in kernel.instructions)
+        self._messages = MOST_MESSAGES if has_messages(kernel) else 0
 
     def batch_begins(self, batch: Batch) -> None:
         self.warps = batch.geometry.warps
@@ -83,6 +98,8 @@ class Clocks(Observer):
         # Warps, copies; then bulk copies that have read, and are complete; warpgroups; mbarriers.
         ends = np.cumsum([2 * self.generic, self.generic, self.generic, self.generic]).tolist()
         columns = ends[3] + self._followed if self._has_barriers or self._asynchronous else 2 * self.generic
+        self.messages = columns
+        columns += self._messages
         self._read_columns, self._done_columns, self._product_columns, self._barrier_columns = ends
         self.column_bits = max((columns - 1).bit_length(), 1)
         width = 1 << self.column_bits
@@ -111,6 +128,12 @@ class Clocks(Observer):
         self.init_warp = np.zeros(total, np.int64)
         self.init_clock = np.zeros(total, np.int64)
         self.fenced = np.zeros(total, np.bool_)
+        # Clocks of the warps' last fence.mbarrier_init, which a relaxed arrival at the cluster's barrier passes on, and
+        # what each warp knows by that. It says nothing of what else they wrote.
+        self._init_fence = np.zeros(len(self.own), np.int64)
+        self._inits_to_cluster = np.zeros((self._clusters, self.generic), np.int64)
+        self._inits_from_cluster = np.zeros_like(self._inits_to_cluster)
+        self._inits_known = np.zeros((len(self.own), self.generic), np.int64)
 
     def copies_column(self, warps: Array) -> Array:
         """Return the column of the copies of warps of the batch."""
@@ -143,6 +166,12 @@ class Clocks(Observer):
         found: Array = self._barrier_columns + numbers % self._followed
         return found
 
+    def knows_initialised(self, warps: Array, numbers: Array) -> Array:
+        """Say for warps of the batch whether each knows that its mbarrier is initialised."""
+        column, clock = self.own[self.init_warp[numbers]], self.init_clock[numbers]
+        found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
+        return found
+
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
         """Return the clock of the copies that tell mbarriers in the phase under way."""
         found: Array = self._base[self._number[places]] + batch.mbarriers.phase[places] + 1
@@ -171,6 +200,10 @@ class Clocks(Observer):
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""
         return self.known[warps, self.own[warps]]
+
+    def tick(self, warps: Array) -> None:
+        """Let what warps do from now on be later than what others were told."""
+        self.known[warps, self.own[warps]] += 1
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
         self._levels[level, warps] = np.maximum(self._levels[level, warps], what)
@@ -201,12 +234,16 @@ class Clocks(Observer):
         if releases:
             for gathered, levels in zip(self._to_cluster, self._levels, strict=True):
                 np.maximum.at(gathered, warps // self.generic, levels[warps])
+        elif self._has_barriers:
+            self._inits_to_cluster[warps // self.generic, self.own[warps]] = self._init_fence[warps]
         self.known[warps, self.own[warps]] += 1
 
     def cluster_completed(self, batch: Batch, clusters: Array) -> None:
         del batch
         self._from_cluster[:, clusters] = self._to_cluster[:, clusters]
         self._to_cluster[:, clusters] = 0
+        if self._has_barriers:
+            self._inits_from_cluster[clusters] = self._inits_to_cluster[clusters]
 
     def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
         del instruction
@@ -214,6 +251,8 @@ class Clocks(Observer):
             warps = self.warps_in(batch, lanes)
             for level, gathered in enumerate(self._from_cluster):
                 self._learn(warps, level, gathered[warps // self.generic])
+            if self._has_barriers:
+                self._inits_known[warps] = self._inits_from_cluster[warps // self.generic]
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
@@ -252,6 +291,10 @@ class Clocks(Observer):
         warps = self.warps_in(batch, lanes)
         if self._has_barriers:
             self.fenced |= np.isin(self.init_warp, warps) & (self.init_clock > 0)
+            if not shared:
+                self._init_fence[warps] = self.epoch(warps)
+                # What the warp initialises from now on is not fenced.
+                self.known[warps, self.own[warps]] += 1
         if shared and self._asynchronous:
             part = slice(0, 2 * self.generic)
             self.visible[warps, part] = self.known[warps, part]

@@ -1,8 +1,8 @@
-"""Races in global memory: between warps of a CTA, and between CTAs, which nothing orders.
+"""Races in global memory: between warps of a CTA, and between CTAs, which only messages order.
 
 Only arrays that the kernel may write are looked at. Of readers the last one is kept for each piece, and whether there
-were several CTAs: a write after reads of the own CTA is held against the last of them only. Atomic operations do not
-race with each other; that they may order other accesses is not modelled.
+were several CTAs: a write after reads of the own CTA is held against the last of them only. Atomic operations, and
+loads and stores that acquire, release or are relaxed, do not race with each other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..ptx.module import Kernel
 from .clocks import Clocks
 from .collected import Collected
 from .granule import global_granule
+from .messages import Messages
 from .pointers import written_params
 
 if TYPE_CHECKING:
@@ -51,11 +52,14 @@ class GlobalRaces(Observer):
         Takes the findings.
     clocks : Clocks
         What warps know of each other.
+    messages : Messages
+        What they know of other clusters.
     """
 
-    def __init__(self, collected: Collected, clocks: Clocks) -> None:
+    def __init__(self, collected: Collected, clocks: Clocks, messages: Messages) -> None:
         self._collected = collected
         self._clocks = clocks
+        self._messages = messages
         self._shadows: dict[int, _Shadow] = {}
 
     def begin(self, kernel: Kernel) -> None:
@@ -176,6 +180,8 @@ class GlobalRaces(Observer):
                 if lost.any():
                     self._report(access, mask, lost, "another warp writes it at the same time")
         else:
+            if access.atomic:
+                mark = mark | _ATOMIC
             known = shadow.reader_cta[piece]
             several = (known != 0) & (known != cta[:, None])
             shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
@@ -189,6 +195,18 @@ class GlobalRaces(Observer):
         unknown: Array = self._clocks.known[warp[:, None], column] < (clean >> bits)
         return unknown
 
+    def _untold(self, other: Array, cta: Array, marks: Array, warp: Array) -> Array:
+        """Return which accesses of other clusters no message told the warps of."""
+        if not other.any():
+            return other
+        rows, columns = np.nonzero(other)
+        clean = marks[rows, columns] & ~_ATOMIC
+        bits = self._clocks.column_bits
+        known = self._messages.knows(warp[rows], cta[rows, columns], clean & ((1 << bits) - 1), clean >> bits)
+        untold = other.copy()
+        untold[rows, columns] = ~known
+        return untold
+
     def _hold_against_writes(
         self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mask: Array
     ) -> None:
@@ -196,7 +214,7 @@ class GlobalRaces(Observer):
         if not writer.any():
             return
         marks = shadow.write_mark[piece]
-        other = (writer != 0) & (writer != cta[:, None])
+        other = self._untold((writer != 0) & (writer != cta[:, None]), writer, marks, warp)
         race = other | ((writer == cta[:, None]) & self._unknown(marks, warp))
         if access.atomic:
             race &= (marks & _ATOMIC) == 0
@@ -218,8 +236,11 @@ class GlobalRaces(Observer):
         reader = shadow.reader_cta[piece]
         if not reader.any():
             return
-        other = (reader != 0) & (reader != cta[:, None])
-        race = other | ((reader == cta[:, None]) & self._unknown(shadow.read_mark[piece], warp))
+        marks = shadow.read_mark[piece]
+        other = self._untold((reader != 0) & (reader != cta[:, None]), reader, marks, warp)
+        race = other | ((reader == cta[:, None]) & self._unknown(marks, warp))
+        if access.atomic:
+            race &= (marks & _ATOMIC) == 0
         if race.any():
             why = "another warp, CTA or an asynchronous copy reads it, and nothing orders the two"
             self._report(access, mask, race.any(axis=1), why)

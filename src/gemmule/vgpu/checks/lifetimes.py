@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.warp import WARP
-from ..observe import AgentAccess, Observer
+from ..observe import Access, AgentAccess, Observer
 from ..ptx.module import Instruction
 from .clocks import Clocks
 from .collected import Collected
@@ -40,6 +40,19 @@ class Lifetimes(Observer):
         self._used = np.zeros((len(batch.ctas), width), np.int64)
         self._known = np.zeros((len(batch.ctas), width), np.int64)
         self._users: dict[tuple[int, int], tuple[Instruction, int]] = {}
+
+    def access(self, access: Access) -> None:
+        batch, lanes = access.batch, access.lanes
+        if access.space != "shared" or batch.cluster_ctas == 1:
+            return
+        # The address is counted from the memory of the lane's own CTA.
+        remote = access.address // batch.shared_stride
+        if remote.any():
+            elsewhere = remote != 0
+            warps = lanes.index[elsewhere] // WARP
+            target = lanes.pick(batch.cta_of_lane)[elsewhere] + remote[elsewhere]
+            clocks = self._clocks
+            self._note(access.instruction, lanes.index[elsewhere], target, clocks.own[warps], clocks.epoch(warps))
 
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool

@@ -60,7 +60,7 @@ class MBarrierUse(Observer):
         numbers = clocks.number_of(places)
         self._last.update(dict.fromkeys(places.tolist(), (instruction, int(index[0]))))
         column = clocks.own[clocks.init_warp[numbers]]
-        unknown = clocks.known[index // WARP, column] < clocks.init_clock[numbers]
+        unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
             place = int(places[unknown][0])
             self._collected.add(

@@ -14,6 +14,7 @@ def load_definitions() -> None:
         floating,
         integer,
         loads,
+        map_parts,
         matrix,
         mbarrier,
         move,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmule.vgpu.bulk import Load, Store
-from gemmule.vgpu.memory import GlobalMemory
+from gemmule.vgpu.map_bytes import SIZE as MAP_SIZE
+from gemmule.vgpu.map_bytes import decoded
+from gemmule.vgpu.memory import GLOBAL_BASE, GlobalMemory
 from gemmule.vgpu.observe import AgentAccess, BoxAccess
 from gemmule.vgpu.ptx.module import Address, Register, Vector
 from gemmule.vgpu.tensor_map import CHUNK, TensorMap
@@ -186,15 +188,25 @@ class _Side:
         """Return the tensor or piece that the first of the keys names."""
         if not self._rank:
             return Piece(key)
-        found = frame.batch.setting.maps.get(key + self._offset - WINDOWS["param"])
-        if found is None or len(found.box) != self._rank:
+        found = self._map_at(frame, key + self._offset)
+        if isinstance(found, str) or len(found.box) != self._rank:
             everyone = np.ones(frame.lanes.count, np.bool_)
+            why = found if isinstance(found, str) else f"that one has {len(found.box)}"
             raise frame.batch.fault(
-                "out of bounds",
-                f"there is no tensor map of {self._rank} directions at {key:#x}; here they are the kernel's parameters",
+                "out of bounds", f"there is no tensor map of {self._rank} directions at {key:#x}: {why}",
                 self._build.instruction, frame.lanes, everyone,
             )  # fmt: skip
         return found
+
+    def _map_at(self, frame: Frame, address: int) -> TensorMap | str:
+        """Return the map at a generic address, or say why there is none."""
+        found = frame.batch.setting.maps.get(address - WINDOWS["param"])
+        if found is not None:
+            return found
+        memory, position = frame.batch.memory, address - GLOBAL_BASE
+        if memory.allocation_at(position) is None or position % MAP_SIZE:
+            return "maps are the kernel's parameters, or lie at multiples of 128 bytes of an operand"
+        return decoded(memory.data[position : position + MAP_SIZE], memory)
 
 
 _INTEGERS = {4: np.int32, 8: np.int64}

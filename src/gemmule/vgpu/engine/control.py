@@ -157,7 +157,11 @@ def _warp_barrier(build: Build) -> Step:
 def _fence(build: Build) -> Step:
     """Order memory: memory is one here and in order, so that only the checks take notice."""
     if build.flag("proxy"):
-        build.take("async")
+        if build.take("async", "tensormap::generic") != "async":
+            build.take("acquire", "release")
+            build.take("cta", "cluster", "gpu", "sys")
+            build.done(0, 2)
+            return _nothing
         space = build.take("global", "shared::cta", "shared::cluster", default="")
         build.done(0)
         return _proxy_fence(build, space != "global")
@@ -169,11 +173,17 @@ def _fence(build: Build) -> Step:
     build.take("sc", "acq_rel", "acquire", "release", "gl", "cta", "sys", default="")
     build.take("cta", "cluster", "gpu", "sys", default="")
     build.done(0)
+    instruction = build.instruction
 
     def fence(frame: Frame) -> None:
-        del frame
+        for observer in frame.batch.observers:
+            observer.memory_fenced(frame.batch, instruction, frame.lanes)
 
     return fence
+
+
+def _nothing(frame: Frame) -> None:
+    del frame
 
 
 def _proxy_fence(build: Build, shared: bool, *, barriers: bool = False) -> Step:
@@ -192,8 +202,4 @@ def _proxy_fence(build: Build, shared: bool, *, barriers: bool = False) -> Step:
 def _hint(build: Build) -> Step:
     """Do nothing: a hint for caches or for timing, neither of which this models."""
     del build
-
-    def hint(frame: Frame) -> None:
-        del frame
-
-    return hint
+    return _nothing

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Address, Operand, Symbol
+from gemmule.vgpu.ptx.polling import is_strong
 
 from .define import Build, Step, defines
 from .registers import Frame
@@ -21,7 +22,7 @@ _EVICTION = tuple(
     for what in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate", "evict_last_use")
 )
 _PREFETCH = ("L2::64B", "L2::128B", "L2::256B")
-_ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "mmio")
+_ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
@@ -71,12 +72,13 @@ def _ld(build: Build) -> Step:
     shift = total.bit_length() - 1
     signed = is_signed(kind)
     plain = np.dtype(f"u{size}")
-    instruction = build.instruction
+    instruction, strong = build.instruction, is_strong(build.instruction)
 
     def load(frame: Frame) -> None:
         space, position, address = locate(frame)
         if frame.batch.observers:
-            frame.batch.access(instruction, frame.lanes, space, address, total, read=True)
+            atomic = strong and space == "global"
+            frame.batch.access(instruction, frame.lanes, space, address, total, read=True, atomic=atomic)
         memory = words(frame, space, size)
         index = position >> shift
         if count > 1:
@@ -140,7 +142,7 @@ def _st(build: Build) -> Step:
     slots = [build.wide_source(item, kind) for item in build.items(build.operands[1], count)]
     shift = total.bit_length() - 1
     plain = np.dtype(f"u{size}")
-    instruction = build.instruction
+    instruction, strong = build.instruction, is_strong(build.instruction)
 
     def bits(value: Any) -> Any:
         return value.view(plain) if value.dtype.itemsize == size else value.astype(plain)
@@ -149,7 +151,8 @@ def _st(build: Build) -> Step:
         space, position, address = locate(frame)
         refuse_parameters(build, frame, space)
         if frame.batch.observers:
-            frame.batch.access(instruction, frame.lanes, space, address, total, write=True)
+            atomic = strong and space == "global"
+            frame.batch.access(instruction, frame.lanes, space, address, total, write=True, atomic=atomic)
         memory = words(frame, space, size)
         index = position >> shift
         if count == 1:

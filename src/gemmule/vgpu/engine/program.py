@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gemmule.vgpu.ptx.flow import JUMPS, Block, Flow, flow_of
 from gemmule.vgpu.ptx.module import Kernel, Register
 from gemmule.vgpu.ptx.parser import parse
+from gemmule.vgpu.ptx.polling import polling_blocks
 
 from . import load_definitions
 from .binder import Binder
@@ -90,6 +91,7 @@ class Program:
         self.ptx = ptx
         self.kernel = kernel
         self.flow: Flow = flow_of(kernel)
+        self.polling = polling_blocks(self.flow)
         self.binder = Binder(kernel)
         drafts = [self._draft(block) for block in self.flow.blocks]
         # Slots are known once all blocks are bound: then each says what it uses.

@@ -3,7 +3,8 @@
 Lanes stand at the beginning of blocks. Those at the lowest block run, all of them at once, whatever warp they belong
 to: threads that parted meet again where their ways join, since that point comes later in the code. In the random
 schedule that holds for each warp, and which warps run is left to chance. Lanes that are kept from running for long by
-others in a loop get their turn.
+others in a loop get their turn. Lanes that look again and again for what others may have written (polling) run when
+nobody else can; where all that are left only poll, none of them will ever find it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Blocks that others may run while lanes wait for their turn.
 _PATIENCE = 4096
+#: Rounds of polling in which nobody does anything else.
+_POLLS = 1 << 12
 #: In the random schedule, the chance that a copy under way takes place after a block.
 _CHANCE = 0.05
 
@@ -45,6 +48,9 @@ class Scheduler:
         self._told: dict[int, Array] = {}
         self._told_at = 0
         self._random = batch.setting.schedule == "random"
+        self._polling = batch.program.polling
+        # Rounds since the last time that lanes did anything but poll, or a copy took place.
+        self._polls = 0
 
     def go(self, block: int, lanes: Lanes) -> None:
         """Let lanes go on at a block."""
@@ -80,7 +86,9 @@ class Scheduler:
         observers = batch.observers
         self.go(0, lanes)
         while True:
-            while self._ready:
+            while self._ready and self._polls <= _POLLS:
+                if self._polling:
+                    self._count_polls()
                 block, now = self._some_warps() if self._random else self._lowest()
                 if block in self._parked:
                     now = merged([now, self._parked.pop(block)])
@@ -95,7 +103,7 @@ class Scheduler:
                 bound.run(batch, admitted)
                 if self._random and batch.random.random() < _CHANCE:
                     batch.bulk.fire()
-            if not batch.bulk.fire() and not self._give_up():
+            if self._ready or (not batch.bulk.fire() and not self._give_up()):
                 break
         if batch.alive.any():
             raise self._deadlock()
@@ -119,9 +127,16 @@ class Scheduler:
             self.wake()
         return fresh
 
+    def _count_polls(self) -> None:
+        """Where all that can run poll, let go on what they may wait for; count the rounds in which nothing does."""
+        if not self._polling.issuperset(self._ready) or self._batch.bulk.fire() or self._give_up():
+            self._polls = 0
+        else:
+            self._polls += 1
+
     def _lowest(self) -> tuple[int, Lanes]:
         """Take the lanes at the lowest block; or those that have waited for very long."""
-        block = min(self._ready)
+        block = min((self._ready.keys() - self._polling if self._polling else ()) or self._ready)
         if len(self._ready) > 1:
             oldest = min(self._since, key=self._since.__getitem__)
             if self._turn - self._since[oldest] > _PATIENCE:
@@ -171,4 +186,12 @@ class Scheduler:
                 else:
                     message = "waits for lanes of its warp that have ended"
                 findings.append(batch.finding("deadlock", message, instruction, index))
+        for block, parts in self._ready.items():
+            index = merged(parts).index
+            for warp in np.unique(batch.warp_of_lane[index]):
+                message = "looks again and again for what nobody writes who still runs"
+                instruction = batch.program.blocks[block].block.instructions[0]
+                findings.append(
+                    batch.finding("deadlock", message, instruction, index[batch.warp_of_lane[index] == warp])
+                )
         return DeadlockError(findings)

@@ -29,6 +29,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.parts.fragments import finish_fragment, read_fragment
+from gemmule.parts.gated_squares import GatedSquares
 from gemmule.parts.mma_sync import mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.run_epilogue import RunEpilogue
@@ -44,7 +45,10 @@ class MmaSync:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(self, config: MmaSyncConfig, types: dict[str, str]) -> None:
-        self.tile_m, self.tile_n = config.tile_m, config.tile_n
+        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
+        # Of a gated form, a tile holds as many columns of B as of another B, for half as many of the result.
+        self.factors = 2 if self.epilogue is not None and self.epilogue.expression.gated else 1
+        self.tile_m, self.tile_n = config.tile_m, config.tile_n // self.factors
         self.warps_m, self.warps_n, self.threads = config.warps_m, config.warps_n, config.threads
         self.warp_m, self.warp_n = self.tile_m // self.warps_m, self.tile_n // self.warps_n
         self.stages, self.group = config.stages, config.group
@@ -59,14 +63,13 @@ class MmaSync:
         self.copyA = SliceCopies(self.cutA, int(types["a_copies"]), self.threads, self.parts, whole)
         self.copyB = SliceCopies(self.cutB, int(types["b_copies"]), self.threads, self.parts, whole)
         self.by_element = self.copyA.by_element or self.copyB.by_element
-        self.stage_bytes = self.cutA.bytes + self.cutB.bytes
+        self.stage_bytes = self.cutA.bytes + self.factors * self.cutB.bytes
         # An mma.sync takes all of a fragment, or one half of its K after the other.
         self.halves = K_BYTES // config.mma_k_bytes
         sums = "float16" if config.sum_bits == 16 else types["acc"]
         self.sum, self.words = cute_type(sums), 4 * config.sum_bits // 32
         self.mma = mma_name(types["a"], sums, config.mma_k_bytes)
-        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
-        self.end = WarpSquares(
+        self.end = (WarpSquares if self.factors == 1 else GatedSquares)(
             self.warp_m,
             self.warp_n,
             int(types["run"]),
@@ -77,14 +80,18 @@ class MmaSync:
         )
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
-        self.kernel(mA, mB, mC, mD, alpha, beta, extras).launch(
+        self.kernel(mA, mB, mC, mD, alpha, beta, extras, mU).launch(
             grid=(tiles_m * tiles_n * mD.shape[2], 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
+    def kernel(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
         cta, _, _ = cute.arch.block_idx()
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
@@ -95,10 +102,15 @@ class MmaSync:
         row, col = self.corner()
         # Two of each fragment: one is read while the other is multiplied.
         rA = cute.make_rmem_tensor(cute.make_layout((4, self.warp_m // ROWS, 2)), Int32)
-        rB = cute.make_rmem_tensor(cute.make_layout((4, self.warp_n // ROWS, 2)), Int32)
-        rC = cute.make_rmem_tensor(cute.make_layout((self.words, self.warp_m // 16, self.warp_n // 8)), Int32)
+        cols = cutlass.const_expr(self.factors * self.warp_n)
+        rB = cute.make_rmem_tensor(cute.make_layout((4, cols // ROWS, 2)), Int32)
+        rC = cute.make_rmem_tensor(cute.make_layout((self.words, self.warp_m // 16, cols // 8)), Int32)
         rC.fill(Int32(0))
-        heldA, heldB = self.copyA.held(), self.copyB.held()
+        heldA, heldB = self.copyA.held(), tuple(self.copyB.held() for _ in range(self.factors))
+        # From B to the other B, in bytes.
+        apart: Any = (0,)
+        if cutlass.const_expr(self.factors > 1):
+            apart = (0, mU[None, None, batch].iterator.toint() - gB.iterator.toint())
 
         sourceA, sourceB = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         # Places in the slices of stage 0: those of A, then those of B.
@@ -115,9 +127,9 @@ class MmaSync:
             if s < slices:
                 for part in cutlass.range_constexpr(self.parts):
                     self.start(gA, heldA, sourceA, targetA + writing, m0, s * self.tile_k, part, self.copyA)
-                    self.start(gB, heldB, sourceB, targetB + writing, n0, s * self.tile_k, part, self.copyB)
+                    self.start_b(gB, heldB, sourceB, targetB + writing, n0, s * self.tile_k, part, apart)
                     self.put(heldA, targetA + writing, part, self.copyA)
-                    self.put(heldB, targetB + writing, part, self.copyB)
+                    self.put_b(heldB, targetB + writing, part)
             # A group even where there is no slice, so that all stages count alike.
             cute.arch.cp_async_commit_group()
             sourceA, sourceB, writing = sourceA + stepA, sourceB + stepB, writing + self.stage_bytes
@@ -137,14 +149,14 @@ class MmaSync:
                 if cutlass.const_expr(step < self.parts):  # noqa: SIM102, one when compiled and one when run
                     if ahead < slices:
                         self.start(gA, heldA, sourceA, targetA + writing, m0, k0, step, self.copyA)
-                        self.start(gB, heldB, sourceB, targetB + writing, n0, k0, step, self.copyB)
+                        self.start_b(gB, heldB, sourceB, targetB + writing, n0, k0, step, apart)
                 if cutlass.const_expr(step == self.parts - 1):
                     cute.arch.cp_async_commit_group()
                 self.multiply(rA[None, None, step % 2], rB[None, None, step % 2], rC)
                 if cutlass.const_expr(step < self.parts and self.by_element):  # noqa: SIM102
                     if ahead < slices:
                         self.put(heldA, targetA + writing, step, self.copyA)
-                        self.put(heldB, targetB + writing, step, self.copyB)
+                        self.put_b(heldB, targetB + writing, step)
             writing = self.next_stage(writing)
             sourceA, sourceB = sourceA + stepA, sourceB + stepB
         cute.arch.cp_async_wait_group(0)
@@ -155,6 +167,8 @@ class MmaSync:
         if cutlass.const_expr(self.epilogue is not None):
             inputs = self.epilogue.of_batch(extras, batch)
         self.end.write(gD, gC, cute.recast_tensor(rC, self.sum), staging, m0 + row, n0 + col, alpha, beta, inputs)
+        if cutlass.const_expr(self.epilogue is not None):
+            self.epilogue.end(inputs)
 
     @cute.jit
     def corner(self):
@@ -171,6 +185,19 @@ class MmaSync:
             copies.fetch(gX, held, source, row0, k0, part)
         else:
             copies.start(gX, source, target, row0, k0, part)
+
+    @cute.jit
+    def start_b(self, gB, held, source, target, n0, k0, part: cutlass.Constexpr[int], apart):
+        """Start one part of the copies of B, and of the other B, whose slice lies behind."""
+        for f in cutlass.range_constexpr(self.factors):
+            behind = cutlass.const_expr(f * self.cutB.bytes)
+            self.start(gB, held[f], source + apart[f], target + behind, n0, k0, part, self.copyB)
+
+    @cute.jit
+    def put_b(self, held, target, part: cutlass.Constexpr[int]):
+        """Store what of them passes through registers."""
+        for f in cutlass.range_constexpr(self.factors):
+            self.put(held[f], target + f * self.cutB.bytes, part, self.copyB)
 
     @cute.jit
     def put(self, held, target, part: cutlass.Constexpr[int], copies: cutlass.Constexpr[SliceCopies]):
@@ -194,15 +221,17 @@ class MmaSync:
         """Read this warp's fragments of one step of a slice into the registers of its parity."""
         for i in cutlass.range_constexpr(self.warp_m // ROWS):
             read_fragment(rA[None, i, step % 2], startA, self.cutA, i, step)
-        for j in cutlass.range_constexpr(self.warp_n // ROWS):
-            read_fragment(rB[None, j, step % 2], startB, self.cutB, j, step)
+        for f in cutlass.range_constexpr(self.factors):
+            for j in cutlass.range_constexpr(self.warp_n // ROWS):
+                words = rB[None, f * (self.warp_n // ROWS) + j, step % 2]
+                read_fragment(words, startB + f * self.cutB.bytes, self.cutB, j, step)
 
     @cute.jit
     def multiply(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
         """Add the products of one step, to and fro: neighbouring products share an operand."""
         for i in cutlass.range_constexpr(self.warp_m // ROWS):
             finish_fragment(rA[None, i], self.cutA)
-        for j in cutlass.range_constexpr(self.warp_n // ROWS):
+        for j in cutlass.range_constexpr(cute.size(rB, mode=[1])):
             finish_fragment(rB[None, j], self.cutB)
         count = cutlass.const_expr(cute.size(rC, mode=[2]))
         for half in cutlass.range_constexpr(self.halves):
@@ -220,12 +249,14 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     run = int(types["run"])
     units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0)
     copies = (int(types["a_copies"]), int(types["b_copies"]))
-    operands = tuple(
-        major_tensor(element, unit, batch=1, vector=max(8 * size // cute_type(element).width, 1))
-        for unit, size in zip(units, copies, strict=True)
-    )
+
+    def operand(number: int) -> Any:
+        vector = max(8 * copies[number] // cute_type(element).width, 1)
+        return major_tensor(element, units[number], batch=1, vector=vector)
+
     results = tuple(major_tensor(out, 1, batch=1, vector=run) for _ in range(2))
     acc = cute_type(types["acc"])
     kernel = MmaSync(config, types)
     extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
-    return Buildable(kernel, (*operands, *results, acc(1), acc(0), *extras))
+    second = (operand(1),) if kernel.factors > 1 else ()
+    return Buildable(kernel, (*map(operand, range(2)), *results, acc(1), acc(0), *extras, *second))

@@ -7,7 +7,15 @@ import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
-from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
+from gemmule.core.epilogue import SECOND
+from gemmule.core.epilogue_inputs import (
+    aligned_with_second,
+    epilogue_params,
+    epilogue_signature,
+    factors_of,
+    why_not_inputs,
+    why_not_second,
+)
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.lines import line_bytes, lines_of
@@ -129,10 +137,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
         return reason
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    oriented, _, _ = row_result(inner)
-    if reason := why_not_inputs(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem) or _why_not_halves(problem, config):
         return reason
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(aligned_with_second(inner))
     operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
     for name, matrix in operands.items():
         if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
@@ -148,6 +156,21 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
             f"for that: {words} words in each thread are more than {_MOST_WORDS}"
         )
     return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+
+
+def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
+    """Say why a tile cannot hold two factors, or None where it can or need not."""
+    half = _columns(problem, config)
+    if half == config.tile_n:
+        return None
+    if half % (SQUARE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
+        return f"config {config}: {half} columns of each of two factors are too few for its warps"
+    return None
+
+
+def _columns(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return the columns of the result that a tile has."""
+    return config.tile_n // factors_of(problem.epilogue)
 
 
 def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
@@ -178,15 +201,15 @@ def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
-    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
+    tiles = -(-problem.n // _columns(problem, config)) * -(-problem.m // config.tile_m)
     return (tiles * (problem.batch or (1,))[0], 1, 1)
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
     """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
-    oriented, _, _ = row_result(problem)
+    oriented, _, _ = row_result(aligned_with_second(problem))
     a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
-    sides = (config.tile_m, config.tile_n, config.depth(problem.a.dtype))
+    sides = (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype))
     whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
     along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
@@ -234,18 +257,21 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    problem, first, second = row_result(problem)
+    problem, first, second = row_result(aligned_with_second(problem))
     if problem.epilogue is not None and problem.epilogue.expression.names_c:
         # Where beta is 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
+    lines = tuple(lines_of(x, COPIES).stride for x in (problem.a, problem.b))
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
-            *batched_params(problem, first, second, *(lines_of(x, COPIES).stride for x in (problem.a, problem.b))),
+            *batched_params(problem, first, second, *lines),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
+            # The other B lies as B does.
+            *(batched_params(problem, first, SECOND, *lines)[1] for _ in range(factors_of(problem.epilogue) - 1)),
         ),
     )
 
@@ -280,4 +306,6 @@ SPEC = KernelSpec(
     build=build,
     refuses=refuses,
     epilogues=True,
+    gated=True,
+    absmax=True,
 )

@@ -48,6 +48,8 @@ class ProductionConfig(Config):
         Clusters' tiles that are taken downwards before they go to the right.
     ctas : int
         CTAs that share all tiles: the multiprocessors of the chip.
+    stream_k : int
+        1 where the tiles that do not fill a wave are shared slice by slice, see `parts.stream_k`.
     """
 
     tile_m: int = 128
@@ -60,8 +62,9 @@ class ProductionConfig(Config):
     swapped: int = 0
     group: int = 8
     ctas: int = 132
+    stream_k: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped", "stream_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +84,8 @@ class ProductionConfig(Config):
             raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
+        if self.stream_k and self.cluster_k > 1:
+            raise ArgumentError(f"config {self}: sums are shared by a cluster (cluster_k) or by stream_k, not by both")
         if self.shared_bytes > 227 << 10:
             raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
 
@@ -108,27 +113,67 @@ class ProductionConfig(Config):
         """Blocks of 64 rows that a warpgroup computes of a tile."""
         return self.tile_m // (self.sharing * MMA_M)
 
-    def box_n(self, itemsize: int) -> int:
+    def box_n(self, itemsize: int, factors: int = 1) -> int:
         """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
-        columns = self.tile_n // self.cluster_k
+        columns = self.tile_n // (self.cluster_k * factors)
         widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
-    def buffers(self, itemsize: int) -> int:
+    def buffers(self, itemsize: int, factors: int = 1) -> int:
         """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize))
+        count = self.blocks * self.tile_n // (self.cluster_k * factors * self.box_n(itemsize, factors))
         return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
+
+    def why_not_factors(self, itemsize: int, across: bool) -> str | None:
+        """Say why a tile cannot hold the columns of two factors side by side, or None where it can.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of an element of B.
+        across : bool
+            Whether B lies across K, in rows of up to 128 bytes of columns.
+        """
+        half = self.tile_n // 2
+        if self.swapped or self.cluster_k > 1:
+            return (
+                f"config {self}: a gated form needs both factors' sums in one thread: no swapped product, cluster_k=1"
+            )
+        # Of each factor a CTA brings whole rows of the swizzle's pattern, and those of 32-bit elements 32 at a time.
+        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 8 * self.cluster_m
+        if half % unit or half % (8 * self.cluster_m):
+            return f"config {self}: {half} columns of each of two factors must be a multiple of {unit}"
+        if self._boxes_bytes(2) > self._boxes_bytes(1):
+            return f"config {self}: there is no shared memory for the boxes of {half} columns"
+        return None
+
+    def _boxes_bytes(self, factors: int) -> int:
+        """Return the bytes of a warpgroup's boxes."""
+        return max(self.buffers(item, factors) * BOX_M * self.box_n(item, factors) * item for item in (2, 4))
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
-        boxes = max(self.buffers(item) * BOX_M * self.box_n(item) * item for item in (2, 4))
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (boxes + sums)
+        return (
+            _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (self._boxes_bytes(1) + sums)
+        )
+
+
+#: Whether a search tries every config with `stream_k` too. Not before it was measured on hardware, and its fix-up is a
+#: part of the cost model.
+SEARCH_STREAM_K = False
 
 
 def every_config() -> tuple[ProductionConfig, ...]:
     """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
+    found = _every_plain_config()
+    if SEARCH_STREAM_K:
+        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
+    return tuple(found)
+
+
+def _every_plain_config() -> list[ProductionConfig]:
     found = []
     for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
         cluster_m, cluster_n, cluster_k = cluster
@@ -142,4 +187,4 @@ def every_config() -> tuple[ProductionConfig, ...]:
                 continue
             found.append(one)
             break
-    return tuple(found)
+    return found

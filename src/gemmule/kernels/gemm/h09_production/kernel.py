@@ -10,6 +10,7 @@ Change from the rung before
     writing of another. With `pingpong` each warpgroup has tiles of its own, and one multiplies while the other writes;
     without, both share a tile. CTAs of a cluster that need the same slice read it once, for all of them (multicast), or
     share a tile along K, and add up each other's sums in their order. A swapped product takes its rows as columns.
+    With `stream_k` the tiles that do not fill a wave are shared slice by slice.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
     B from shared memory for 524,288 FLOP.
@@ -23,6 +24,7 @@ Sources
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cutlass
@@ -33,12 +35,14 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
-from gemmule.parts.tensors import cute_type, major_tensor
+from gemmule.parts.stream_k import StreamK
+from gemmule.parts.tensors import cute_type, line_tensor, major_tensor
 from gemmule.parts.wgmma import tiled_mma
 
 from .config import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
@@ -59,6 +63,8 @@ class Production:
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
+        # Of a gated form, a tile holds as many columns of B as of another B, for half as many of the result.
+        self.factors = 2 if self.epilogue and self.epilogue.expression.gated else 1
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages = config.stages
@@ -67,14 +73,16 @@ class Production:
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing, self.blocks = config.sharing, config.blocks
         # CTAs that share the sum of a tile along K, and the columns of it that each of them writes, box by box.
-        self.cluster_k, self.columns = config.cluster_k, config.tile_n // config.cluster_k
-        self.box_n, self.buffers = config.box_n(self.out.width // 8), config.buffers(self.out.width // 8)
+        self.cluster_k, self.columns = config.cluster_k, config.tile_n // (config.cluster_k * self.factors)
+        item = self.out.width // 8
+        self.box_n, self.buffers = config.box_n(item, self.factors), config.buffers(item, self.factors)
         self.boxes = self.columns // self.box_n
         self.box_bytes = BOX_M * self.box_n * self.out.width // 8
         self.size = config.cluster
-        self.order = ClusterTiles(
-            self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group
-        )
+        # Columns of the result in a tile.
+        self.result_n = config.tile_n // self.factors
+        order: Any = functools.partial(StreamK, self.sharing) if config.stream_k else ClusterTiles
+        self.order = order(self.tile_m, self.result_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -82,20 +90,24 @@ class Production:
         apart = 1 if self.pingpong else CONSUMERS
         self.finished: Any = self.epilogue and FinishedBoxes(
             self.epilogue, self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped,
-            self.reads_c,
+            self.reads_c, self.factors,
         )  # fmt: skip
 
     @cute.jit
     def __call__(
-        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
-    ):
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None,
+        left=None, mU=None,
+    ):  # fmt: skip
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
         sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
         layout_d = LayoutEnum.COL_MAJOR if self.swapped else LayoutEnum.ROW_MAJOR
         sD = hopper_helpers.make_smem_layout_epi(self.out, layout_d, (BOX_M, self.box_n), CONSUMERS * self.buffers)
-        slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
+        part_b = hopper_helpers.make_smem_layout_b(
+            layout_b, (self.tile_m, self.result_n, self.tile_k), self.element, self.stages
+        )
+        slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, part_b, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(
@@ -106,22 +118,25 @@ class Production:
             self.cluster_n,
             internal_type=self.element,
         )
-        tma_b, tB = cpasync.make_tiled_tma_atom(
-            load if self.cluster_m == 1 else share,
-            mB,
-            slice_b,
-            (self.tile_n, self.tile_k),
-            self.cluster_m,
-            internal_type=self.element,
-        )
+        tma_b, tB = self.map_b(mB, slice_b)
+        tma_u, tU = None, None
+        if cutlass.const_expr(self.factors > 1):
+            tma_u, tU = self.map_b(mU, slice_b)
         tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, self.box_n))
         tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, self.box_n))
-        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta, extras).launch(
+        matrices = (tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD)
+        self.kernel(*matrices, sA, sB, sD, alpha, beta, extras, left, tma_u, tU).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.size, 1, 1),
             min_blocks_per_mp=1,
         )
+
+    def map_b(self, mB: Any, slice_b: Any) -> Any:
+        """Return how the copy engine brings a slice of B, or of one of two."""
+        load = cpasync.CopyBulkTensorTileG2SOp() if self.cluster_m == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+        tile = (self.result_n, self.tile_k)
+        return cpasync.make_tiled_tma_atom(load, mB, slice_b, tile, self.cluster_m, internal_type=self.element)
 
     @cute.kernel
     def kernel(
@@ -140,6 +155,9 @@ class Production:
         alpha,
         beta,
         extras=None,
+        left=None,
+        tma_u=None,
+        mU=None,
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
@@ -161,6 +179,8 @@ class Production:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             cpasync.prefetch_descriptor(tma_d)
+            if cutlass.const_expr(self.factors > 1):
+                cpasync.prefetch_descriptor(tma_u)
             with cute.arch.elect_one():
                 for s in cutlass.range_constexpr(self.stages):
                     cute.arch.mbarrier_init(full + s, 1)
@@ -180,13 +200,14 @@ class Production:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, first_k, slices)
+                maps_b = ((tma_b, mB), (tma_u, mU))
+                self.produce(tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, slices)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             mine = warp // 4 - 1
             exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta,
-                         extras)  # fmt: skip
+            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha,
+                         beta, extras, left)  # fmt: skip
 
     @cute.jit
     def begin(self, warp):
@@ -212,36 +233,44 @@ class Production:
         return stage, phase
 
     @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, first_k, slices):
+    def produce(self, tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, slices):
         """Bring every slice of every tile, as stages become empty."""
         row, col = self.order.rank()
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
-        gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None))
         sA_part, gA_part = cpasync.tma_partition(
             tma_a, col, cute.make_layout(self.cluster_n), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
         )
-        sB_part, gB_part = cpasync.tma_partition(
-            tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
-        )
+        parts_b = tuple(self.part_of_b(*maps_b[f], sB, f, row) for f in range(self.factors))
         stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.order.share(mD)
-        for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
-            for k in cutlass.range(slices):
+        begin, step, end = self.order.turns(mD, slices)
+        for number in cutlass.range(begin, end, step):
+            tile_m, tile_n, batch, first, count = self.order.work(mD, number, first_k, slices)
+            for k in cutlass.range(count):
                 cute.arch.mbarrier_wait(empty + stage, phase)
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
                 # A goes to the CTAs of this row of the cluster, B to those of this column.
-                source, target = gA_part[None, tile_m, first_k + k, batch], sA_part[None, stage]
+                source, target = gA_part[None, tile_m, first + k, batch], sA_part[None, stage]
                 self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
-                source, target = gB_part[None, tile_n, first_k + k, batch], sB_part[None, stage]
-                self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
+                for f in cutlass.range_constexpr(self.factors):
+                    sB_part, gB_part = parts_b[f]
+                    source, target = gB_part[None, tile_n, first + k, batch], sB_part[None, stage]
+                    self.bring(maps_b[f][0], source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
                 stage, phase = self.following(stage, phase)
         if cutlass.const_expr(self.peers > 1):
             # A CTA that has ended cannot be told that its stages are empty.
             for _ in cutlass.range(self.stages):
                 cute.arch.mbarrier_wait(empty + stage, phase)
                 stage, phase = self.following(stage, phase)
+
+    def part_of_b(self, tma: Any, mB: Any, sB: Any, number: int, row: Any) -> Any:
+        """Return where slices of B go, those of the second behind those of the first, and where they come from."""
+        tile = (self.result_n, self.tile_k)
+        sPart = cute.local_tile(sB, tile, (number, 0, None)) if self.factors > 1 else sB
+        gB = cute.local_tile(mB, tile, (None, None, None))
+        return cpasync.tma_partition(
+            tma, row, cute.make_layout(self.cluster_m), cute.group_modes(sPart, 0, 2), cute.group_modes(gB, 0, 2)
+        )
 
     @cute.jit
     def bring(self, tma, source, target, barrier, first, step: cutlass.Constexpr[int], sharers: cutlass.Constexpr[int]):
@@ -272,25 +301,30 @@ class Production:
 
     @cute.jit
     def consume(
-        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, slices, mine, alpha, beta, extras
-    ):
+        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha, beta,
+        extras, left,
+    ):  # fmt: skip
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
         mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
+        if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
+            absmax, largest = extras[-1], largest_of_none()
+            extras = (*extras, largest)
         stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.order.share(mD)
+        first, step, tiles = self.order.turns(mD, slices)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
             if mine == 1:
-                stage, phase = slices % self.stages, slices // self.stages % 2
+                passed = self.order.passed(mD, first, slices)
+                stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
+            tile_m, tile_n, batch, first_slice, count = self.order.work(mD, number, first_k, slices)
             begun = None
-            if cutlass.const_expr(self.epilogue is not None):
+            if cutlass.const_expr(self.epilogue is not None and not self.order.splits):
                 row, col = self.corner(tile_m, tile_n, mine)
                 begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
@@ -298,7 +332,7 @@ class Production:
             # The first product overwrites the sums.
             mma.set(warpgroup.Field.ACCUMULATE, False)
             before = stage
-            for k in cutlass.range(slices):
+            for k in cutlass.range(count):
                 cute.arch.mbarrier_wait(full + stage, phase)
                 warpgroup.fence()
                 for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
@@ -316,24 +350,40 @@ class Production:
             warpgroup.wait_group(0)
             self.release(empty, before)
             if cutlass.const_expr(self.pingpong):
-                passed = stage + slices
+                passed = stage + self.order.passed(mD, number + step // CONSUMERS, slices)
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
             flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
-            first_box = tile_n * (self.tile_n // self.box_n)
+            first_box = tile_n * (self.result_n // self.box_n)
             if cutlass.const_expr(self.cluster_k > 1):
                 if number == first:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            if cutlass.const_expr(self.epilogue is not None):
-                row, col = self.corner(tile_m, tile_n, mine)
-                brought = self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, row,
-                                               col, batch, mine, _OWN + mine, alpha, beta)  # fmt: skip
+            place = (tile_m, tile_n, first_box, batch, mine)
+            if cutlass.const_expr(self.order.splits):
+                if self.order.complete(left, flat, mD, first_slice, count, slices, mine, _OWN + mine):
+                    brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
+                                         beta)  # fmt: skip
             else:
-                brought = self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, flat, tile_m, first_box, batch, mine,
-                                      alpha, beta)  # fmt: skip
+                brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
+                                     beta)  # fmt: skip
+        if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
+            write_largest(largest, absmax)
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    def write(self, begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, place, alpha, beta):
+        """Write a tile, by its epilogue if there is one; return the phase of C's arrival."""
+        tile_m, tile_n, first_box, batch, mine = place
+        if self.epilogue is None:
+            return self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha,
+                               beta)  # fmt: skip
+        row, col = self.corner(tile_m, tile_n, mine)
+        if self.order.splits:
+            # Before the product nobody knew yet whether this CTA would have the sums.
+            begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
+        return self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, row, col, batch,
+                                    mine, _OWN + mine, alpha, beta)  # fmt: skip
 
     @cute.jit
     def warp(self):
@@ -343,7 +393,7 @@ class Production:
     @cute.jit
     def corner(self, tile_m, tile_n, mine):
         """Return the first box of this warpgroup's part of a tile."""
-        row, col = tile_m * (self.tile_m // BOX_M), tile_n * (self.tile_n // self.box_n)
+        row, col = tile_m * (self.tile_m // BOX_M), tile_n * (self.result_n // self.box_n)
         if cutlass.const_expr(not self.pingpong):
             row = row + mine
         if cutlass.const_expr(self.cluster_k > 1):
@@ -421,11 +471,17 @@ def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     result = 0 if config.swapped else 1
     units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0, result, result)
-    tensors = tuple(
-        major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
-        for operand, unit in zip("abcd", units, strict=True)
-    )
+
+    def tensor(operand: str) -> Any:
+        unit, vector = units["abcd".index(operand)], 128 // cute_type(types[operand]).width
+        return major_tensor(types[operand], unit, batch=1, vector=vector)
+
     acc = cute_type(types["acc"])
     kernel = Production(config, types)
     extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
-    return Buildable(kernel, (*tensors, Int32(1), acc(1), acc(0), *extras))
+    rest = [*extras]
+    if config.stream_k:
+        rest = [*(extras or (None,)), (line_tensor(types["acc"]), line_tensor("int32"))]
+    if kernel.factors > 1:
+        rest = [*extras, None, tensor("b")]
+    return Buildable(kernel, (*map(tensor, "abcd"), Int32(1), acc(1), acc(0), *rest))

@@ -8,10 +8,25 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
-from gemmule.core.epilogue import Epilogue
-from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
+from gemmule.core.epilogue import SECOND, Epilogue
+from gemmule.core.epilogue_inputs import (
+    epilogue_params,
+    epilogue_signature,
+    factors_of,
+    why_not_inputs,
+    why_not_second,
+)
 from gemmule.core.hopper_cost import Sides, times_us
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, ScalarParam, TensorMapParam
+from gemmule.core.launch import (
+    MAP_ALIGNMENT,
+    ExtentsParam,
+    Launch,
+    Param,
+    ScalarParam,
+    TensorMapParam,
+    TensorParam,
+    Workspace,
+)
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
@@ -29,11 +44,13 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
 #: Operands that the copy engine brings or takes.
-_COPIED = ("a", "b", "c", "d")
+_COPIED = ("a", "b", "c", "d", SECOND)
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
+#: Bytes of a sum and of a flag.
+_WORD = 4
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
@@ -44,6 +61,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
     if (slices := _slices(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
+    if config.stream_k and slices * 2 * config.clusters >= 2**31:
+        return f"K={problem.k} has more slices than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
+    if factors_of(problem.epilogue) > 1:
+        if config.stream_k:
+            return "a gated form is computed tile by tile, and stream_k=1 shares tiles out"
+        return config.why_not_factors(problem.b.dtype.itemsize, not _in_rows(problem.b.transposed()))
     return None
 
 
@@ -53,19 +76,19 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     if reason := _why_not_types(problem):
         return reason
-    if reason := why_not_inputs(problem):
+    if reason := why_not_inputs(problem) or why_not_second(problem):
         return reason
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
     operands = {name: matrix for name, matrix in oriented.operands().items() if name in _COPIED}
     for name, matrix in operands.items():
-        if not (matrix.is_row_major or (matrix.is_col_major and name in "ab")):
+        if not (matrix.is_row_major or (matrix.is_col_major and name not in "cd")):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices, C and the result of one kind"
             )
-        if reason := why_not_copied(name, matrix, inner.batch):
-            return reason
+        if reason := why_not_copied("b" if name == SECOND else name, matrix, inner.batch):
+            return f"of the second factor, {reason}" if name == SECOND else reason
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
             return (
@@ -160,27 +183,46 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = (problem.batch or (1,))[0]
-    clusters = min(_tiles(a.rows, b.rows, batch, config), config.clusters)
+    factors = factors_of(epilogue)
+    tiles = _tiles(a.rows, b.rows * factors, batch, config)
+    # Shares of stream-K have a slice at least.
+    clusters = min(tiles * _slices(problem) if config.stream_k else tiles, config.clusters)
+    workspaces = _workspaces(clusters, config) if config.stream_k else ()
     item = problem.d.dtype.itemsize
     # Boxes of D are as long as its rows allow.
-    box = (K_BYTES // item, config.box_n(item)) if config.swapped else (config.box_n(item), BOX_M)
+    box_n = config.box_n(item, factors)
+    box = (K_BYTES // item, box_n) if config.swapped else (box_n, BOX_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
         *_tiles_of(first, a, batch, config.tile_m, config.cluster_n),
-        *_tiles_of(second, b, batch, config.tile_n, config.cluster_m),
+        *_tiles_of(second, b, batch, config.tile_n // factors, config.cluster_m),
         *_boxes_of(*c, batch, box, config),
         *_boxes_of("d", problem.d, batch, box, config),
         ScalarParam("alpha", problem.accumulator, problem.alpha),
         ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
         *epilogue_params(epilogue, batch, problem.accumulator),
+        *(TensorParam(one.name, (one.nbytes // _WORD,), ()) for one in workspaces),
     )
+    if epilogue is not None and epilogue.second is not None:
+        params += _tiles_of(SECOND, epilogue.second.transposed(), batch, config.tile_n // factors, config.cluster_m)
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        overlaps=_overlaps(problem),
+        # Zeros for the flags of stream-K come between two launches.
+        overlaps=_overlaps(problem) and not workspaces,
         params=params,
+        workspaces=workspaces,
+    )
+
+
+def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...]:
+    """Return what stream-K needs: for each CTA the sums of a tile, and a flag for each warpgroup that shares it."""
+    ctas = clusters * config.cluster
+    return (
+        Workspace("left sums", ctas * config.outputs * _WORD),
+        Workspace("flags", ctas * config.sharing * _WORD, zeroed=True),
     )
 
 
@@ -188,8 +230,10 @@ def _overlaps(problem: GemmProblem) -> bool:
     """Whether a launch may begin before the one in front of it has ended.
 
     It saves some tenths of a microsecond, but not where memory is the limit: CTAs that begin one by one read it less in
-    order.
+    order. Nor where the absolute maximum is kept: it is cleared in front, by no kernel.
     """
+    if problem.epilogue is not None and problem.epilogue.absmax:
+        return False
     return problem.bytes_min <= _FEW_BYTES or min(problem.m, problem.n) >= _MANY_ROWS
 
 
@@ -245,8 +289,9 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
     a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
-    plain = Sides(oriented.m, oriented.n, not b_along)
-    swapped = Sides(oriented.n, oriented.m, not a_along)
+    columns = oriented.n * factors_of(oriented.epilogue)
+    plain = Sides(oriented.m, columns, not b_along)
+    swapped = Sides(columns, oriented.m, not a_along)
     times = times_us(
         plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
         bytes_min=problem.bytes_min,
@@ -260,7 +305,8 @@ def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: 
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue."""
     if config.pingpong:
         return 0.0
-    m, n = (problem.n, problem.m) if config.swapped else (problem.m, problem.n)
+    columns = problem.n * factors_of(problem.epilogue)
+    m, n = (columns, problem.m) if config.swapped else (problem.m, columns)
     at_once = max(min(multiprocessors // config.cluster, config.clusters), 1)
     waves = -(-_tiles(m, n, (problem.batch or (1,))[0], config) // at_once)
     return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15
@@ -329,4 +375,6 @@ SPEC = KernelSpec(
     cost_in_us=True,
     further=further,
     epilogues=True,
+    gated=True,
+    absmax=True,
 )

@@ -245,6 +245,7 @@ SPEC = KernelSpec(
     build=build,
     virtual=False,
     epilogues=True,
+    absmax=True,
     cost=cost,
     refuses=refuses,
     costs=costs,

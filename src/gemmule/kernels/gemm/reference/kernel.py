@@ -24,6 +24,7 @@ from cutlass import Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.absolute_maximum import keep_largest, largest_of_none, stand_in_absmax, write_largest
 from gemmule.parts.epilogue import ElementEpilogue
 from gemmule.parts.tensors import cute_type, dynamic_tensor
 
@@ -40,15 +41,22 @@ class GemmReference:
         self.threads = config.threads
         self.acc = accumulator
         self.epilogue: Any = epilogue
+        # Another B, whose sums stand beside those of the first.
+        self.gated = epilogue is not None and epilogue.expression.gated
+        self.keeps = epilogue is not None and epilogue.keeps
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
         tiles = cute.ceil_div(mD.shape[0], self.tile_m) * cute.ceil_div(mD.shape[1], self.tile_n)
         grid = cutlass.Int32(tiles * mD.shape[2] * mD.shape[3])
-        self.kernel(mA, mB, mC, mD, alpha, beta, extras).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
+        self.kernel(mA, mB, mC, mD, alpha, beta, extras, mU).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None):
+    def kernel(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
         acc = self.acc
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -61,6 +69,11 @@ class GemmReference:
         sB = smem.allocate_tensor(acc, cute.make_layout((self.tile_n, self.tile_k), stride=(1, self.tile_n + 1)), 16)
         rows, cols = self.tile_m // _LANES, self.tile_n // _LANES
         rC = cute.make_rmem_tensor(cute.make_layout((rows, cols)), acc)
+        sU, rU = sB, rC
+        if cutlass.const_expr(self.gated):
+            sU = smem.allocate_tensor(acc, sB.layout, 16)
+            rU = cute.make_rmem_tensor(rC.layout, acc)
+        largest = largest_of_none() if cutlass.const_expr(self.keeps) else None
 
         # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
         M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
@@ -76,14 +89,20 @@ class GemmReference:
             m0 = tile % tiles // tiles_n * self.tile_m
             n0 = tile % tiles_n * self.tile_n
             rC.fill(acc(0))
+            if cutlass.const_expr(self.gated):
+                rU.fill(acc(0))
             for s in cutlass.range(slices):
                 self.stage(sA, mA, m0, s * self.tile_k, l0, l1)
                 self.stage(sB, mB, n0, s * self.tile_k, l0, l1)
+                if cutlass.const_expr(self.gated):
+                    self.stage(sU, mU, n0, s * self.tile_k, l0, l1)
                 cute.arch.sync_threads()
                 for k in cutlass.range(self.tile_k, unroll=4):
                     for i in cutlass.range_constexpr(rows):
                         for j in cutlass.range_constexpr(cols):
                             rC[i, j] += sA[row + _LANES * i, k] * sB[col + _LANES * j, k]
+                            if cutlass.const_expr(self.gated):
+                                rU[i, j] += sA[row + _LANES * i, k] * sU[col + _LANES * j, k]
                 cute.arch.sync_threads()
             for i in cutlass.range_constexpr(rows):
                 for j in cutlass.range_constexpr(cols):
@@ -93,9 +112,14 @@ class GemmReference:
                         if beta != acc(0):
                             value += beta * mC[m, n, l0, l1].to(acc)
                         if cutlass.const_expr(self.epilogue is not None):
-                            value = self.epilogue.value(value, mC, extras, (m, n, l0, l1), mD.element_type)
+                            up = alpha * rU[i, j]
+                            value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
+                        if cutlass.const_expr(self.keeps):
+                            keep_largest(largest, value, True)
                         mD[m, n, l0, l1] = value.to(mD.element_type)
             tile += ctas
+        if cutlass.const_expr(self.keeps):
+            write_largest(largest, extras[-1])
 
     @cute.jit
     def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1):
@@ -121,5 +145,7 @@ def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
     if "epilogue" not in types:
         return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
     epilogue = ElementEpilogue(types, acc)
-    extras = (*(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split()), *epilogue.stand_in_numbers())
-    return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None))
+    inputs = tuple(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split())
+    extras = (*inputs, *epilogue.stand_in_numbers(), *((stand_in_absmax(),) if epilogue.keeps else ()))
+    second = (dynamic_tensor(types["b"], rank=4),) if epilogue.expression.gated else ()
+    return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None, *second))

@@ -18,6 +18,8 @@ from gemmule.core.dtype import (
     DType,
     accumulator,
 )
+from gemmule.core.epilogue import ABSMAX, SECOND
+from gemmule.core.epilogue_inputs import absmax_params
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -52,10 +54,10 @@ class ReferenceConfig(Config):
         """Threads of a CTA: 16 x 16, each with every 16th row and column of the tile."""
         return 256
 
-    def shared_bytes(self, itemsize: int) -> int:
-        """Shared memory: one slice of A and one of B, each column padded by an element."""
-        slice_a = -(-(self.tile_m + 1) * self.tile_k * itemsize // 16) * 16
-        return slice_a + (self.tile_n + 1) * self.tile_k * itemsize
+    def shared_bytes(self, itemsize: int, factors: int = 1) -> int:
+        """Shared memory: one slice of A and one of each B, each column padded by an element."""
+        slice_a, slice_b = (-(-(tile + 1) * self.tile_k * itemsize // 16) * 16 for tile in (self.tile_m, self.tile_n))
+        return slice_a + slice_b * factors
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | None:
@@ -89,7 +91,8 @@ def signature(problem: GemmProblem, config: ReferenceConfig) -> Signature:
     if problem.epilogue is None:
         return plain
     inputs = " ".join(matrix.dtype.name for matrix in problem.epilogue.matrices)
-    return (*plain, ("epilogue", problem.epilogue.expression.text), ("inputs", inputs))
+    absmax = ((ABSMAX, "yes"),) if problem.epilogue.absmax else ()
+    return (*plain, ("epilogue", problem.epilogue.expression.text), ("inputs", inputs), *absmax)
 
 
 def _signature(a: DType, b: DType, c: DType, d: DType) -> Signature:
@@ -114,14 +117,18 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
     c = problem.c if problem.c is not None else problem.d
     extras: list[Param] = []
+    factors = 1
     if problem.epilogue is not None:
-        for name, matrix in problem.epilogue.operands().items():
+        for name, matrix in problem.epilogue.inputs().items():
             extras.append(TensorParam(name, (m, n, *batch), strides(matrix), shape_bits=64))
-        extras += number_params(problem.epilogue, acc)
+        extras += (*number_params(problem.epilogue, acc), *absmax_params(problem.epilogue))
+        if (second := problem.epilogue.second) is not None:
+            factors = 2
+            extras.append(TensorParam(SECOND, (n, k, *batch), strides(second.transposed()), shape_bits=64))
     return Launch(
         grid=(min(tiles, _MAX_GRID), 1, 1),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(acc.itemsize),
+        shared_bytes=config.shared_bytes(acc.itemsize, factors),
         params=(
             TensorParam("a", (m, k, *batch), strides(problem.a), shape_bits=64),
             # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
@@ -156,4 +163,6 @@ SPEC = KernelSpec(
     build=build,
     batch_dims=2,
     epilogues=True,
+    gated=True,
+    absmax=True,
 )

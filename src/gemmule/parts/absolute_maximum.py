@@ -1,0 +1,51 @@
+"""The absolute maximum of a result: each thread keeps its own, warps bring theirs together, memory keeps the largest.
+
+Floats of 32 bits without their sign are ordered as integers are, NaN above infinity: the result is the same whatever
+the order, and NaN if one value is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlass import Boolean, Float32, Int32, cute, select_
+
+_MAGNITUDE = 0x7FFFFFFF
+
+
+def stand_in_absmax() -> Any:
+    """Return a stand-in for the one value in memory, as the integer of its bits."""
+    return cute.runtime.make_fake_tensor(Int32, (1,), (1,))
+
+
+def largest_of_none() -> Any:
+    """Return the register of a thread that has seen no value."""
+    largest = cute.make_rmem_tensor(cute.make_layout(1), Int32)
+    largest[0] = Int32(0)
+    return largest
+
+
+def keep_largest(largest: Any, value: Any, inside: Any) -> None:
+    """Take a value into account, if it is a part of the result.
+
+    Parameters
+    ----------
+    largest : Tensor
+        The thread's register.
+    value : Float32
+        The value.
+    inside : Boolean
+        Whether the result has it.
+    """
+    magnitude = Float32(value).bitcast(Int32) & _MAGNITUDE
+    kept = Int32(select_(Boolean(inside), magnitude, Int32(0)))
+    largest[0] = Int32(select_(kept > largest[0], kept, largest[0]))
+
+
+@cute.jit
+def write_largest(largest: cute.Tensor, absmax: cute.Tensor):
+    """Bring a warp's largest values into memory; all of its threads take part."""
+    lane = cute.arch.lane_idx()
+    of_warp = cute.arch.warp_redux_sync(largest[0], "max")
+    if lane == 0:
+        cute.arch.atomic_max(absmax.iterator, of_warp, sem="relaxed", scope="gpu")

@@ -1,0 +1,155 @@
+"""What CTAs tell each other through global memory: a release leaves a message, an acquire of that word takes it.
+
+A message is what the warp that leaves it knows, of its own cluster and of others that told it something. A cluster has
+a clock of its own for each message that one of its warps took, which its barriers pass on like all others. Besides the
+instructions that release and acquire, a fence before a relaxed store, or behind a relaxed load, makes the same of them.
+An atomic operation adds to the message that is there; another store takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmule.core.errors import UnsupportedError
+
+from ..observe import Access, Observer
+from ..ptx.module import Instruction, Kernel
+from ..ptx.polling import is_strong
+from .clocks import MOST_MESSAGES, Clocks, has_messages
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: For each cluster, by its number, what is known of its agents.
+Message = dict[int, Array]
+_RELEASES, _ACQUIRES = frozenset({"release", "acq_rel"}), frozenset({"acquire", "acq_rel"})
+#: Scopes that reach other clusters, as a fence names them, and those that do not; an instruction that names none does.
+_WIDE, _NARROW = frozenset({"gpu", "sys", "gl"}), frozenset({"cta", "cluster"})
+
+
+class Messages(Observer):
+    """Follows messages; what they say stays known from batch to batch.
+
+    Parameters
+    ----------
+    clocks : Clocks
+        What warps know of each other.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._left: dict[int, Message] = {}
+
+    def begin(self, kernel: Kernel) -> None:
+        self._used = has_messages(kernel)
+        self._left = {}
+
+    def batch_begins(self, batch: Batch) -> None:
+        # CTAs are counted from 1, and the first of a cluster names it, as in `GlobalRaces`.
+        self._clusters = [cta + 1 for cta in batch.ctas[:: batch.cluster_ctas]]
+        self._taken: list[list[Message]] = [[] for _ in self._clusters]
+        # What a fence lets a relaxed store tell, and what relaxed loads found that a fence would take.
+        self._fenced: dict[int, Message] = {}
+        self._found: dict[int, list[Message]] = {}
+
+    def memory_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        """See lanes fence memory: what they found they take, and what they know a later store may tell."""
+        del batch
+        if not self._used or _WIDE.isdisjoint(instruction.modifiers):
+            return
+        for warp in np.unique(lanes.index // 32).tolist():
+            for message in self._found.pop(warp, []):
+                self._take(warp, message)
+            self._fenced[warp] = self._tell(warp)
+
+    def access(self, access: Access) -> None:
+        """See loads and stores take and leave messages."""
+        if not self._used or access.space != "global":
+            return
+        modifiers = set(access.instruction.modifiers)
+        wide = _NARROW.isdisjoint(modifiers) and (access.atomic or is_strong(access.instruction))
+        if not wide:
+            if access.write and self._left:
+                for place in set(access.address.tolist()) & self._left.keys():
+                    del self._left[place]
+            return
+        pairs = set(zip((access.lanes.index // 32).tolist(), access.address.tolist(), strict=True))
+        for warp, place in sorted(pairs):
+            message = self._left.get(place)
+            if access.read and message is not None:
+                if modifiers & _ACQUIRES:
+                    self._take(warp, message)
+                elif all(one is not message for one in self._found.setdefault(warp, [])):
+                    self._found[warp].append(message)
+            if access.write:
+                told = self._tell(warp) if modifiers & _RELEASES else self._fenced.get(warp)
+                if access.read and message is not None:
+                    told = message if told is None else _both(message, told)
+                if told is None:
+                    self._left.pop(place, None)
+                else:
+                    self._left[place] = told
+
+    def knows(self, warps: Array, cta: Array, column: Array, clock: Array) -> Array:
+        """Return whether warps were told of accesses by other clusters.
+
+        Parameters
+        ----------
+        warps : array of int
+            Warps of the batch.
+        cta : array of int
+            For each the first CTA of another cluster, counted from 1.
+        column, clock : array of int
+            Who of that cluster, and when.
+        """
+        known = np.zeros(len(warps), np.bool_)
+        if not self._used:
+            return known
+        for warp in np.unique(warps).tolist():
+            message = self._message(warp)
+            for cluster in np.unique(cta[warps == warp]).tolist():
+                if cluster in message:
+                    mask = (warps == warp) & (cta == cluster)
+                    known[mask] = message[cluster][column[mask]] >= clock[mask]
+        return known
+
+    def _message(self, warp: int) -> Message:
+        """Return all that a warp knows."""
+        clocks = self._clocks
+        place = warp // clocks.generic
+        row = clocks.known[warp]
+        message = {self._clusters[place]: row[: clocks.messages].copy()}
+        for number, taken in enumerate(self._taken[place]):
+            if row[clocks.messages + number]:
+                message = _both(message, taken)
+        return message
+
+    def _tell(self, warp: int) -> Message:
+        """Return all that a warp knows now; what it does from now on is later."""
+        message = self._message(warp)
+        self._clocks.tick(np.array([warp]))
+        return message
+
+    def _take(self, warp: int, message: Message) -> None:
+        """Let a warp know a message."""
+        clocks = self._clocks
+        place = warp // clocks.generic
+        taken = self._taken[place]
+        number = next((number for number, one in enumerate(taken) if one is message), len(taken))
+        if number == MOST_MESSAGES:
+            raise UnsupportedError(f"the checks follow {MOST_MESSAGES} messages to a cluster, and there are more")
+        if number == len(taken):
+            taken.append(message)
+        clocks.known[warp, clocks.messages + number] = 1
+        own = message.get(self._clusters[place])
+        if own is not None:
+            clocks.known[warp, : clocks.messages] = np.maximum(clocks.known[warp, : clocks.messages], own)
+
+
+def _both(one: Message, other: Message) -> Message:
+    """Return what two messages say together."""
+    return one | {key: np.maximum(one[key], row) if key in one else row for key, row in other.items()}

@@ -1,0 +1,31 @@
+"""Stream-K's code: sums stay in registers, and nothing touches them while a product is under way."""
+
+from __future__ import annotations
+
+import pytest
+from test_wgmma_waits import ARCH, early
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.kernels.gemm.h09_production.config import ProductionConfig
+from gemmule.kernels.gemm.h09_production.spec import SPEC
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+CONFIGS = [
+    ProductionConfig(cluster_m=1, stream_k=1),
+    ProductionConfig(tile_n=192, pingpong=1, swapped=1, stream_k=1),
+    ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_the_code(config):
+    signature = SPEC.signatures(ARCH)[0]
+    artifact = artifact_for(SPEC, config, signature, ARCH)
+    assert early(artifact.ptx) == []
+    assert artifact.resources.spill_bytes == 0
+    # One flag is set, and one awaited; sums go four at a time.
+    assert artifact.ptx.count("st.release.gpu.global") == 1
+    quads = config.tile_n * config.blocks // 8
+    assert artifact.ptx.count("st.global.v4.b32") == artifact.ptx.count("ld.global.v4.b32") == quads

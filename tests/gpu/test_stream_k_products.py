@@ -1,0 +1,125 @@
+"""Stream-K on the GPU: ragged products, the same bits however CTAs meet, replayed graphs, two streams at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from device_arrays import DeviceMatrix, strides_of
+from oracle import assert_product, poisoned, random_matrix
+from test_gemm_kernels import multiply
+
+from gemmule.core.dtype import dtype_named
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.kernels.gemm.h09_production.config import ProductionConfig
+from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.runtime.device import get_device
+from gemmule.runtime.driver import call
+from gemmule.runtime.execute import run_kernel
+from gemmule.runtime.stopwatch import Graph, new_stream
+
+KIND = dtype_named("bfloat16")
+SHARED = ProductionConfig(cluster_m=1, stream_k=1)
+CONFIGS = [
+    pytest.param(dataclasses.replace(SHARED, **fields), id=",".join(f"{name}={x}" for name, x in fields.items()) or "-")
+    for fields in (
+        {},
+        {"ctas": 5},
+        {"tile_n": 192, "pingpong": 1, "swapped": 1, "cluster_m": 2},
+        {"tile_m": 64, "tile_n": 64, "stages": 8, "pingpong": 1},
+        {"tile_m": 256, "tile_n": 160, "stages": 3, "cluster_n": 2, "swapped": 1},
+    )
+]
+
+
+@pytest.fixture(autouse=True)
+def _hopper():
+    if get_device().capability != (9, 0):
+        pytest.skip("needs compute capability 9.0")
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 8, 8), (65, 72, 1000), (512, 576, 7168), (936, 7256, 1032), (2049, 1304, 520)], ids=str
+)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_ragged_tiles(config, shape, rng):
+    m, n, k = shape
+    a, b, c = random_matrix(rng, KIND, (m, k)), random_matrix(rng, KIND, (k, n)), random_matrix(rng, KIND, (m, n))
+    assert_product(multiply(SPEC, a, b, poisoned(KIND, (m, n)), config=config), a, b)
+    got = multiply(SPEC, a, b, poisoned(KIND, (m, n)), c=c, alpha=0.75, beta=-1.5, config=config)
+    assert_product(got, a, b, c, 0.75, -1.5)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_batches(config, rng):
+    m, n, k, batch = 136, 264, 200, (2, 3)
+    a, b = random_matrix(rng, KIND, (*batch, m, k)), random_matrix(rng, KIND, (*batch, k, n))
+    kinds = ("whole", "whole", "whole")
+    got = multiply(SPEC, a, b, poisoned(KIND, (*batch, m, n)), kinds=kinds, batch=batch, config=config)
+    assert_product(got, a, b)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_same_bits_every_time(config, rng):
+    a, b = random_matrix(rng, KIND, (1032, 2048)), random_matrix(rng, KIND, (2048, 1304))
+    first, *others = (multiply(SPEC, a, b, poisoned(KIND, (1032, 1304)), config=config) for _ in range(20))
+    assert_product(first, a, b)
+    for other in others:
+        np.testing.assert_array_equal(first.view(np.uint16), other.view(np.uint16))
+
+
+class OnTheGpu:
+    """A product in device memory, computed again and again."""
+
+    def __init__(self, stack, rng, shape=(936, 1304, 2056)):
+        m, n, k = shape
+        self.a, self.b, self.empty = (
+            random_matrix(rng, KIND, (m, k)),
+            random_matrix(rng, KIND, (k, n)),
+            poisoned(KIND, (m, n)),
+        )
+        self.held = [
+            stack.enter_context(DeviceMatrix(KIND, x.shape, strides_of("row", (), *x.shape))).put(x)
+            for x in (self.a, self.b, self.empty)
+        ]
+        da, db, dd = self.held
+        self.problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix())
+        self.pointers = {"a": da.address, "b": db.address, "d": dd.address}
+
+    def queue(self, config, stream):
+        run_kernel(self.problem, Choice(SPEC, config), self.pointers, 0, stream)
+
+    def check(self):
+        assert_product(self.held[2].get(), self.a, self.b)
+        self.held[2].put(self.empty)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_graph_is_replayed(config, rng):
+    with ExitStack() as stack:
+        product, stream = OnTheGpu(stack, rng), stack.enter_context(new_stream(0))
+        product.queue(config, stream)
+        call("cuStreamSynchronize", stream)
+        product.check()
+        graph = Graph(lambda: [product.queue(config, stream) for _ in range(3)], 0, stream)
+        stack.callback(graph.close)
+        for _ in range(5):
+            graph()
+            call("cuStreamSynchronize", stream)
+            product.check()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_two_streams_at_once(config, rng):
+    with ExitStack() as stack:
+        products = [OnTheGpu(stack, rng) for _ in range(2)]
+        streams = [stack.enter_context(new_stream(0)) for _ in products]
+        for _ in range(10):
+            for product, stream in zip(products, streams, strict=True):
+                product.queue(config, stream)
+        for product, stream in zip(products, streams, strict=True):
+            call("cuStreamSynchronize", stream)
+            product.check()

@@ -1,0 +1,224 @@
+"""Gated forms and the absolute maximum without a device: results on the host, what is refused, what kernels say."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from epilogue_cases import erf, gelu_tanh, silu
+
+import gemmule as gm
+from gemmule.api.epilogues import ending_of
+from gemmule.api.gated import GATE_BIAS, SECOND, UP_BIAS, with_halves
+from gemmule.core.dtype import dtype_named
+from gemmule.core.epilogue import Epilogue, Expression
+from gemmule.core.layout import contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.runtime.arrays import ArrayView
+
+M, N, K = 5, 7, 11
+GATES = {
+    "swiglu": silu,
+    "geglu": lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
+    "geglu_tanh": gelu_tanh,
+    "reglu": lambda x: np.maximum(x, 0),
+}
+
+
+def cut(x, storage):
+    half = x.shape[-1] // 2
+    return (x[..., :half], x[..., half:]) if storage == "halves" else (x[..., ::2], x[..., 1::2])
+
+
+@pytest.mark.parametrize("storage", ["halves", "pairs"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("name", sorted(GATES))
+def test_named_forms_on_the_host(name, dtype, storage, rng):
+    kind = dtype_named(dtype).numpy()
+    a, b, bias = (rng.standard_normal(shape).astype(kind) for shape in ((3, M, K), (K, 2 * N), (2 * N,)))
+    out = np.full((3, M, N), np.nan).astype(kind)
+    assert gm.gemm(a, b, bias=bias, epilogue=name, gated=storage, alpha=0.5, executor="host", out=out) is out
+    gate, up = cut(0.5 * (a.astype("f8") @ b.astype("f8")) + bias.astype("f8"), storage)
+    unit = max(dtype_named(dtype).unit_roundoff, 2.0**-53)
+    np.testing.assert_allclose(out.astype("f8"), GATES[name](gate) * up, rtol=2 * unit, atol=2000 * min(unit, 2.0**-24))
+
+
+def test_the_names_take_halves_by_themselves(rng):
+    a, b = rng.standard_normal((M, K)), rng.standard_normal((K, 2 * N))
+    rows = rng.standard_normal((M, 1))
+    gate, up = cut(a @ b + rows, "halves")
+    np.testing.assert_allclose(gm.gemm(a, b, bias=rows, epilogue="swiglu"), silu(gate) * up)
+    # A vector has one row.
+    np.testing.assert_allclose(
+        gm.gemm(a[0], b, epilogue="reglu"), np.prod([np.maximum(a[0] @ b[:, :N], 0), a[0] @ b[:, N:]], 0)
+    )
+
+
+@pytest.mark.parametrize("storage", ["halves", "pairs"])
+def test_the_halves_of_an_array_in_device_memory(storage):
+    b, bias = (ArrayView((3, 4, 10), "float16", 2, 0, address=4096, strides=(80, 1, 4)),
+               ArrayView((10,), "float32", 4, 0, address=512, strides=(3,)))  # fmt: skip
+    cut = with_halves({"a": b, "b": b, "bias": bias}, storage)
+    gate, up, first, second = (cut[role] for role in ("b", SECOND, GATE_BIAS, UP_BIAS))
+    apart, step = (5, 1) if storage == "halves" else (1, 2)
+    assert gate.shape == up.shape == (3, 4, 5)
+    assert gate.strides == up.strides == (80, 1, 4 * step)
+    assert (gate.address, up.address) == (4096, 4096 + 2 * 4 * apart)
+    assert (first.address, second.address, first.strides) == (512, 512 + 4 * 3 * apart, (3 * step,))
+    assert cut["a"] is b
+    assert "bias" not in cut
+
+
+def test_a_function_of_two_products(rng):
+    a, b, c = rng.standard_normal((M, K)), rng.standard_normal((K, 2 * N)), rng.standard_normal((M, N))
+    gate, up = cut(a @ b, "pairs")
+    got = gm.gemm(
+        a, b, c, gated="pairs", epilogue=lambda gate, up, c, s: s * gm.tanh(gate) * (up + 1) + c,
+        epilogue_args={"s": 0.25},
+    )  # fmt: skip
+    np.testing.assert_allclose(got, 0.25 * np.tanh(gate) * (up + 1) + c)
+    # One that leaves the second away is a product of half of the columns.
+    np.testing.assert_allclose(gm.gemm(a, b, gated="pairs", epilogue=lambda gate, up: gate + 1), gate + 1)
+
+
+def test_a_form_is_known_by_what_it_does():
+    named, arrays = ending_of("swiglu", np.ones(2 * N), None, None, gated=True)
+    traced, _ = ending_of(lambda x, y: y * gm.silu(x), np.ones(2 * N), None, None, gated=True)
+    assert named == traced
+    assert named.expression.gated
+    assert list(arrays) == ["bias"]
+    other, _ = ending_of(lambda x, y: x * gm.silu(y), np.ones(2 * N), None, None, gated=True)
+    assert other.expression != named.expression
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (gm.ArgumentError, "gated='both' is not known; choose 'halves'", {"gated": "both", "epilogue": "swiglu"}),
+        (gm.ArgumentError, "gated='halves' needs an epilogue of two values, not None", {"gated": "halves"}),
+        (gm.ArgumentError, "not 'relu'; choose one of 'swiglu'", {"gated": "pairs", "epilogue": "relu"}),
+        (gm.ArgumentError, "needs gated='halves' or", {"epilogue": lambda gate, up: gate * up}),
+        (gm.ArgumentError, "takes one product, but a gated", {"gated": "halves", "epilogue": lambda gate: gate}),
+        (gm.ArgumentError, "names bias, which is added", {"gated": "halves", "epilogue": lambda gate, up, bias: up}),
+        (gm.ArgumentError, "beta=1.0 adds c", {"epilogue": "swiglu", "c": np.ones((M, N)), "beta": 1}),
+        (gm.ShapeError, r"bias has shape \(7,\); of a gated", {"epilogue": "swiglu", "bias": np.ones(N)}),
+        (gm.ShapeError, r"out has shape \(5, 14\)", {"epilogue": "swiglu", "out": np.ones((M, 2 * N))}),
+        (gm.ShapeError, r"b has shape \(11, 13\); of a gated", {"epilogue": "swiglu", "b": np.ones((K, 13))}),
+        (gm.ShapeError, r"b has shape \(11,\)", {"epilogue": "swiglu", "b": np.ones(K)}),
+        (gm.DTypeError, "product of real floats", {"epilogue": "swiglu", "b": np.ones((K, 2 * N), np.complex64)}),
+    ],
+)
+def test_what_is_no_gated_form(error, message, options):
+    given = {"b": np.ones((K, 2 * N)), **options}
+    with pytest.raises(error, match=message):
+        gm.gemm(np.ones((M, K)), given.pop("b"), **given)
+
+
+def test_the_absolute_maximum_on_the_host(rng):
+    a, b = rng.standard_normal((3, M, K)).astype("f4"), rng.standard_normal((K, N)).astype("f4")
+    largest = np.full((), 1e30, np.float32)
+    half = gm.gemm(a, b, epilogue=lambda acc: -acc * acc, absmax=largest, out_dtype="float16")
+    exact = (a @ b) ** 2
+    np.testing.assert_allclose(largest, exact.max(), 1e-6)
+    # It is not what it was rounded to.
+    assert half.dtype == np.float16
+    assert float(largest) != float(np.abs(half).max())
+    a[1, 2, 3] = np.nan
+    gm.gemm(a, b, absmax=largest)
+    assert np.isnan(largest)
+    a[1, 2, 3] = -np.inf
+    gm.gemm(a, b, absmax=largest, executor="host")
+    assert largest == np.inf
+    gm.gemm(a[:, :0], b, absmax=largest)
+    assert largest == 0
+    gm.gemm(a[0], np.concatenate([b, b], 1), epilogue="swiglu", absmax=largest)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "absmax"),
+    [
+        (gm.DTypeError, "absmax is float64; it must be one float32", np.zeros(1)),
+        (gm.ShapeError, r"absmax has shape \(2,\); it must hold one element", np.zeros(2, np.float32)),
+        (gm.ArgumentError, "absmax is read-only", np.broadcast_to(np.float32(0), (1,))),
+    ],
+)
+def test_what_is_no_place_for_the_maximum(error, message, absmax):
+    x = np.ones((3, 3), np.float32)
+    with pytest.raises(error, match=message):
+        gm.gemm(x, x, absmax=absmax)
+
+
+def test_products_that_keep_no_maximum():
+    largest, x = np.zeros(1, np.float32), np.ones((3, 3), np.float32)
+    with pytest.raises(gm.DTypeError, match="float64 x float64 is computed in float64"):
+        gm.gemm(x.astype("f8"), x.astype("f8"), absmax=largest)
+    with pytest.raises(gm.DTypeError, match="product of real floats, not of int8"):
+        gm.gemm(x.astype("i1"), x.astype("i1"), absmax=largest)
+    for role in ("a", "out"):
+        given = {"a": x, "out": np.ones((3, 3), np.float32)}
+        with pytest.raises(gm.OverlapError, match=f"absmax shares memory with {role}"):
+            gm.gemm(given["a"], x.copy(), out=given["out"], absmax=given[role][:1, 1])
+
+
+KIND = dtype_named("bfloat16")
+SWIGLU = Expression(("up", "acc", "gate 1 1", "mul 0 2"))
+
+
+def problem(m=256, n=192, k=128, **fields):
+    a, b = contiguous(KIND, m, k), contiguous(KIND, k, 2 * n)
+    b = dataclasses.replace(b, cols=n)
+    epilogue = Epilogue(SWIGLU, second=b, absmax=True)
+    return dataclasses.replace(
+        GemmProblem(m, n, k, (), a, b, None, contiguous(KIND, m, n), epilogue=epilogue), **fields
+    )
+
+
+@pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
+def test_kernels_know_them_or_refuse_them(spec):
+    gated = problem()
+    plain = dataclasses.replace(gated, epilogue=Epilogue(Expression(("acc",)), absmax=True))
+    for one, known, message in ((gated, spec.gated, "no gated epilogue"), (plain, spec.absmax, "no absolute maximum")):
+        reasons = [spec.why_not(one, spec.archs[-1], config) for config in spec.configs]
+        if not known:
+            assert all(message in reason or "no epilogue" in reason for reason in reasons)
+        elif spec.following is None:
+            able = [config for config, reason in zip(spec.configs, reasons, strict=True) if reason is None]
+            params = spec.launch(one, able[0]).params
+            assert ("u" in {getattr(param, "operand", None) for param in params}) == (one is gated)
+            assert "absmax" in {getattr(param, "operand", None) for param in params}
+            assert dict(spec.signature(one, able[0]))["absmax"] == "yes"
+            # The memory is cleared in front, which a kernel that starts early would not wait for.
+            assert not spec.launch(one, able[0]).overlaps
+        else:
+            odd = dataclasses.replace(one, k=127, a=contiguous(KIND, 256, 127), b=contiguous(KIND, 127, 192))
+            assert spec.why_not(odd, spec.archs[-1], spec.default) is None
+            assert spec.following(odd, spec.default).problem.epilogue.absmax
+
+
+def test_what_is_chosen_for_gated_forms():
+    hopper = REGISTRY[0].archs[0]
+    choice = choose(problem(4096, 14336, 4096), hopper, multiprocessors=132)
+    assert choice.spec.name == "h09_production"
+    assert (choice.config.swapped, choice.config.cluster_k) == (0, 1)
+    turned = problem(d=contiguous(KIND, 192, 256).transposed())
+    choice = choose(turned, hopper)
+    assert choice.spec.name == "gemm_reference"
+    assert "give out in rows" in dict(choice.refused)["h09_production"]
+
+
+def test_two_factors_are_twice_the_work():
+    assert problem().flop == 2 * problem(epilogue=None).flop
+    a, b = np.ones((3, 4), np.float32), np.ones((4, 10), np.float32)
+    assert gm.plan(a, b, operation="gemm", epilogue="swiglu", executor="host").flop == 2 * 3 * 4 * 10
+
+
+def test_layers_are_one_gated_product():
+    x, w = np.ones((3, 16, 8), KIND.numpy()), np.ones((8, 48), KIND.numpy())
+    plan = gm.plan(x, w, operation="gemm", epilogue="swiglu", executor="vgpu", absmax=np.zeros(1, np.float32))
+    assert (plan.problem.m, plan.problem.n, plan.problem.batch) == (48, 24, ())
+    assert plan.problem.epilogue.second == dataclasses.replace(plan.problem.b, alignment=16)
+    assert "epilogue: up; acc; gate 1 1; mul 0 2; absmax" in str(plan).splitlines()

@@ -1,0 +1,194 @@
+"""What a launch with stream-K asks for, who gets it by itself (nobody yet), and the zeros that come before it."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import TensorParam
+from gemmule.core.spec import Choice
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h09_production import config as configs
+from gemmule.kernels.gemm.h09_production.config import ProductionConfig, every_config
+from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.lab.candidates import parse_kernels
+from gemmule.lab.products import gemm_problem
+from gemmule.runtime import execute, repeated, workspaces
+
+HOPPER = Arch.parse("sm_90a")
+PLAIN = ProductionConfig(cluster_m=1)
+SHARED = dataclasses.replace(PLAIN, stream_k=1)
+PROBLEM = gemm_problem(936, 7256, 5640, "bfloat16", "bfloat16", "nn")
+
+
+@pytest.mark.parametrize("pingpong", [0, 1])
+def test_a_slot_and_flags_for_every_cta(pingpong):
+    config = dataclasses.replace(SHARED, tile_n=192, pingpong=pingpong)
+    launch = SPEC.launch(PROBLEM, config)
+    assert launch.grid == (132, 1, 1)
+    sums, flags = launch.workspaces
+    assert (sums.nbytes, sums.zeroed) == (132 * 128 * 192 * 4, False)
+    assert (flags.nbytes, flags.zeroed) == (132 * (1 if pingpong else 2) * 4, True)
+    assert launch.params[-2:] == (
+        TensorParam(sums.name, (sums.nbytes // 4,), ()), TensorParam(flags.name, (flags.nbytes // 4,), ()),
+    )  # fmt: skip
+    assert not SPEC.launch(PROBLEM, PLAIN).workspaces
+
+
+def test_zeros_come_between_two_launches():
+    square = gemm_problem(2048, 2048, 2048, "bfloat16", "bfloat16", "nn")
+    assert SPEC.launch(square, PLAIN).overlaps
+    assert not SPEC.launch(square, SHARED).overlaps
+
+
+def test_every_share_has_a_slice():
+    few = gemm_problem(128, 256, 520, "bfloat16", "bfloat16", "nn")
+    assert SPEC.launch(few, SHARED).grid == (9, 1, 1)
+    assert SPEC.launch(few, PLAIN).grid == (1, 1, 1)
+
+
+def test_what_cannot_be():
+    with pytest.raises(ArgumentError, match="by stream_k, not by both"):
+        ProductionConfig(cluster_m=1, cluster_k=2, stages=2, stream_k=1)
+    with pytest.raises(ArgumentError, match="stream_k must be 0 or 1"):
+        dataclasses.replace(PLAIN, stream_k=2)
+    # More slices than 32-bit numbers count.
+    long = dataclasses.replace(gemm_problem(8, 8, 64, "bfloat16", "bfloat16", "nt"), k=2**30)
+    long = dataclasses.replace(
+        long, a=dataclasses.replace(long.a, cols=2**30, row_stride=2**30),
+        b=dataclasses.replace(long.b, rows=2**30, col_stride=2**30),
+    )  # fmt: skip
+    assert SPEC.why_not(long, HOPPER, PLAIN) is None
+    assert "more slices" in SPEC.why_not(long, HOPPER, SHARED)
+
+
+def test_nobody_gets_it_unasked(monkeypatch):
+    assert not any(config.stream_k for config in (*SPEC.configs, *SPEC.further()))
+    for problem in (PROBLEM, gemm_problem(512, 576, 7168, "bfloat16", "bfloat16", "nn")):
+        assert not choose(problem, HOPPER, multiprocessors=132).config.stream_k
+    monkeypatch.setattr(configs, "SEARCH_STREAM_K", True)
+    monkeypatch.setattr(configs, "_COLUMNS", (64, 128))
+    both = every_config()
+    assert {config.stream_k for config in both} == {0, 1}
+    assert len(set(both)) == len(both)
+    assert not any(config.stream_k and config.cluster_k > 1 for config in both)
+
+
+def test_a_measurement_names_it():
+    word = "h09_production[tile_n=192,pingpong=1,cluster_m=1,stream_k=1]"
+    (choice,) = parse_kernels([word], PROBLEM, HOPPER)
+    assert choice.config == ProductionConfig(tile_n=192, pingpong=1, cluster_m=1, stream_k=1)
+    with pytest.raises(ArgumentError, match="tile_m must be a multiple of 128"):
+        parse_kernels(["h09_production[tile_m=96,stream_k=1]"], PROBLEM, HOPPER)
+    with pytest.raises(ArgumentError, match="has no config"):
+        parse_kernels(["h09_production[stream=1]"], PROBLEM, HOPPER)
+
+
+def test_the_predicted_gain():
+    """Of a wave that is filled a little much is saved, of one that is full nothing."""
+
+    def gain(m, n, k):
+        plain, shared = SPEC.costs(gemm_problem(m, n, k, "bfloat16", "bfloat16", "nn"), [PLAIN, SHARED], 132)
+        return plain - shared
+
+    # 133 tiles on 132 multiprocessors, and 132.
+    assert gain(128 * 19, 256 * 7, 16384) > 50
+    assert -5 < gain(128 * 12, 256 * 11, 16384) < 0
+    # So few slices that sums cost more than they save.
+    assert gain(128 * 19, 256 * 7, 512) < 0
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """What is queued: memory set to a byte, and launches."""
+    queue = []
+    monkeypatch.setattr(execute, "get_device", lambda ordinal: types.SimpleNamespace(arch=HOPPER))
+    artifact = types.SimpleNamespace(check_launch=lambda launch: None)
+    monkeypatch.setattr(execute, "artifact_for", lambda *what: artifact)
+
+    class Kernel:
+        def prepare(self, launch, pointers, stream):
+            return lambda: queue.append(("launch", pointers["left sums"], pointers["flags"], pointers["d"], stream))
+
+    monkeypatch.setattr(execute, "loaded_kernel", lambda artifact, ordinal: Kernel())
+
+    class Buffer:
+        def __init__(self, nbytes, ordinal, stream):
+            self.nbytes, self.address = nbytes, 1 << 20
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            queue.append(("free", self.nbytes))
+
+        def free(self):
+            queue.append(("free", self.nbytes))
+
+    def direct_launch(kernel, launch, operands, addresses):
+        def send(given, stream):
+            named = dict(zip(operands, given, strict=True))
+            queue.append(("launch", named["left sums"], named["flags"], named["d"], stream))
+
+        return types.SimpleNamespace(queue=send)
+
+    monkeypatch.setattr(repeated, "direct_launch", direct_launch)
+    monkeypatch.setattr(repeated, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(workspaces, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(workspaces, "current", lambda ordinal: _Nothing())
+    monkeypatch.setattr(workspaces, "call", lambda name, *given: queue.append((name, *given)))
+    return queue
+
+
+class _Nothing:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *exc):
+        return None
+
+
+def test_zeros_before_every_launch(done):
+    choice, pointers = Choice(SPEC, SHARED), {"a": 256, "b": 512, "d": 768}
+    sums, flags = SPEC.launch(PROBLEM, SHARED).workspaces
+    execute.run_kernel(PROBLEM, choice, pointers, 0, 7)
+    assert done[:2] == [("cuMemsetD8Async", 1 << 20, 0, flags.nbytes, 7), ("launch", 1 << 20, 1 << 20, 768, 7)]
+    assert sorted(done[2:]) == [("free", flags.nbytes), ("free", sums.nbytes)]
+    done.clear()
+    queue = repeated.repeated(PROBLEM, choice, ("a", "b", "d"), (256, 512, 768), 0)
+    for stream in (3, 4):
+        queue((256, 512, 1024 * stream), stream)
+        begin = (1 << 20) + sums.nbytes
+        zeros, launch, free = done
+        assert zeros == ("cuMemsetD8Async", begin, 0, flags.nbytes, stream)
+        assert launch == ("launch", 1 << 20, begin, 1024 * stream, stream)
+        assert free[1] >= sums.nbytes + flags.nbytes
+        done.clear()
+
+
+def test_launches_of_a_batch_of_batches_find_zeros_each(done):
+    """What one launch of several has left behind is not taken for sums of the next."""
+    batched = gemm_problem(936, 7256, 5640, "bfloat16", "bfloat16", "nn")
+    operands = {
+        # B is the same for all of the first dimension: no single batch describes that.
+        name: dataclasses.replace(matrix, batch_strides=(0 if name == "b" else 4 * step, step))
+        for name, matrix in batched.operands().items()
+        for step in [8 * int(np.ceil(matrix.rows * matrix.cols / 8))]
+    }
+    execute.run_kernel(batched.with_operands((2, 4), operands), Choice(SPEC, SHARED), {"a": 0, "b": 0, "d": 0}, 0, 7)
+    assert [name for name, *_ in done[:-2]] == ["cuMemsetD8Async", "launch"] * 2
+
+
+def test_older_records_do_not_name_it():
+    fields = PLAIN.as_dict()
+    assert PLAIN.is_recorded(fields)
+    assert not SHARED.is_recorded(fields)
+    del fields["stream_k"]
+    assert PLAIN.is_recorded(fields)
+    assert not SHARED.is_recorded(fields)
+    assert not PLAIN.is_recorded(fields | {"tile_n": 128})
