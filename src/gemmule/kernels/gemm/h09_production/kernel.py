@@ -36,11 +36,11 @@ from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.parts.absolute_maximum import largest_of_none, write_largest
-from gemmule.parts.boxes import write_columns, write_rows
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
+from gemmule.parts.plain_boxes import PlainBoxes
 from gemmule.parts.stream_k import StreamK
 from gemmule.parts.tensors import cute_type, line_tensor, major_tensor
 from gemmule.parts.wgmma import tiled_mma
@@ -77,7 +77,6 @@ class Production:
         item = self.out.width // 8
         self.box_n, self.buffers = config.box_n(item, self.factors), config.buffers(item, self.factors)
         self.boxes = self.columns // self.box_n
-        self.box_bytes = BOX_M * self.box_n * self.out.width // 8
         self.size = config.cluster
         # Columns of the result in a tile.
         self.result_n = config.tile_n // self.factors
@@ -88,10 +87,9 @@ class Production:
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
         apart = 1 if self.pingpong else CONSUMERS
-        self.finished: Any = self.epilogue and FinishedBoxes(
-            self.epilogue, self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped,
-            self.reads_c, self.factors,
-        )  # fmt: skip
+        boxes = (self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped, self.reads_c)
+        self.plain = PlainBoxes(*boxes)
+        self.finished: Any = self.epilogue and FinishedBoxes(self.epilogue, *boxes, self.factors)
 
     @cute.jit
     def __call__(
@@ -376,8 +374,9 @@ class Production:
         """Write a tile, by its epilogue if there is one; return the phase of C's arrival."""
         tile_m, tile_n, first_box, batch, mine = place
         if self.epilogue is None:
-            return self.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha,
-                               beta)  # fmt: skip
+            row = tile_m * (self.tile_m // BOX_M) + (0 if self.pingpong else mine)
+            return self.plain.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, row, first_box, batch, mine,
+                                     _OWN + mine, alpha, beta)  # fmt: skip
         row, col = self.corner(tile_m, tile_n, mine)
         if self.order.splits:
             # Before the product nobody knew yet whether this CTA would have the sums.
@@ -422,49 +421,6 @@ class Production:
             if tid % WARPGROUP < self.cluster_k:
                 cute.arch.mbarrier_arrive(taken, tid % WARPGROUP)
         return out, first_box + rank * self.boxes
-
-    @cute.jit
-    def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, tile_m, first_box, batch, mine, alpha, beta):
-        """Write a tile box by box through shared memory, and add what C has there; return the phase of C's arrival."""
-        gC, gD = (cute.local_tile(mX[None, None, batch], (BOX_M, self.box_n), (None, None)) for mX in (mC, mD))
-        sC_part, gC_part = self.parts(tma_c, sD, gC)
-        sD_part, gD_part = self.parts(tma_d, sD, gD)
-        barrier = _OWN + mine
-        for n in cutlass.range_constexpr(self.blocks * self.boxes):
-            block, box = n // self.boxes, n % self.boxes
-            # A block of 64 rows, then that of the other warpgroup.
-            row = tile_m * (self.tile_m // BOX_M) + (block if self.pingpong else mine + CONSUMERS * block)
-            col = first_box + box
-            buffer = mine * self.buffers + n % self.buffers
-            if self.warp() == 0:
-                cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
-                if cutlass.const_expr(self.reads_c):
-                    with cute.arch.elect_one():
-                        cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, self.box_bytes)
-                    cute.copy(tma_c, gC_part[None, row, col], sC_part[None, buffer], tma_bar_ptr=arrived + buffer)
-            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
-            if cutlass.const_expr(self.reads_c):
-                cute.arch.mbarrier_wait(arrived + buffer, brought)
-                if cutlass.const_expr(n % self.buffers == self.buffers - 1):
-                    brought = brought ^ 1
-            write = write_columns if cutlass.const_expr(self.swapped) else write_rows
-            write(
-                sD.iterator.toint() + buffer * self.box_bytes, self.warp() * 16, self.box_n, sums,
-                (block * self.columns + box * self.box_n) // 2, self.out, self.reads_c, alpha, beta,
-            )  # fmt: skip
-            cute.arch.fence_proxy("async.shared", space="cta")
-            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
-            if self.warp() == 0:
-                cute.copy(tma_d, sD_part[None, buffer], gD_part[None, row, col])
-                cute.arch.cp_async_bulk_commit_group()
-        return brought
-
-    @cute.jit
-    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor):
-        """Return boxes in shared memory, and those of the matrix, as the copy engine takes them."""
-        return cpasync.tma_partition(
-            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
 
 
 def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
