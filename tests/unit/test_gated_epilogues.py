@@ -85,6 +85,16 @@ def test_a_function_of_two_products(rng):
     np.testing.assert_allclose(gm.gemm(a, b, gated="pairs", epilogue=lambda gate, up: gate + 1), gate + 1)
 
 
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_two_matrices_are_the_halves_of_one(batch, rng):
+    a, gates, ups = (rng.standard_normal((*batch, *shape)) for shape in ((M, K), (K, N), (K, N)))
+    options = {"bias": rng.standard_normal(2 * N), "epilogue": "swiglu"}
+    whole = gm.gemm(a, np.concatenate([gates, ups], -1), **options)
+    np.testing.assert_allclose(gm.gemm(a, gates, gated=ups, **options), whole)
+    with pytest.raises(gm.OverlapError, match="out shares memory with up"):
+        gm.gemm(a, gates, gated=ups, out=ups[..., :M, :], **options)
+
+
 def test_a_form_is_known_by_what_it_does():
     named, arrays = ending_of("swiglu", np.ones(2 * N), None, None, gated=True)
     traced, _ = ending_of(lambda x, y: y * gm.silu(x), np.ones(2 * N), None, None, gated=True)
@@ -109,6 +119,9 @@ def test_a_form_is_known_by_what_it_does():
         (gm.ShapeError, r"out has shape \(5, 14\)", {"epilogue": "swiglu", "out": np.ones((M, 2 * N))}),
         (gm.ShapeError, r"b has shape \(11, 13\); of a gated", {"epilogue": "swiglu", "b": np.ones((K, 13))}),
         (gm.ShapeError, r"b has shape \(11,\)", {"epilogue": "swiglu", "b": np.ones(K)}),
+        (gm.ShapeError, r"gated \(11, 7\); both must", {"epilogue": "swiglu", "gated": np.ones((K, N))}),
+        (gm.DTypeError, "gated float32; convert", {"epilogue": "swiglu", "gated": np.ones((K, 2 * N), "f4")}),
+        (gm.ArgumentError, "gated needs an epilogue of two values", {"gated": np.ones((K, 2 * N))}),
         (gm.DTypeError, "product of real floats", {"epilogue": "swiglu", "b": np.ones((K, 2 * N), np.complex64)}),
     ],
 )

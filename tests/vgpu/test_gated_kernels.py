@@ -48,17 +48,20 @@ def finish(rng, shape, storage, order="C", dtype="bfloat16", out="bfloat16", bat
         for one in ((*batch, m, k), (*batch, k, 2 * n))
     )
     b = np.swapaxes(np.swapaxes(b, -1, -2).copy(), -1, -2) if order == "F" else b
+    factors = (b, storage)
+    if storage == "apart":
+        factors = (b[..., :n].copy(order="A"), b[..., n:].copy(order="A"))
     c = rng.standard_normal((*batch, m, n)).astype(result)
     bias, scale = rng.standard_normal(2 * n).astype(np.float32), rng.uniform(0.5, 2, (m, 1)).astype(np.float32)
     d, largest = np.full((*batch, m, n), np.nan).astype(result), np.full(1, 1e30, np.float32)
     got = gm.gemm(
-        a, b, c, bias=bias, gated=storage, epilogue=lambda gate, up, c, scale: scale * gm.silu(gate) * up - c,
-        epilogue_args={"scale": scale}, executor="vgpu", out=d, absmax=largest if absmax else None,
-        precision="tf32" if dtype == "float32" else None,
+        a, factors[0], c, bias=bias, gated=factors[1],
+        epilogue=lambda gate, up, c, scale: scale * gm.silu(gate) * up - c, epilogue_args={"scale": scale},
+        executor="vgpu", out=d, absmax=largest if absmax else None, precision="tf32" if dtype == "float32" else None,
     )  # fmt: skip
     assert got is d
     wide, size = (f(a.astype("f8")) @ f(b.astype("f8")) + f(bias.astype("f8")) for f in (np.asarray, np.abs))
-    gate, up = (wide[..., :n], wide[..., n:]) if storage == "halves" else (wide[..., ::2], wide[..., 1::2])
+    gate, up = (wide[..., :n], wide[..., n:]) if storage != "pairs" else (wide[..., ::2], wide[..., 1::2])
     error = (k + 32) * 2.0**-24 * size.max() * 1.2
     exact = scale * silu(gate) * up - c.astype("f8")
     bound = scale * error * (np.abs(silu(gate)) + np.abs(up) + 1) + 2.0**-18 * (np.abs(exact) + np.abs(c.astype("f8")))
@@ -79,7 +82,7 @@ def test_ragged_forms(kernel, only, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", sorted(SMALL))
-@pytest.mark.parametrize(("storage", "order"), [("halves", "C"), ("halves", "F"), ("pairs", "F")])
+@pytest.mark.parametrize(("storage", "order"), [("halves", "C"), ("halves", "F"), ("pairs", "F"), ("apart", "C")])
 def test_layouts(kernel, storage, order, only, rng):
     only(kernel, **SMALL[kernel])
     for dtype, out in (("bfloat16", "float32"), ("float16", "float16"), ("float32", "float32")):

@@ -101,7 +101,7 @@ def gemm(
     bias: Any = None,
     epilogue: Callable[..., Any] | str | None = None,
     epilogue_args: Mapping[str, Any] | None = None,
-    gated: str | None = None,
+    gated: Any = None,
     absmax: Any = None,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
@@ -134,11 +134,12 @@ def gemm(
     epilogue_args : mapping of str to array or number, optional
         Further inputs of the function: floats that broadcast to the result, or numbers. Other numbers in it need no
         compilation.
-    gated : {'halves', 'pairs'}, optional
-        Makes of (..., k, 2 * n) columns of `b` a result of n: column j of the result is a function of two columns of
-        the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and 2 * j + 1. The
-        function has two parameters for them, ``lambda gate, up: gm.silu(gate) * up``; `bias` has 2 * n values. The
-        named forms take ``'halves'`` by themselves. `beta` must be 0.
+    gated : {'halves', 'pairs'} or array, optional
+        Makes of a `b` of shape (..., k, 2 * n) a result of n columns: column j of it is a function of two columns of
+        the product, the gate and the other. ``'halves'``: those are j and n + j; ``'pairs'``: 2 * j and 2 * j + 1. Or
+        `b` is (..., k, n), for the gates, and this is the matrix for the others, of its shape and type. The function
+        has two parameters for them, ``lambda gate, up: gm.silu(gate) * up``; `bias` has 2 * n values. The named forms
+        take ``'halves'`` by themselves. `beta` must be 0.
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded to its type: NaN if one is, 0 of
         an empty result. Not for float64.

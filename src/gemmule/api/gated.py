@@ -1,4 +1,4 @@
-"""Gated forms: one product of twice the columns, of which each two become one column of the result."""
+"""Gated forms: of two products, or one of twice the columns, each two columns become one of the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmule.core.activations import gelu, gelu_tanh, relu, silu
-from gemmule.core.errors import ArgumentError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.core.traced import Traced
 from gemmule.runtime.arrays import ArrayView
 
@@ -17,12 +17,14 @@ NAMED_GATED: dict[str, Callable[[Any], Traced]] = {
 }  # fmt: skip
 #: Where the columns of the gates are in B, and those of the others.
 HALVES, PAIRS = "halves", "pairs"
-#: Roles of the other half of B and of the two of the bias. B itself is the gates' half from then on.
-SECOND, GATE_BIAS, UP_BIAS = "b (columns of up)", "bias (of the gates)", "bias (of up)"
+#: Roles of the second factor and of the halves of the bias. B itself is that of the gates from then on.
+SECOND, GATE_BIAS, UP_BIAS = "up", "bias (of the gates)", "bias (of up)"
 
 
-def storage_of(epilogue: Any, gated: str | None) -> str | None:
+def storage_of(epilogue: Any, gated: Any) -> str | None:
     """Return how the columns of a gated form lie, or None where the epilogue is none.
+
+    Those of an array beside B lie, with B's, in halves.
 
     Raises
     ------
@@ -31,21 +33,21 @@ def storage_of(epilogue: Any, gated: str | None) -> str | None:
     """
     if gated is None:
         return HALVES if isinstance(epilogue, str) and epilogue in NAMED_GATED else None
-    if gated not in (HALVES, PAIRS):
+    if isinstance(gated, str) and gated not in (HALVES, PAIRS):
         raise ArgumentError(
             f"gated={gated!r} is not known; choose 'halves' (b has the columns of the gates, then those of up) or "
-            "'pairs' (they alternate)"
+            "'pairs' (they alternate), or pass the matrix of up"
         )
     if not callable(epilogue) and not (isinstance(epilogue, str) and epilogue in NAMED_GATED):
         raise ArgumentError(
-            f"gated={gated!r} needs an epilogue of two values, not {epilogue!r}; choose one of "
-            f"{', '.join(map(repr, NAMED_GATED))}, or pass a function such as lambda gate, up: gemmule.silu(gate) * up"
+            f"gated{f'={gated!r}' if isinstance(gated, str) else ''} needs an epilogue of two values, not {epilogue!r}"
+            f"; choose one of {', '.join(map(repr, NAMED_GATED))}, or pass a function such as lambda gate, up: gemmule.silu(gate) * up"
         )
-    return gated
+    return gated if isinstance(gated, str) else HALVES
 
 
 def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, ArrayView]:
-    """Return the arrays of a call with B, and the bias, cut in two.
+    """Return the arrays of a call with B, unless the second factor is there, and the bias cut in two.
 
     Parameters
     ----------
@@ -57,26 +59,44 @@ def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, Array
     Raises
     ------
     ShapeError
-        If B is no matrix, its columns are odd in number, or the bias does not fit them.
+        If B is no matrix, its columns are odd in number, or the second factor or the bias does not fit it.
+    DTypeError
+        If the factors are of different types.
     """
     cut, b = dict(views), views["b"]
-    if len(b.shape) < 2 or b.shape[-1] % 2:
+    columns_of_both = b.shape[-1:]
+    if SECOND in views:
+        _check_second(b, views[SECOND])
+        columns_of_both = (2 * b.shape[-1],)
+    elif len(b.shape) < 2 or b.shape[-1] % 2:
         raise ShapeError(
             f"b has shape {b.shape}; of a gated form it is (..., K, 2 * N): a column of gates and one of up for each "
             "column of the result"
         )
-    cut["b"], cut[SECOND] = _cut(b, storage)
+    else:
+        cut["b"], cut[SECOND] = _cut(b, storage)
     if "bias" in views:
         bias = views["bias"]
         columns = bias.shape[-1] if bias.shape else 1
-        if columns not in (1, b.shape[-1]):
+        if columns not in (1, *columns_of_both):
             raise ShapeError(
-                f"bias has shape {bias.shape}; of a gated form it has a value for each of the {b.shape[-1]} columns of "
-                f"b, ({b.shape[-1]},), or one for each row, (M, 1)"
+                f"bias has shape {bias.shape}; of a gated form it has a value for each column of both products, "
+                f"{columns_of_both}, or one for each row, (M, 1)"
             )
         cut[GATE_BIAS], cut[UP_BIAS] = (bias, bias) if columns == 1 else _cut(bias, storage)
         del cut["bias"]
     return cut
+
+
+def _check_second(b: ArrayView, second: ArrayView) -> None:
+    """Refuse a second factor that is not what B is."""
+    if len(b.shape) < 2 or b.shape != second.shape:
+        raise ShapeError(
+            f"b has shape {b.shape} and the matrix given as gated {second.shape}; both must be (..., K, N) for a "
+            "result of N columns"
+        )
+    if b.dtype_name != second.dtype_name:
+        raise DTypeError(f"b is {b.dtype_name} and the matrix given as gated {second.dtype_name}; convert one of them")
 
 
 def _cut(view: ArrayView, storage: str) -> tuple[ArrayView, ArrayView]:

@@ -103,7 +103,7 @@ def plan_product(
     bias: Any = None,
     epilogue: Any = None,
     epilogue_args: Mapping[str, Any] | None = None,
-    gated: str | None = None,
+    gated: Any = None,
     absmax: Any = None,
 ) -> Plan:
     """Check a product and say what would run. The parameters are those of `gemm` and `matmul`."""
@@ -112,6 +112,8 @@ def plan_product(
     ending, inputs = ending_of(epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None)
     if absmax is not None:
         inputs[ABSMAX] = absmax
+    if gated is not None and not isinstance(gated, str):
+        inputs[SECOND] = gated
     operands = gather({"a": a, "b": b, "c": c, "out": out, **inputs}, stream)
     if storage is not None:
         operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
