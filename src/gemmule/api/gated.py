@@ -41,7 +41,8 @@ def storage_of(epilogue: Any, gated: Any) -> str | None:
     if not callable(epilogue) and not (isinstance(epilogue, str) and epilogue in NAMED_GATED):
         raise ArgumentError(
             f"gated{f'={gated!r}' if isinstance(gated, str) else ''} needs an epilogue of two values, not {epilogue!r}"
-            f"; choose one of {', '.join(map(repr, NAMED_GATED))}, or pass a function such as lambda gate, up: gemmule.silu(gate) * up"
+            f"; choose one of {', '.join(map(repr, NAMED_GATED))}, or pass a function such as "
+            "lambda gate, up: gemmule.silu(gate) * up"
         )
     return gated if isinstance(gated, str) else HALVES
 
