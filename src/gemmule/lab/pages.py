@@ -12,8 +12,8 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
 ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
-steps, ``removals FILE …`` how many removals of synchronisation the virtual GPU notices, and ``examples FILE …`` which
-of NVIDIA's examples run there.
+steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
+virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
+from .explain.timeline_plot import timeline_plot
 from .overhead import overhead_table
-from .plots import Plot, draw, fingerprint, plot_stem, plots
+from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
@@ -49,7 +50,7 @@ from .tables import (
     markdown,
     stream_table,
 )
-from .transpose_plots import TransposePlot, transpose_plots
+from .transpose_plots import transpose_plots
 
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
@@ -58,7 +59,6 @@ _BLOCK = re.compile(
 PLOTS = Path("docs", "plots")
 
 Record = Mapping[str, Any]
-Picture = Plot | rooflines.Roofline | TransposePlot
 
 
 def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
@@ -260,7 +260,16 @@ def _transposes_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], 
     return list(transpose_plots(read_records(results / file))), Path(file).stem
 
 
-_PICTURES = {"plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of}
+def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
+    """Return the pictures of kernels' timelines of a record file, and what their files are called after."""
+    file, *kernels = words
+    records = read_records(results / file)
+    return [timeline_plot(records, kernel) for kernel in kernels], f"{Path(file).stem}-timeline"
+
+
+_PICTURES = {
+    "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
+}  # fmt: skip
 
 
 def _together(results: Path, files: Sequence[str]) -> list[Record]:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..drawing.canvas import Page, figure_on
+from ..drawing.theme import LIGHT, Theme
 from ..whole_files import write_whole
 from .timeline import PLURAL, Role, Span, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Points of height of a row, and of what is around the rows.
 _ROW, _AROUND = 22.0, 110.0
@@ -40,31 +42,41 @@ def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> No
     UnsupportedError
         If matplotlib is not installed.
     """
-    rows = _rows(found)
-    page = Page(width=900, height=_AROUND + _ROW * len(rows))
+    page = timeline_page(found)
     buffer = io.BytesIO()
     with figure_on(page) as figure:
-        from matplotlib.ticker import MaxNLocator
-
-        axes = figure.add_subplot()
-        for number, (_, spans) in enumerate(rows):
-            for kind, begin, end, text, tile in spans:
-                _draw(axes, page, found, number, kind, begin / found.step, end / found.step, text, tile)
-        axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlim(0, found.end / found.step)
-        axes.set_xlabel(
-            f"steps: a slice's products on the tensor cores, {found.step:,.0f} clocks; lengths by rule, not measured"
-        )
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(axis="x", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.set_title(title, pad=10)
-        _legend(axes, page, rows)
+        draw_rows(figure, page, found, title)
         kind = path.suffix[1:]
         figure.savefig(buffer, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
     write_whole(path, buffer.getvalue(), force=force)
+
+
+def timeline_page(found: Timeline, theme: Theme = LIGHT) -> Page:
+    """Return a page with room for every row."""
+    return Page(theme=theme, width=900, height=_AROUND + _ROW * len(_rows(found)))
+
+
+def draw_rows(figure: Figure, page: Page, found: Timeline, title: str) -> None:
+    """Draw a timeline on a figure of its page."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = _rows(found)
+    axes = figure.add_subplot()
+    for number, (_, spans) in enumerate(rows):
+        for kind, begin, end, text, tile in spans:
+            _draw(axes, page, found, number, kind, begin / found.step, end / found.step, text, tile)
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, found.end / found.step)
+    axes.set_xlabel(
+        f"steps: a slice's products on the tensor cores, {found.step:,.0f} clocks; lengths by rule, not measured"
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="x", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_title(title, pad=10)
+    _legend(axes, page, rows)
 
 
 #: What is drawn in a row: kind, from, to, text, and tile.
