@@ -157,6 +157,7 @@ def test_the_absolute_maximum_on_the_host(rng):
         (gm.DTypeError, "absmax is float64; it must be one float32", np.zeros(1)),
         (gm.ShapeError, r"absmax has shape \(2,\); it must hold one element", np.zeros(2, np.float32)),
         (gm.ArgumentError, "absmax is read-only", np.broadcast_to(np.float32(0), (1,))),
+        (gm.ArgumentError, "absmax is read-only", np.float32(0)),
     ],
 )
 def test_what_is_no_place_for_the_maximum(error, message, absmax):

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.errors import ArgumentError
+from gemmule.core.chips import chip_named
+from gemmule.core.epilogue import Epilogue, Expression
+from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
@@ -17,6 +19,7 @@ from gemmule.kernels.gemm.h09_production import config as configs
 from gemmule.kernels.gemm.h09_production.config import ProductionConfig, every_config
 from gemmule.kernels.gemm.h09_production.spec import SPEC
 from gemmule.lab.candidates import parse_kernels
+from gemmule.lab.explain import explain
 from gemmule.lab.products import gemm_problem
 from gemmule.runtime import execute, repeated, workspaces
 
@@ -192,3 +195,16 @@ def test_older_records_do_not_name_it():
     assert PLAIN.is_recorded(fields)
     assert not SHARED.is_recorded(fields)
     assert not PLAIN.is_recorded(fields | {"tile_n": 128})
+
+
+def test_gated_forms_are_computed_tile_by_tile():
+    gated = Epilogue(Expression(("acc", "up", "mul 0 1")), second=PROBLEM.b)
+    problem = dataclasses.replace(PROBLEM, c=None, beta=0, epilogue=gated)
+    assert SPEC.why_not(problem, HOPPER, PLAIN) is None
+    assert "tile by tile" in SPEC.why_not(problem, HOPPER, SHARED)
+
+
+def test_tiles_that_are_shared_out_cannot_be_sampled():
+    choice = Choice(SPEC, SHARED)
+    with pytest.raises(UnsupportedError, match="explain it with stream_k=0"):
+        explain(PROBLEM, choice, chip_named("h100"), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hopper_snippets import SCHEDULES
 from snippets import kernel_text, run
 
 from gemmule.vgpu import CheckError, DeadlockError, Options
@@ -213,3 +214,62 @@ def test_ctas_that_talk_stay_in_one_process():
         ("ld.global.b32 %r1, [%p_flag];", True),
     ):
         assert can_be_spread(parse(kernel_text(instruction, {"flag": 0}))) == free
+
+
+TWO_POLLS = """
+    setp.eq.u32 %p1, %lane, 0;
+    @!%p1 bra DONE;
+    setp.eq.u32 %p2, %warp, 1;
+    @%p2 bra OTHER;
+FIRST:
+    ld.acquire.gpu.global.b32 %r1, [%p_flag];
+    setp.eq.u32 %p3, %r1, 0;
+    @%p3 bra FIRST;
+    ld.global.b32 %r3, [%p_data];
+    st.global.b32 [%p_out], %r3;
+    bra DONE;
+OTHER:
+    st.global.b32 [%p_data], 7;
+SECOND:
+    ld.acquire.gpu.global.b32 %r1, [%p_flag+4];
+    setp.eq.u32 %p3, %r1, 0;
+    @%p3 bra SECOND;
+    st.release.gpu.global.b32 [%p_flag], 1;
+DONE:
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_of_two_loops_that_poll_each_has_its_turn(schedule):
+    """The second one's word is there: it goes on, and sets that of the first, which stands lower in the code."""
+    out = np.zeros(1, np.uint32)
+    arrays = {"data": np.zeros(1, np.uint32), "flag": np.array([0, 1], np.uint32), "out": out}
+    run(TWO_POLLS, arrays, 64, 1, options=Options(checks=True, schedule=schedule))
+    assert out[0] == 7
+
+
+READERS = """
+    setp.eq.u32 %p1, %cta, 0;
+    @%p1 bra WRITER;
+    ld.global.b32 %r3, [%p_data];
+    mul.wide.u32 %offset, %cta, 4;
+    add.u64 %address, %p_out, %offset;
+    st.global.b32 [%address], %r3;
+    setp.ne.u32 %p2, %cta, 2;
+    @%p2 bra DONE;
+    red.release.gpu.global.add.u32 [%p_flag], 1;
+    bra DONE;
+WRITER:
+    ld.acquire.gpu.global.b32 %r1, [%p_flag];
+    setp.ne.u32 %p3, %r1, 1;
+    @%p3 bra WRITER;
+    st.global.b32 [%p_data], 7;
+DONE:
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_reader_that_tells_nobody_is_found_beside_one_that_does(schedule):
+    arrays = {"data": np.full(1, 5, np.uint32), "flag": np.zeros(1, np.uint32), "out": np.zeros(4, np.uint32)}
+    with pytest.raises(CheckError, match="nothing orders the two"):
+        run(READERS, arrays, 1, 3, options=Options(checks=True, schedule=schedule))

@@ -12,6 +12,7 @@ from oracle import assert_product, poisoned, random_matrix
 from test_epilogue_kernels import finish
 from test_kernels import multiply, problem_of
 
+import gemmule as gm
 from gemmule.api import products
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
@@ -131,6 +132,17 @@ def test_an_epilogue(config, monkeypatch, rng):
     only(monkeypatch, config)
     case = next(case for case in CASES.values() if "c" in case.arrays and "bias" in case.arrays)
     finish(case, rng, shape=(136, 72, 520))
+
+
+def test_an_epilogue_and_the_absolute_maximum(monkeypatch, rng):
+    """Of five CTAs with parts of two tiles, those that have none to finish add nothing to the maximum."""
+    only(monkeypatch, SHARED)
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    a, b = random_matrix(rng, BFLOAT16, (64, 1032)), random_matrix(rng, BFLOAT16, (1032, 40))
+    d, largest = poisoned(dtype_named("float32"), (64, 40)), np.full(1, 1e30, np.float32)
+    gm.gemm(a, b, epilogue=lambda acc: acc - 100, out=d, absmax=largest, executor="vgpu")
+    assert_product(d + 100, a, b)
+    assert largest[0] == np.abs(d).max()
 
 
 class Subject:

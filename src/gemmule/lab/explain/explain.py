@@ -91,9 +91,15 @@ def explain(
         )
     if choice.spec.following is not None and isinstance(problem, GemmProblem):
         return _following(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
+    recipe = choice.spec.launch(problem, choice.config)
+    if recipe.workspaces:
+        # A grid of other CTAs would share other tiles.
+        raise UnsupportedError(
+            f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
+            "explain it with stream_k=0"
+        )
     chosen = samples(choice.spec, choice.config, problem)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
-    recipe = choice.spec.launch(problem, choice.config)
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
     tiles = (unfolded(choice.spec, choice.config, problem) or ctas) if is_pipeline(recipe) else ctas
     if tiles > ctas:

@@ -44,9 +44,10 @@ def _head(found: Timeline, unit: float) -> str:
     if found.multiprocessors > 1:
         ctas += f" of a cluster of {found.multiprocessors}"
     tiles = f"{found.tiles} tiles" if found.tiles > 1 else "a tile"
+    slices = f"{found.slices} slices" if found.slices > 1 else "one slice"
     rules = found.rules
     text = (
-        f"Timeline of {ctas}: {tiles} of {found.slices} slices, {_columns(unit)}. A step is the products of a "
+        f"Timeline of {ctas}: {tiles} of {slices}, {_columns(unit)}. A step is the products of a "
         f"slice on the tensor cores, {found.step:,.0f} clocks. The virtual GPU says who waits for whom; it has no "
         f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
         f"clock as documented, an instruction of a warp a clock; {rules.copy_bytes:g} bytes a clock for the copy "

@@ -21,10 +21,12 @@ class NumpyLibrary:
         del stream
         if isinstance(x, np.ma.MaskedArray):
             raise ArgumentError("a masked array would lose its mask; pass x.filled(value)")
+        # A scalar is a value: what is written goes into a copy of it.
+        fixed = isinstance(x, np.generic)
         x = np.asarray(x)
         if x.dtype.kind not in "biufc" and x.dtype.name not in EXTENSION_FLOATS:
             raise DTypeError(f"dtype {x.dtype} is not a number; convert with astype first")
-        return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=not x.flags.writeable)
+        return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=fixed or not x.flags.writeable)
 
     def device_of(self, x: HostArray) -> int | None:
         """Host memory."""

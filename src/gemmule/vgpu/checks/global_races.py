@@ -186,6 +186,9 @@ class GlobalRaces(Observer):
             several = (known != 0) & (known != cta[:, None])
             shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
             shadow.read_mark[piece] = mark[:, None]
+            # Of lanes that read the same piece together the last one has written: the others may be of another CTA.
+            others = (shadow.reader_cta[piece] != cta[:, None]) & (shadow.reader_cta[piece] != _SEVERAL)
+            shadow.reader_cta[piece[others]] = _SEVERAL
 
     def _unknown(self, marks: Array, warp: Array) -> Array:
         """Return which accesses of the own CTA the warps do not know of."""

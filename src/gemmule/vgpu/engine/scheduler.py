@@ -135,7 +135,10 @@ class Scheduler:
             self._polls += 1
 
     def _lowest(self) -> tuple[int, Lanes]:
-        """Take the lanes at the lowest block; or those that have waited for very long."""
+        """Take the lanes at the lowest block; or those that have waited for very long, or longest where all poll."""
+        if self._polling.issuperset(self._ready):
+            oldest = min(self._since, key=self._since.__getitem__)
+            return oldest, self._take(oldest)
         block = min((self._ready.keys() - self._polling if self._polling else ()) or self._ready)
         if len(self._ready) > 1:
             oldest = min(self._since, key=self._since.__getitem__)

@@ -51,7 +51,10 @@ class BInRegistersConfig(ThreadTileConfig):
         if self.tile_m % warp_m or self.tile_n % warp_n:
             raise ArgumentError(f"config {self}: tile_m must be a multiple of {warp_m}, and tile_n of {warp_n}")
         if self.touched and (self.tile_n % SECTOR or self.touched % self.threads):
-            raise ArgumentError(f"config {self}: a slice of B must have a multiple of {self.threads} sectors")
+            raise ArgumentError(
+                f"config {self}: a slice of B must have a multiple of {self.threads} sectors, which each thread brings "
+                "into the cache in equal parts"
+            )
 
     def grid(self, m: int, n: int) -> tuple[int, int, int]:
         """Return the CTAs for an (m, n) result; the kernel orders them itself."""
