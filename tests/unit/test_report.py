@@ -5,15 +5,17 @@ from __future__ import annotations
 import html.parser
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 import report_records as made
-from report_page import TIMED, made_page, profile_records
+from report_page import TIMED, made_page, profile_records, run
 
 from gemmule.lab.drawing.canvas import _apart
 from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.report import figures
-from gemmule.lab.report.sources import machines, read_source
+from gemmule.lab.report.compose import _TITLES
+from gemmule.lab.report.sources import PLAIN, machines, read_source
 from gemmule.lab.styles import short, styles
 
 
@@ -76,6 +78,26 @@ class Reader(html.parser.HTMLParser):
             self.headings[-1][1] += data
         if "svg" in self.open and self.open[-1] == "text":
             self.svg_texts.append(data)
+
+
+COMMITTED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_every_committed_record_can_be_read(path):
+    assert read_source(path).records
+
+
+def test_every_kind_that_is_shown_as_it_is_has_a_title():
+    assert set(PLAIN) <= set(_TITLES)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_the_committed_records_make_a_page(tmp_path):
+    result = run(COMMITTED[0].parent, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "What epilogues cost" in (tmp_path / "page.html").read_text()
 
 
 def test_every_section_is_there(page):

@@ -34,6 +34,8 @@ _TITLES = {
     "survey": "Surveys of a search",
     "removals": "Removals of synchronisation that the virtual GPU notices",
     "example": "NVIDIA's examples on the virtual GPU",
+    "epilogue": "What epilogues cost",
+    "timeline": "Pipelines that gemmule explain shows in steps",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 
