@@ -100,10 +100,13 @@ def _explain(
     layout: str | None, precision: str | None, bandwidth: float | None, l2_bandwidth: float | None,
     copy_bytes: float | None, copy_latency: float | None, timeline: str | None, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
+    from ..core.errors import ArgumentError
     from ..lab.explain import page
 
     if timeline is not None:
         check_drawings(None, timeline, force=force)
+    if config is not None and "[" in kernel:
+        raise ArgumentError(f"{kernel} and --config {config} both name a config; give one of them")
     explained = explanation(
         f"{kernel}[{config}]" if config is not None else kernel, shape, chip, dtype=dtype, out_dtype=out_dtype,
         layout=layout, precision=precision, bandwidth=bandwidth, l2_bandwidth=l2_bandwidth,

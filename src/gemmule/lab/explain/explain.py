@@ -16,6 +16,7 @@ from gemmule.core.occupancy import Occupancy, occupancy
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.roofline import attainable
 from gemmule.core.spec import Choice
+from gemmule.dispatch.select import choose
 
 from .advice import Figures, advice
 from .behind_l2 import behind_l2
@@ -87,7 +88,7 @@ def explain(
     arch, note = arch_for(chip)
     if (reason := choice.spec.why_not(problem, arch, choice.config)) is not None:
         raise UnsupportedError(
-            f"{choice.spec.name} ({choice.config}) cannot take this problem: {reason}; {_remedy(choice)}"
+            f"{choice.spec.name} cannot take this problem: {reason}; {_remedy(choice, problem, arch)}"
         )
     if choice.spec.following is not None and isinstance(problem, GemmProblem):
         return _following(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
@@ -189,11 +190,17 @@ def _warp_registers(run: Run) -> tuple[int, ...]:
     return tuple(sorted({int(match[1]) for match in found if match is not None}))
 
 
-def _remedy(choice: Choice) -> str:
-    reference = _REFERENCE[choice.spec.operation]
-    if choice.spec.name == reference or choice.spec.in_place:
+def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
+    spec = choice.spec
+    if not any(arch == one or (not one.specific and arch.capability >= one.capability) for one in spec.archs):
+        return f"give a --chip of {' or '.join(one.name for one in spec.archs)} (this one is {arch.name})"
+    for number, config in enumerate(spec.configs):
+        if spec.why_not(problem, arch, config) is None:
+            return f"explain '{spec.name}[{number}]', which takes it ({config})"
+    if spec.name == _REFERENCE[spec.operation] or spec.in_place:
         return "give another --shape or --dtype"
-    return f"give another --shape, --dtype or --layout, or explain {reference}, which takes all types and layouts"
+    taken = choose(problem, arch).spec.name
+    return f"give another --shape, --dtype or --layout, or explain {taken}, which calls take for it"
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:

@@ -238,9 +238,11 @@ def _limits(explained: Explanation) -> str:
         )
     if (most := explained.rate(explained.least_seconds)) is not None and explained.longest is not None:
         share = ""
+        # What passes L2 is estimated, and nobody publishes its rate.
+        holds = "An estimate: so are the bytes of L2." if explained.longest.unit == L2 else "This bound holds."
         if product and explained.peak is not None and explained.arithmetic is not None:
             share = f", {most * 1e9 / explained.peak:.1%} of the peak of the {explained.arithmetic.means}"
-        text = f"At most {_figure(most)} {unit}{share}: {explained.longest.unit} takes the longest. This bound holds."
+        text = f"At most {_figure(most)} {unit}{share}: {explained.longest.unit} takes the longest. {holds}"
         lines.append(_wrapped(text, ""))
     lines += [_wrapped(f"No bound: {reason}.", "") for reason in explained.missing]
     if explained.timeline is not None and all(limit.unit != L2 for limit in explained.limits):

@@ -47,7 +47,7 @@ def _head(found: Timeline, unit: float) -> str:
     slices = f"{found.slices} slices" if found.slices > 1 else "one slice"
     rules = found.rules
     text = (
-        f"Timeline of {ctas}: {tiles} of {slices}, {_columns(unit)}. A step is the products of a "
+        f"Timeline of {ctas}: {tiles} of {slices} in the sample, {_columns(unit)}. A step is the products of a "
         f"slice on the tensor cores, {found.step:,.0f} clocks. The virtual GPU says who waits for whom; it has no "
         f"clock. Lengths are by rule: {rules.flop:,.0f} FLOP and {rules.shared_bytes:.0f} bytes of shared memory a "
         f"clock as documented, an instruction of a warp a clock; {rules.copy_bytes:g} bytes a clock for the copy "
@@ -185,7 +185,8 @@ def _row(label: str, cells: str) -> str:
 def _legend(found: Timeline) -> str:
     waits = "t for the turn, " if any(wait.about == "its turn" for wait in found.waits) else ""
     text = (
-        "Warps: 0 to 9 and letters, a slice that is asked for, or multiplied; . waits for a slice or a free stage, "
+        "Warps: 0 to 9 and letters, a slice that is asked for (of several in a column the last), or multiplied; . "
+        "waits for a slice or a free stage, "
         f"{waits}s for stores; w writes. Stages: - on its way, = has come, a number: is multiplied. Tensor cores: # "
         "busy, + for a part of the column."
     )
@@ -214,7 +215,7 @@ def waits_text(found: Timeline) -> str:
     sentences = (
         f"Longest path, {found.end / found.step:.1f} steps: {', '.join(passed)}.",
         f"Slices on their way at a time: {most} at most, {mean:.1f} on average, of {found.stages} stage{plural}. "
-        f"Copies take {found.copying:.2g} steps for a step of products.",
+        f"For a step of products, copies take {found.copying:.2g}.",
         f"The tensor cores work {found.busy / found.end:.0%} of the sample. {_idle(found)}".rstrip(),
     )
     lines = ["Who waits for whom", *rows, *map(_wrapped, sentences)]
