@@ -162,7 +162,9 @@ def named(name):
     return next(spec for spec in REGISTRY if spec.name == name)
 
 
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
+@pytest.mark.parametrize(
+    "itemsize", [pytest.param(size, marks=[] if size == 4 else pytest.mark.slow) for size in ITEMSIZES]
+)
 def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize):
     spec, checked = named("t12_production"), 0
     for config in spec.configs:
