@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .timeline_json import timeline_from
+from .timeline_json import timeline_from, timeline_record
 from .timeline_text import chart
 
 
@@ -17,9 +17,7 @@ def timeline_block(records: Sequence[Mapping[str, Any]], kernel: str) -> str:
     KeyError
         If the records have no timeline of the kernel.
     """
-    one = next((r for r in records if r["record"] == "timeline" and r["kernel"] == kernel), None)
-    if one is None:
-        raise KeyError(f"the records have no timeline of {kernel}")
+    one = timeline_record(records, kernel)
     found = timeline_from(one["timeline"])
     config = " ".join(f"{name}={value}" for name, value in one["config"].items())
     tiles = f"the first {found.tiles} tiles of a CTA" if found.tiles > 1 else "a tile"

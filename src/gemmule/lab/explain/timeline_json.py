@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .steps import Rules
@@ -108,3 +108,17 @@ def timeline_from(data: Mapping[str, Any]) -> Timeline:
         end=data["steps"] * step,
         copied=data["copied_bytes"],
     )  # fmt: skip
+
+
+def timeline_record(records: Sequence[Mapping[str, Any]], kernel: str) -> Mapping[str, Any]:
+    """Return the record of a kernel's timeline.
+
+    Raises
+    ------
+    KeyError
+        If there is none.
+    """
+    one = next((r for r in records if r["record"] == "timeline" and r["kernel"] == kernel), None)
+    if one is None:
+        raise KeyError(f"the records have no timeline of {kernel}")
+    return one

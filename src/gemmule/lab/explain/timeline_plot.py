@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .timeline import Timeline
-from .timeline_json import timeline_from
+from .timeline_json import timeline_from, timeline_record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,6 @@ def timeline_plot(records: Sequence[Mapping[str, Any]], kernel: str) -> Timeline
     KeyError
         If the records have no timeline of the kernel.
     """
-    one = next((r for r in records if r["record"] == "timeline" and r["kernel"] == kernel), None)
-    if one is None:
-        raise KeyError(f"the records have no timeline of {kernel}")
+    one = timeline_record(records, kernel)
     shape = " x ".join(map(str, one["shape"]))
     return TimelinePlot(kernel, f"{kernel}, {shape}, {one['dtype']}, {one['chip']}", timeline_from(one["timeline"]))
