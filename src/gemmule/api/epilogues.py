@@ -280,6 +280,8 @@ def with_ending(
         view, operands[OPERAND] = views[SECOND], SECOND
         second = dataclasses.replace(
             problem.b,
+            row_stride=view.strides[-2],
+            col_stride=view.strides[-1],
             alignment=min((view.address & -view.address) or 256, 256),
             batch_strides=batch_strides(view, shape.batch),
         )
