@@ -19,6 +19,7 @@ from .rotation import ALIGNMENT, OperandSets, Rotation
 from .sensors import Readings, Sensors
 from .stopwatch import Graph, Stopwatch, closing, lead_in, new_stream
 from .transposes import TransposeYardsticks
+from .workspaces import Workspaces
 
 #: Size of the copies that the host link is timed with.
 _LINK_BYTES = 256 << 20
@@ -63,6 +64,10 @@ class BenchGpu:
         operands = OperandSets(problem, inputs, sets, self._ordinal, self._stream)
         with closing(self.wait, operands.close):
             yield operands
+
+    def workspaces(self) -> Workspaces:
+        """Return memory for what kernels need beyond their operands; a context manager."""
+        return Workspaces(self._ordinal, self._stream)
 
     def kernel(self, problem: Problem, choice: Choice, operands: OperandSets) -> Rotation:
         """Return a kernel on every buffer set in turn, its parameters packed; in place means in the outputs."""
