@@ -51,6 +51,8 @@ def finish(rng, shape, storage, order="C", dtype="bfloat16", out="bfloat16", bat
     factors = (b, storage)
     if storage == "apart":
         factors = (b[..., :n].copy(order="A"), b[..., n:].copy(order="A"))
+    if storage == "apart, one turned":
+        factors = (b[..., :n].copy(order="C"), b[..., n:].copy(order="F"))
     c = rng.standard_normal((*batch, m, n)).astype(result)
     bias, scale = rng.standard_normal(2 * n).astype(np.float32), rng.uniform(0.5, 2, (m, 1)).astype(np.float32)
     d, largest = np.full((*batch, m, n), np.nan).astype(result), np.full(1, 1e30, np.float32)
@@ -99,6 +101,14 @@ def test_alternating_columns_in_rows(only, rng):
     only("h01_mma_sync")
     with pytest.raises(gm.UnsupportedError, match=r"B has strides \(36, 2\)"):
         finish(rng, (20, 18, 9), "pairs")
+
+
+def test_a_second_factor_that_lies_otherwise(only, rng):
+    only("gemm_reference")
+    finish(rng, (20, 18, 9), "apart, one turned")
+    only("h01_mma_sync")
+    with pytest.raises(gm.UnsupportedError, match="the two factors of the gated form have not the same"):
+        finish(rng, (20, 18, 9), "apart, one turned")
 
 
 @pytest.mark.slow
