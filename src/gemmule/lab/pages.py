@@ -13,7 +13,8 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
 ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
 steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
-virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
+virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how
+many random products were checked, ``untuned FILE …`` what the cost model's choices reach of a search.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from .explain.timeline_plot import timeline_plot
 from .overhead import overhead_table
 from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
+from .random_tables import random_problems_block, untuned_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
 from .searched import searched
@@ -94,6 +96,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name in ("removals", "examples"):
             table = checked_kernels.removals_table if name == "removals" else checked_kernels.examples_table
             content = table([record for one in (file, *rest) for record in read_records(results / one)])
+        elif name in _RANDOM:
+            content = _RANDOM[name]([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
             words = [file, *rest]
             files = [word for word in words if word.endswith(".jsonl")]
@@ -270,6 +274,8 @@ def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], s
 _PICTURES = {
     "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
 }  # fmt: skip
+
+_RANDOM = {"random_problems": random_problems_block, "untuned": untuned_block}
 
 
 def _together(results: Path, files: Sequence[str]) -> list[Record]:

@@ -36,6 +36,8 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "timeline": "Pipelines that gemmule explain shows in steps",
+    "random_problems": "Random products held against a reference",
+    "untuned": "What the cost model takes, beside a search",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 
