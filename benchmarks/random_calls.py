@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 from random_arrays import Placed, dtype_of, values_for
-from random_draw import GATED, Lie, RandomProblem
+from random_draw import Lie, RandomProblem
 from random_expected import expected, verdict
 
 import gemmule as gm
-from gemmule.core.dtype import accumulator, dtype_named
 
 
 def residual(acc: Any, c: Any, bias: Any, scale: Any) -> Any:
@@ -178,11 +177,34 @@ def labels(problem: RandomProblem) -> dict[str, str]:
     """Return what problems are counted by."""
     a, b = problem.dtypes["a"], problem.dtypes["b"]
     types = a if a == b else f"{a} x {b}"
-    sums = accumulator(dtype_named(a), dtype_named(b)).name
     return {
         "dtype": f"{types} (tf32)" if problem.precision == "tf32" else types,
-        "sums": sums,
         "epilogue": problem.ending or "none",
         "batch": "batched" if len(problem.result) > 2 else "one product",
-        "gated": "yes" if problem.ending in GATED else "no",
+        "alpha": _kind(problem.alpha),
+        "beta": _kind(problem.beta),
+        "target": problem.target,
+        "library": problem.library,
+        "values": problem.values,
+        **{f"{name} lies": _lies(problem, name) for name in ("a", "b", "out")},
     }
+
+
+def _kind(number: float) -> str:
+    """Return a scalar, where it is one of the special ones."""
+    if isinstance(number, float) and 0 < abs(number) < 2.0**-126:
+        return "subnormal"
+    return str(number) if number in (0, 1, -1) or not math.isfinite(number) else "other"
+
+
+def _lies(problem: RandomProblem, name: str) -> str:
+    """Return in which order an array lies, and whether its lines are of whole 16 bytes."""
+    lie, axes = problem.lies[name], len(problem.shapes[name])
+    if axes < 2:
+        return "vector"
+    order = "columns" if lie.order[-1] == axes - 2 else "rows" if lie.order[-1] == axes - 1 else "batch first"
+    size = dtype_of(problem.dtypes[name]).itemsize
+    pitch = (problem.shapes[name][lie.order[-1]] * lie.step + (lie.pads[0] if lie.pads else 0)) * size
+    words = [order, "with gaps" if lie.step > 1 else "", "backwards" if lie.flipped else ""]
+    words += ["repeated" if lie.repeated else "", "" if pitch % 16 == lie.offset % 16 == 0 else "misaligned"]
+    return " ".join(word for word in words if word)

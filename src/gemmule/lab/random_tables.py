@@ -21,7 +21,8 @@ def random_problems_block(records: Sequence[Record]) -> str:
     runs = [one for one in records if one["record"] == "random_problems"]
     lines = [
         f"Seed {one['seed']}, extents up to {one['most']}: {one['checked']} problems checked, {one['wrong']} wrong; "
-        f"greatest error {one['worst_share']:.3f} of its bound; {one['kernels_compiled']} compiled kernels, {one['seconds']} s."
+        f"greatest error {one['worst_share']:.3f} of its bound; {one['kernels_compiled']} compiled kernels, "
+        f"{one['seconds']} s."
         for one in runs
     ]
     for what, heading in _BY.items():
