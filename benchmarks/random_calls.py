@@ -157,11 +157,12 @@ class Call:
         near = (got - largest).abs() <= error.max() + 2.0**-23 * largest
         return (~(near | (got == largest) | (got.isnan() & largest.isnan()))).double()
 
-    def on_stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Return what makes the problem's stream the current one."""
-        if self.device == "cpu" or self.problem.stream == 0:
-            return contextlib.nullcontext()
-        return torch.cuda.stream(_stream(self.problem.stream))
+
+def on_stream(problem: RandomProblem, device: str) -> contextlib.AbstractContextManager[Any]:
+    """Return what makes the problem's stream the current one: for its arrays too, whose memory is given back there."""
+    if device == "cpu" or problem.stream == 0:
+        return contextlib.nullcontext()
+    return torch.cuda.stream(_stream(problem.stream))
 
 
 _streams: dict[int, Any] = {}

@@ -84,7 +84,8 @@ class Tally:
         """Keep a failure, and print how it is repeated."""
         self.failures[index] = failure
         if len(self.failures) <= _MOST_TOLD:
-            print(f"WRONG: {self._command} --only {index}: {failure}", flush=True)
+            kernel = self._kernels.get(index, "")
+            print(f"WRONG: {self._command} --only {index}: {kernel}: {failure}", flush=True)
 
 
 def options() -> argparse.Namespace:

@@ -81,15 +81,15 @@ def jobs_of(plan: Any) -> tuple[str, list[Job]]:
 def check(setting: Setting, indices: Sequence[int], spoil: Callable[[Any], None] | None = None) -> list[Verdict]:
     """Run problems, and wait for the verdicts."""
     import torch
-    from random_calls import Call, labels
+    from random_calls import Call, labels, on_stream
 
     queued: list[tuple[int, Mapping[str, str], Any]] = []
     for index in indices:
         problem = draw(setting.seed, index, most=setting.most, cupy=setting.cupy)
         label = labels(problem)
         try:
-            call = Call(problem, setting.device, setting.executor)
-            with call.on_stream():
+            with on_stream(problem, setting.device):
+                call = Call(problem, setting.device, setting.executor)
                 call.fill()
                 queued.append((index, label, call.run(spoil)))
         except Exception as error:  # whatever it is, it is what is looked for
@@ -121,14 +121,16 @@ def work(setting: Setting, pipe: multiprocessing.connection.Connection) -> None:
 
     torch.set_num_threads(1)
     while (asked := pipe.recv()) is not None:
-        what, indices, deadline = asked
+        what, indices, deadline, alone = asked
         if what == "plan":
             pipe.send(_planned(setting, indices, deadline))
             continue
-        for first in range(0, len(indices), CHUNK):
+        # Those that a process ended at are run one by one.
+        chunks = [indices[first : first + 1] for first in range(alone)]
+        chunks += [indices[first : first + CHUNK] for first in range(alone, len(indices), CHUNK)]
+        for chunk in chunks:
             if time.time() > deadline:
                 break
-            chunk = indices[first : first + CHUNK]
             pipe.send(("begun", chunk))
             pipe.send(("found", check(setting, chunk)))
         pipe.send(("done", None))
@@ -179,7 +181,7 @@ class Workers:
         """Return what problems need."""
         count, found = len(self._begun), Planned()
         for number, (_, pipe) in enumerate(self._begun):
-            pipe.send(("plan", indices[number::count], deadline))
+            pipe.send(("plan", indices[number::count], deadline, 0))
         for _, pipe in self._begun:
             part = pipe.recv()
             found.kernels.update(part.kernels)
@@ -188,12 +190,12 @@ class Workers:
         return found
 
     def run(self, indices: Sequence[int], deadline: float) -> Iterator[list[Verdict]]:
-        """Yield verdicts as they come. A process that ends is replaced, and what it was at counts as failed."""
+        """Yield verdicts as they come. A process that ends is replaced, and what it was at is run again, one by one."""
         count = len(self._begun)
         left = {number: collections.deque(indices[number::count]) for number in range(count)}
         at: dict[int, Sequence[int]] = {}
         for number, (_, pipe) in enumerate(self._begun):
-            pipe.send(("run", list(left[number]), deadline))
+            pipe.send(("run", list(left[number]), deadline, 0))
         busy = set(range(count))
         while busy:
             pipes = {self._begun[number][1]: number for number in busy}
@@ -203,10 +205,12 @@ class Workers:
                     what, content = self._begun[number][1].recv()
                 except EOFError:
                     chunk = at.pop(number, ())
-                    yield [Verdict(i, {}, failure="the process ended; one of these problems ended it") for i in chunk]
-                    self._take(left[number], chunk)
+                    if len(chunk) == 1:
+                        yield [Verdict(chunk[0], {}, failure="it ended the process")]
+                        self._take(left[number], chunk)
                     self._begun[number] = self._begin()
-                    self._begun[number][1].send(("run", list(left[number]), deadline))
+                    alone = len(chunk) if len(chunk) > 1 else 0
+                    self._begun[number][1].send(("run", list(left[number]), deadline, alone))
                     continue
                 if what == "begun":
                     at[number] = content

@@ -260,6 +260,7 @@ def main() -> None:
     parser.add_argument("--cells", action="store_true", help="the tuned cells in the place of random products")
     parser.add_argument("--seconds", type=float, default=3600, help="time for all")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache of compiled kernels")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began = time.time()
@@ -274,6 +275,8 @@ def main() -> None:
             failing.add(str(job))
             print(f"left out: {job}: {str(result)[:200]}")
     print(f"{time.time() - began:.0f} s: compiled", flush=True)
+    if given.compile_only:
+        return
     block = experiment(" ".join(["python", "benchmarks/untuned_choices.py", *sys.argv[1:]]), device.pci_bus_id)
     shares, told = [], time.time()
     with RecordFile(given.record, block) as file, bench_gpu() as gpu:
