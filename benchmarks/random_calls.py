@@ -129,7 +129,12 @@ class Call:
         y, error = expected(problem, arrays)
         before = [one.sum() for name, one in self.placed.items() if name != target]
         operation, positional, options = self.arguments()
-        result = (gm.matmul if operation == "matmul" else gm.gemm)(*positional, **options)
+        function = gm.matmul if operation == "matmul" else gm.gemm
+        for _ in range(calls_before(problem)):
+            function(*positional, **options)
+            # Poisoned anew.
+            self.placed["out"].strayed()
+        result = function(*positional, **options)
         got = result
         if problem.library == "cupy" and problem.target == "new":
             got = torch.as_tensor(result, device=self.device)
@@ -156,6 +161,11 @@ class Call:
         largest = y.abs().max()
         near = (got - largest).abs() <= error.max() + 2.0**-23 * largest
         return (~(near | (got == largest) | (got.isnan() & largest.isnan()))).double()
+
+
+def calls_before(problem: RandomProblem) -> int:
+    """Return how often the same is called before the call that is checked: later calls repeat what was decided."""
+    return 0 if problem.target == "c" else (0, 0, 1, 2)[problem.index % 4]
 
 
 def on_stream(problem: RandomProblem, device: str) -> contextlib.AbstractContextManager[Any]:
@@ -187,6 +197,7 @@ def labels(problem: RandomProblem) -> dict[str, str]:
         "target": problem.target,
         "library": problem.library,
         "values": problem.values,
+        "calls": str(calls_before(problem) + 1),
         **{f"{name} lies": _lies(problem, name) for name in ("a", "b", "out")},
     }
 
