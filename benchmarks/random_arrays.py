@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import torch
-from random_draw import Lie, RandomProblem, Shape
+from random_draw import RandomProblem
+from random_lies import Lie, Shape
 
 _GUARD = 256
 #: Bytes of memory that nobody has written: NaN of every float, -77 of int8.

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from random_arrays import Placed, dtype_of, values_for
-from random_draw import Lie, RandomProblem
+from random_draw import RandomProblem
 from random_expected import expected, verdict
+from random_lies import Lie
 
 import gemmule as gm
 

@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-
-Shape = tuple[int, ...]
+from random_lies import Lie, Shape, order_of, random_lie
 
 MOST = 5000
 #: Types of A and B, with how often they are drawn, and the types that their product may be rounded to.
@@ -42,34 +41,6 @@ _WHOLE = (0, 1, -1, 3, -7, 2**20 + 1, -(2**31))
 # Most operations: of products that tensor cores compute, mostly and now and then; of others.
 _FLOP, _RARE_FLOP, _SLOW_FLOP = 2e10, 2.5e11, 2e9
 _MOST_ELEMENTS = 2**26
-
-
-@dataclasses.dataclass(frozen=True)
-class Lie:
-    """How an array lies in memory.
-
-    Attributes
-    ----------
-    order : tuple of int
-        Its axes, the outermost first.
-    step : int
-        Elements from one to the next along the innermost axis.
-    pads : tuple of int
-        Elements between the lines of the innermost axis, between what those make, and so on.
-    offset : int
-        Bytes from an address that 256 divides to the first element.
-    flipped : tuple of int
-        Axes that are walked backwards.
-    repeated : bool
-        Whether the outermost axis in memory is one element, seen again and again.
-    """
-
-    order: tuple[int, ...]
-    step: int = 1
-    pads: tuple[int, ...] = ()
-    offset: int = 0
-    flipped: tuple[int, ...] = ()
-    repeated: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,11 +141,11 @@ def draw(seed: int, index: int, *, most: int = MOST, cupy: bool = True) -> Rando
         target = "c"
     shapes["out"], dtypes["out"] = result, out
     flips = cupy and {*dtypes.values()} <= {"float16", "float32", "float64", "int8", "int32"} and rng.random() < 0.1
-    lies = {name: _lie(rng, name, shape, dtypes[name], aligned, flips) for name, shape in shapes.items()}
+    lies = {name: random_lie(rng, name, shape, dtypes[name], aligned, flips) for name, shape in shapes.items()}
     if along is not None:
         # One way in which A and B lie for each of the run's epilogues.
         for name, is_col in zip("ab", along, strict=True):
-            lies[name] = dataclasses.replace(lies[name], order=_order(len(shapes[name]), is_col), step=1)
+            lies[name] = dataclasses.replace(lies[name], order=order_of(len(shapes[name]), is_col), step=1)
     values = str(rng.choice(("normal", "whole", "whole", "wide", "special")))
     if values == "special" and ending in GATED:
         values = "normal"
@@ -274,31 +245,3 @@ def _add_inputs(shapes: dict[str, Shape], dtypes: dict[str, str], ending: str | 
         shapes["b"] = (*shapes["b"][:-1], 2 * n)
     if ending == "second":
         shapes["up"], dtypes["up"] = shapes["b"], dtypes["b"]
-
-
-def _order(axes: int, is_col: bool) -> tuple[int, ...]:
-    batch = tuple(range(axes - 2))
-    return (*batch, axes - 1, axes - 2) if is_col else (*batch, axes - 2, axes - 1)
-
-
-def _lie(rng: np.random.Generator, name: str, shape: Shape, dtype: str, aligned: bool, flips: bool) -> Lie:
-    itemsize = {"float64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}.get(dtype, 1)
-    axes, unit = len(shape), 16 // itemsize
-    order = _order(axes, rng.random() < 0.5) if axes > 1 else (0,)
-    if axes > 2 and rng.random() < 0.06:
-        order = tuple(map(int, rng.permutation(axes)))
-    step, pads, offset = 1, [0] * axes, 0
-    if aligned:
-        # Lines of whole 16 bytes, as the copy engine takes them.
-        inner = shape[order[-1]] if axes else 1
-        pads[0] = -inner % unit + (int(rng.choice((0, 0, 1, 5))) * unit if rng.random() < 0.5 else 0)
-        offset = 16 * int(rng.choice((0, 0, 1, 3)))
-        if rng.random() < 0.02:
-            offset += itemsize
-    elif rng.random() < 0.6:
-        pads = [int(x) for x in rng.integers(0, 8, axes)]
-        offset = itemsize * int(rng.choice((0, 0, 1, 2, 3, 7)))
-        step = int(rng.choice((1, 1, 1, 1, 2, 3)))
-    flipped = tuple(axis for axis in range(axes) if flips and rng.random() < 0.3)
-    repeated = name not in ("out", "c") and axes > 1 and rng.random() < 0.02
-    return Lie(order, step, tuple(pads), offset, flipped, repeated)
