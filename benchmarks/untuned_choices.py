@@ -42,8 +42,7 @@ H01 = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
 #: Types and layouts, with how many of 100 products have them, and the most operations of one.
 KINDS = (
     *(("bfloat16", layout, 16, 4e12) for layout in ("nn", "nt", "tn", "tt")),
-    ("float16", "nn", 8, 4e12),
-    ("float16", "nt", 8, 4e12),
+    ("float16", "nt", 16, 4e12),
     ("float32-tf32", "nt", 6, 1e12),
     ("int8", "nt", 6, 4e12),
     ("float64", "nn", 4, 1e11),
