@@ -53,8 +53,8 @@ def test_the_ladder_is_registered_and_ordered():
         assert [name for name in names if name in rungs] == first + others
 
 
-@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 128)), (1024, (64, 64)), (1, (64, 64))])
-def test_the_largest_tiles_that_keep_every_multiprocessor_busy(extent, tile):
+@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 256)), (1024, (64, 64)), (1, (64, 64))])
+def test_the_tiles_that_take_least_time(extent, tile):
     a = contiguous(FLOAT32, extent, extent)
     choice = choose(GemmProblem(extent, extent, extent, (), a, a, None, a), HOPPER, multiprocessors=132)
     assert choice.spec.name == "g07_cp_async"

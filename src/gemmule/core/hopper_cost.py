@@ -21,6 +21,10 @@ _NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.164, 0.73, 0.384, 0.487, 1.
 _OUTSIDE_ROWS, _OUTSIDE_COLS, _ALL = 0.166, 0.156, 132
 #: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
 _NARROW = {64: 1.8, 32: 6.1, 16: 9.15}
+#: How much longer lines take that begin at multiples of 32 bytes but not of 128, and that begin elsewhere: to be brought
+#: into a multiprocessor, to be carried from the L2 cache, to be written.
+_FILL, _APART, _APART2, _PAST, _PAIRED = 0.0, 0.0, 0.0, 0.0, 0.0
+_BRING1, _BRING2, _CARRY1, _CARRY2, _WRITE1, _WRITE2 = 1.0, 1.0, 1.0, 1.0, 1.0, 1.0
 #: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
 #: slices of a multiprocessor for half of that.
 _HOT, _HALF_HOT = 0.318, 117.0
@@ -71,11 +75,16 @@ class Sides:
         Of the kernel's result.
     across : bool
         Whether the operand that gives the columns lies across K.
+    rows_begin, cols_begin : int
+        Where lines in memory of the operand that gives the rows, and of that for the columns, begin: 0 at multiples of
+        128 bytes, 1 of 32, 2 elsewhere.
     """
 
     rows: int
     cols: int
     across: bool
+    rows_begin: int = 0
+    cols_begin: int = 0
 
 
 class _Tiles:
@@ -96,9 +105,9 @@ class _Tiles:
         self.tile_m, self.tile_n = each(lambda c: c.tile_m), each(lambda c: c.tile_n)
         self.products = each(lambda c: _PRODUCTS * c.outputs / 2**14)
         # The swizzle of lines across K is as wide as divides the tile: the second row is for those.
-        lines = each(lambda c: c.tile_m / c.cluster_n), each(lambda c: c.tile_n / c.cluster_m)
-        narrow = each(lambda c: _NARROW.get(c.tile_n * 2 & -c.tile_n * 2, 1.0))
-        self.brought = _BYTES / 256 * np.stack([lines[0] + lines[1], lines[0] + lines[1] * narrow])
+        self.brought_rows = _BYTES / 256 * each(lambda c: c.tile_m / c.cluster_n)
+        along = _BYTES / 256 * each(lambda c: c.tile_n / c.cluster_m)
+        self.brought_cols = np.stack([along, along * each(lambda c: _NARROW.get(c.tile_n * 2 & -c.tile_n * 2, 1.0))])
         written = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
         pingpong = each(lambda c: c.pingpong)
         exchanged = each(
@@ -107,13 +116,14 @@ class _Tiles:
             )
         )
         started = each(lambda c: _START if c.cluster > c.cluster_k else 0.0)
-        self.every = (1 - pingpong) * (_SHARED + written)
+        self.every = (1 - pingpong) * _SHARED
+        self.every_written, self.once_written = (1 - pingpong) * written, pingpong * written
         self.again = _NEXT + _AGAIN * exchanged
-        self.once = _LAUNCH + started + exchanged + pingpong * written
+        self.once = _LAUNCH + started + exchanged
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
-        self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
+        self.more_m, self.more_n = each(lambda c: c.cluster_m - 1), each(lambda c: c.cluster_n - 1)
 
     def at_once(self, multiprocessors: int) -> np.ndarray[Any, np.dtype[Any]]:
         """Return the clusters that run at the same time."""
@@ -147,6 +157,7 @@ def times_us(
     slices: int,
     batch: int,
     bytes_min: int,
+    result_begins: int = 0,
 ) -> list[float]:
     """Return roughly the time in microseconds of every config.
 
@@ -162,11 +173,14 @@ def times_us(
         Slices of K, of 128 bytes, and matrices.
     bytes_min : int
         Fewest bytes to move from and to memory.
+    result_begins : int
+        Where lines of the result begin, as of `Sides`.
     """
     of = _tiles(configs)
     rows = np.array((plain.rows, swapped.rows))[of.swapped]
     cols = np.array((plain.cols, swapped.cols))[of.swapped]
-    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * batch
+    down, along = (rows + (of.rows - 1)) // of.rows, (cols + (of.cols - 1)) // of.cols
+    tiles = down * along * batch
     at_once = of.at_once(multiprocessors)
     waves = (tiles + (at_once - 1)) // at_once
     every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
@@ -182,14 +196,29 @@ def times_us(
         read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
         left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)
     hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
-    brought = of.brought[int(plain.across)]
+    cols_brought = of.brought_cols[int(plain.across)]
     if plain.across != swapped.across:
-        brought = np.where(of.swapped, of.brought[int(swapped.across)], brought)
+        cols_brought = np.where(of.swapped, of.brought_cols[int(swapped.across)], cols_brought)
+    rows_begin = np.array((plain.rows_begin, swapped.rows_begin))[of.swapped]
+    cols_begin = np.array((plain.cols_begin, swapped.cols_begin))[of.swapped]
+    bring, carry = np.array((1.0, _BRING1, _BRING2)), np.array((1.0, _CARRY1, _CARRY2))
+    busy = np.minimum(tiles, at_once) * of.cluster / _ALL
+    # Two multiprocessors share a way to the L2 cache; the first half of all have it alone.
+    bring = bring[:, None] * (1 + np.array((0.0, _PAIRED, _PAIRED))[:, None] * np.clip(2 * busy - 1, 0, 1))
+    each = np.arange(len(of.configs))
+    brought = of.brought_rows * bring[rows_begin, each] + cols_brought * bring[cols_begin, each]
     slice_time = np.maximum(of.products * hot, brought) + _SLICE
     outside = _OUTSIDE_ROWS * np.maximum(of.tile_m - rows, 0) + _OUTSIDE_COLS * np.maximum(of.tile_n - cols, 0)
-    slice_time += outside / _SIDE * (np.minimum(tiles, at_once) * of.cluster / _ALL)
-    computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once + left
-    carried = _LAUNCH + tiles * slices * of.slice_bytes
+    slice_time += outside / _SIDE * busy
+    longer = (1.0, _WRITE1, _WRITE2)[result_begins]
+    every, once = of.every + of.every_written * longer, of.once + of.once_written * longer
+    filled = _FILL * busy
+    computed = every_slice * slice_time + waves * every + (waves - 1) * of.again + once + filled + left
+    apart = np.array((_APART, _APART, _APART2))
+    past_rows, past_cols = rows + _PAST * (down * of.rows - rows), cols + _PAST * (along * of.cols - cols)
+    lines = past_rows * along * carry[rows_begin] * (1 + apart[rows_begin] * of.more_n)
+    lines = lines + past_cols * down * carry[cols_begin] * (1 + apart[cols_begin] * of.more_m)
+    carried = _LAUNCH + batch * slices * _ROW_BYTES / _SLICES * lines
     memory = _LAUNCH + bytes_min / _MEMORY
     total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()
     return total

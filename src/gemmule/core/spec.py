@@ -140,6 +140,9 @@ class KernelSpec:
         Whether costs are microseconds, and may be told as a prediction.
     further : callable, optional
         ``further()`` are configs that only a search takes into account, beside `configs`.
+    outdone : callable, optional
+        ``outdone(problem, cost)`` is the name of a later kernel that is expected to be faster than this one with that
+        cost, where it takes the problem too; else None.
     """
 
     name: str
@@ -165,6 +168,7 @@ class KernelSpec:
     costs: Callable[[Any, Sequence[Any], int], Sequence[float]] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
+    outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not (self.epilogues and self.gated and self.absmax):

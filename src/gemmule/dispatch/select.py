@@ -119,10 +119,27 @@ def _choose(
             refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
         elif tuned is not None:
             refused.append((spec.name, f"it can, and {tuned.spec.name} was measured to be faster"))
+        elif (faster := _faster(spec, problem, inner, cost, arch, registry)) is not None:
+            refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted)
     raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
+
+
+def _faster(
+    spec: KernelSpec, problem: Problem, inner: Problem, cost: float | None, arch: Arch, registry: Sequence[KernelSpec]
+) -> str | None:
+    """Return the name of a later kernel that takes the problem and is expected to be faster, or None."""
+    if spec.outdone is None or cost is None:
+        return None
+    name = spec.outdone(inner, cost)
+    other = next((one for one in registry if one.name == name), None)
+    if other is None:
+        return None
+    part, outer, _ = split_batch(problem, other.batch_dims)
+    able = math.prod(outer) <= MAX_LAUNCHES and any(other.why_not(part, arch, one) is None for one in other.configs)
+    return other.name if able else None
 
 
 def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec], table: TunedTable) -> Choice | None:

@@ -137,6 +137,18 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
     )
 
 
+#: Of tiles of so many elements, on an H200: nanoseconds that one more row of K takes a multiprocessor for each, and at
+#: least, where it has one alone; and how many rows of K its beginning and end are worth.
+_TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
+
+
+def cost(problem: GemmProblem, config: CpAsyncConfig, multiprocessors: int) -> float:
+    """Return roughly the time in nanoseconds."""
+    each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
+    tiles = -(-_grid(problem, config)[0] // multiprocessors)
+    return max(each * tiles, alone) * (problem.k + ends)
+
+
 def build(config: CpAsyncConfig, signature: Signature) -> Buildable:
     """Return the kernel and its stand-in arguments."""
     from .kernel import buildable
@@ -160,4 +172,5 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    cost=cost,
 )

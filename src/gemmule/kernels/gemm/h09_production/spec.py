@@ -290,15 +290,22 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
     oriented, _, _ = row_result(problem)
     a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
     columns = oriented.n * factors_of(oriented.epilogue)
-    plain = Sides(oriented.m, columns, not b_along)
-    swapped = Sides(columns, oriented.m, not a_along)
+    a_begins, b_begins, d_begins = (_begins(x) for x in (oriented.a, oriented.b, oriented.d))
+    plain = Sides(oriented.m, columns, not b_along, a_begins, b_begins)
+    swapped = Sides(columns, oriented.m, not a_along, b_begins, a_begins)
     times = times_us(
         plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
-        bytes_min=problem.bytes_min,
+        bytes_min=problem.bytes_min, result_begins=d_begins,
     )  # fmt: skip
     if problem.epilogue is None:
         return times
     return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+
+
+def _begins(matrix: StridedMatrix) -> int:
+    """Return 0 where lines of a matrix begin as lines of 128 bytes of a cache do, 1 as their parts of 32, else 2."""
+    pitch = (matrix.row_stride if matrix.is_row_major else matrix.col_stride) * matrix.dtype.itemsize
+    return 0 if pitch % 128 == 0 else 1 if pitch % 32 == 0 else 2
 
 
 def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:

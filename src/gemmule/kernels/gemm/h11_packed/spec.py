@@ -224,6 +224,23 @@ def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors
     return [cost(problem, configs[0], multiprocessors)] * len(configs) if configs else []
 
 
+#: What h01_mma_sync takes, which copies rows as they lie: microseconds of a launch, and of 128 bytes of K for each 64 x 64
+#: of the result on a multiprocessor, where its copies are of 8 bytes or more and where they are of single elements.
+_COPIED_LAUNCH, _COPIED, _COPIED_SINGLY, _COPIED_TILE, _MULTIPROCESSORS = 2.5, 0.5, 1.8, 64, 132
+_COPY = 8
+
+
+def outdone(problem: GemmProblem, cost: float) -> str | None:
+    """Return the kernel that reads rows as they lie where a short K, or few rows of a result, do not pay for packing."""
+    item = problem.a.dtype.itemsize
+    apart = (problem.a.row_stride, problem.a.col_stride, problem.b.row_stride, problem.b.col_stride)
+    whole = all(stride == 1 or stride * item % _COPY == 0 for stride in apart)
+    whole = whole and problem.a.alignment % _COPY == problem.b.alignment % _COPY == 0
+    tiles = -(-problem.m // _COPIED_TILE) * -(-problem.n // _COPIED_TILE) * (problem.batch or (1,))[0]
+    slices = -(-problem.k * item // PITCH) * max(tiles / _MULTIPROCESSORS, 1.0)
+    return "h01_mma_sync" if _COPIED_LAUNCH + slices * (_COPIED if whole else _COPIED_SINGLY) < cost else None
+
+
 def build(config: PackedConfig, signature: Signature) -> Buildable:
     """Return the kernel and its stand-in arguments."""
     from .kernel import buildable
@@ -251,4 +268,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     following=following,
+    outdone=outdone,
 )
