@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.launch import Launch
