@@ -9,28 +9,32 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.runtime.memory import DeviceBuffer
 
 STREAM = 0
+#: What every byte between elements holds.
+_BETWEEN = 0x5A
 
 
 class DeviceMatrix:
     """A batch of matrices in device memory: element (i, j) of matrix l is where its strides say.
 
     The buffer spans exactly the elements that the strides reach, so that an access outside is an access out of bounds.
-    `offset` elements of lead make its address misaligned.
+    `offset` elements of lead make its address misaligned. What lies between the elements must stay as it is.
     """
 
     def __init__(self, dtype, shape, strides, offset=0):
         self.dtype, self.shape, self.strides = dtype, shape, strides
         low, high = elements_spanned(shape, strides)
         self.first = offset - low
-        self.storage = np.zeros(offset + high - low, dtype.numpy())
+        self.storage = np.full((offset + high - low) * dtype.itemsize, _BETWEEN, np.uint8).view(dtype.numpy())
         self.buffer = DeviceBuffer(self.storage.nbytes, 0, STREAM)
 
     def host_view(self):
-        item = self.storage.itemsize
         # NumPy cannot restride every dtype of ml_dtypes: the bits stand in.
-        bits = self.storage.view(f"V{item}")[self.first :]
-        strides = [stride * item for stride in self.strides]
-        return np.lib.stride_tricks.as_strided(bits, self.shape, strides).view(self.storage.dtype)
+        bits = self.storage.view(f"V{self.storage.itemsize}")
+        return self.elements(bits).view(self.storage.dtype)
+
+    def elements(self, storage):
+        strides = [stride * storage.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(storage[self.first :], self.shape, strides)
 
     def put(self, values):
         self.host_view()[...] = values
@@ -39,6 +43,10 @@ class DeviceMatrix:
 
     def get(self):
         self.buffer.download(self.storage)
+        between = np.ones(self.storage.size, np.bool_)
+        self.elements(between)[...] = False
+        strayed = (self.storage.view(np.uint8).reshape(self.storage.size, -1)[between] != _BETWEEN).sum()
+        assert not strayed, f"{strayed} bytes were written between the elements"
         return self.host_view().copy()
 
     @property

@@ -62,7 +62,7 @@ def test_layouts(config, layout, rng):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_batches_of_whole_bytes(config, batch, rng):
     kind = dtype_named("float16")
-    m, n, k = 71, 133, shared(102, config)
+    m, n, k = 71, 136, shared(102, config)
     a, b, c = (random_matrix(rng, kind, (*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
     kinds = ("whole", "whole", "whole")
     got = multiply(SPEC, a, b, poisoned(kind, (*batch, m, n)), kinds=kinds, batch=batch, config=config)

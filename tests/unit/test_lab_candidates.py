@@ -74,7 +74,7 @@ def test_words_mix_and_nothing_comes_twice():
         ("g07_cp_async[fast]", "has no config [fast]"),
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
-        ("", "is not a list"),
+        ("", "does not name kernels"),
         ("g7", "kernel 'g7' is not known; near are g07_cp_async"),
         ("G1_naive_x", "near are g01_naive"),
         ("ladder[1]", "'ladder' takes no config"),

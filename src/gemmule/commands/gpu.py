@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.chips import Chip
+from ..core.chip import Chip
 from ..core.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 
+from .chip import Chip, PeakRates
 from .errors import ArgumentError
+from .multiprocessors import SM_13, SM_61, SM_70, SM_80, SM_89, SM_90, SM_100
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -17,214 +19,12 @@ _GIB = 1024 * _MIB
 _GB = 1e9
 _TERA = 1e12
 
-
-@dataclasses.dataclass(frozen=True)
-class Multiprocessor:
-    """What one streaming multiprocessor (SM) holds, and in which portions it is given out.
-
-    Attributes
-    ----------
-    threads, warps, blocks : int
-        Most threads, warps and blocks that an SM holds at a time.
-    threads_per_block : int
-        Most threads of a block.
-    registers, registers_per_block : int
-        32-bit registers of an SM, and the most that a block may have.
-    registers_per_thread : int
-        Most registers of a thread.
-    register_unit : int
-        Registers are given out in multiples of this.
-    registers_by_block : bool
-        Whether the multiple is taken for a block (compute capability 1.x) or for each warp (all later ones).
-    warp_unit : int
-        A block's warps are rounded up to a multiple of this when its registers are counted: for the allocation on
-        compute capability 1.x, for the check of the limit of a block on later ones.
-    partitions : int
-        Parts of an SM that own an equal share of the registers each.
-    shared_bytes, shared_bytes_per_block : int
-        Bytes of shared memory of an SM, and the most that a block may ask for (where necessary by opting in).
-    shared_unit : int
-        Shared memory is given out in multiples of this, in bytes.
-    shared_reserved : int
-        Bytes of shared memory that the driver takes for itself in each block.
-    shared_bytes_per_clock : int
-        Bytes that shared memory delivers to an SM in one clock.
-    sources : tuple of str
-        Where the figures are from.
-    """
-
-    threads: int
-    warps: int
-    blocks: int
-    threads_per_block: int
-    registers: int
-    registers_per_block: int
-    registers_per_thread: int
-    register_unit: int
-    registers_by_block: bool
-    warp_unit: int
-    partitions: int
-    shared_bytes: int
-    shared_bytes_per_block: int
-    shared_unit: int
-    shared_reserved: int
-    shared_bytes_per_clock: int
-    sources: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class PeakRates:
-    """Peak rates of a chip's units in operations a second; None where the chip has no such unit.
-
-    Attributes
-    ----------
-    fp64, fp32 : float, optional
-        Scalar units, FLOP/s.
-    fp64_tensor, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor : float, optional
-        Tensor cores, FLOP/s, with sums in fp64 for fp64 and in fp32 for all others.
-    int8_tensor : float, optional
-        Tensor cores, integer operations a second, with sums in int32.
-    """
-
-    fp64: float | None = None
-    fp64_tensor: float | None = None
-    fp32: float | None = None
-    tf32_tensor: float | None = None
-    fp16_tensor: float | None = None
-    bf16_tensor: float | None = None
-    fp8_tensor: float | None = None
-    int8_tensor: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """A GPU product.
-
-    Attributes
-    ----------
-    name : str
-        Short name.
-    aliases : tuple of str
-        Other names, the driver's among them.
-    capability : tuple of int
-        Compute capability, (major, minor).
-    sms : int
-        Number of SMs.
-    sm : Multiprocessor
-        Limits of one SM.
-    boost_hz : float, optional
-        Boost clock in Hz that the scalar peaks are stated at.
-    tensor_hz : float, optional
-        Clock in Hz that the peaks of the tensor cores are stated at, except fp64, which follows `boost_hz`.
-    peaks : PeakRates
-        Peak rates of the units.
-    memory_bandwidth : float
-        Bytes a second between the chip and its memory.
-    memory_bytes : int
-        Nominal size of the memory in bytes; drivers report a little less.
-    l2_bytes : int, optional
-        Size of the L2 cache in bytes.
-    host_link : str
-        Link to the host.
-    host_bandwidth : float
-        Bytes a second over that link in one direction, the vendor's round figure.
-    sources : tuple of str
-        Where the figures are from.
-    l2_partitions : int
-        Parts of the L2 cache. A multiprocessor asks the part that it is beside, which keeps a copy of what it gets from
-        another.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    capability: tuple[int, int]
-    sms: int
-    sm: Multiprocessor
-    boost_hz: float | None
-    tensor_hz: float | None
-    peaks: PeakRates
-    memory_bandwidth: float
-    memory_bytes: int
-    l2_bytes: int | None
-    host_link: str
-    host_bandwidth: float
-    sources: tuple[str, ...]
-    l2_partitions: int = 1
-
-
-_OCCUPANCY_HEADER = (
-    "NVIDIA CUDA Toolkit 13.5, cuda_occupancy.h: allocation units of registers and shared memory, sub-partitions, "
-    "blocks of an SM",
-    "NVIDIA CUDA Core Compute Libraries 3.3, cuda/__device/arch_traits.h: threads, registers, shared memory of an SM "
-    "and of a block, shared memory reserved for the driver",
-    "NVIDIA CUDA C++ Programming Guide, compute capabilities: 32 banks of shared memory, each 32 bits a clock",
-)
-
-#: Compute capability 1.3: registers are given out to whole blocks.
-_SM_13 = Multiprocessor(
-    threads=1024,
-    warps=32,
-    blocks=8,
-    threads_per_block=512,
-    registers=16384,
-    registers_per_block=16384,
-    registers_per_thread=128,
-    register_unit=512,
-    registers_by_block=True,
-    warp_unit=2,
-    partitions=1,
-    shared_bytes=16 * _KIB,
-    shared_bytes_per_block=16 * _KIB,
-    shared_unit=512,
-    shared_reserved=0,
-    shared_bytes_per_clock=32,
-    sources=(
-        "NVIDIA CUDA C Programming Guide 3.1, appendix G: limits, and 16 banks of shared memory, each 32 bits in two "
-        "clocks",
-        "NVIDIA CUDA Occupancy Calculator 2.x, GPU data of compute capability 1.3: allocation units",
-    ),
-)
-
-_SM_61 = Multiprocessor(
-    threads=2048,
-    warps=64,
-    blocks=32,
-    threads_per_block=1024,
-    registers=65536,
-    registers_per_block=65536,
-    registers_per_thread=255,
-    register_unit=256,
-    registers_by_block=False,
-    warp_unit=4,
-    partitions=4,
-    shared_bytes=96 * _KIB,
-    shared_bytes_per_block=48 * _KIB,
-    shared_unit=256,
-    shared_reserved=0,
-    shared_bytes_per_clock=128,
-    sources=_OCCUPANCY_HEADER,
-)
-
-_SM_70 = dataclasses.replace(_SM_61, shared_bytes_per_block=96 * _KIB)
-
-_SM_80 = dataclasses.replace(
-    _SM_61, shared_bytes=164 * _KIB, shared_bytes_per_block=163 * _KIB, shared_unit=128, shared_reserved=_KIB
-)
-
-_SM_89 = dataclasses.replace(
-    _SM_80, threads=1536, warps=48, blocks=24, shared_bytes=100 * _KIB, shared_bytes_per_block=99 * _KIB
-)
-
-_SM_90 = dataclasses.replace(_SM_80, shared_bytes=228 * _KIB, shared_bytes_per_block=227 * _KIB)
-
-_SM_100 = _SM_90
-
 V100_SXM2 = Chip(
     name="V100 SXM2 32 GB",
     aliases=("V100", "V100 SXM2", "Tesla V100-SXM2-32GB"),
     capability=(7, 0),
     sms=80,
-    sm=_SM_70,
+    sm=SM_70,
     boost_hz=1530e6,
     tensor_hz=1530e6,
     peaks=PeakRates(fp64=7.8 * _TERA, fp32=15.7 * _TERA, fp16_tensor=125 * _TERA),
@@ -259,7 +59,7 @@ A100_SXM = Chip(
     aliases=("A100", "A100 SXM", "NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
     capability=(8, 0),
     sms=108,
-    sm=_SM_80,
+    sm=SM_80,
     boost_hz=1410e6,
     tensor_hz=1410e6,
     peaks=PeakRates(
@@ -289,7 +89,7 @@ H100_SXM = Chip(
     aliases=("H100", "H100 SXM", "NVIDIA H100 80GB HBM3"),
     capability=(9, 0),
     sms=132,
-    sm=_SM_90,
+    sm=SM_90,
     boost_hz=1980e6,
     tensor_hz=1830e6,
     peaks=PeakRates(
@@ -345,7 +145,7 @@ B200 = Chip(
     aliases=("HGX B200", "NVIDIA B200"),
     capability=(10, 0),
     sms=148,
-    sm=_SM_100,
+    sm=SM_100,
     boost_hz=None,
     tensor_hz=None,
     peaks=PeakRates(
@@ -375,7 +175,7 @@ RTX_4090 = Chip(
     aliases=("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
     capability=(8, 9),
     sms=128,
-    sm=_SM_89,
+    sm=SM_89,
     boost_hz=2520e6,
     tensor_hz=2520e6,
     peaks=PeakRates(
@@ -403,7 +203,7 @@ GTX_1050_TI = Chip(
     aliases=("GeForce GTX 1050 Ti", "NVIDIA GeForce GTX 1050 Ti"),
     capability=(6, 1),
     sms=6,
-    sm=_SM_61,
+    sm=SM_61,
     boost_hz=1392e6,
     tensor_hz=None,
     peaks=PeakRates(fp64=6 * 4 * 2 * 1392e6, fp32=6 * 128 * 2 * 1392e6),
@@ -425,7 +225,7 @@ GTX_260 = Chip(
     aliases=("GTX 260 Core 216", "GeForce GTX 260"),
     capability=(1, 3),
     sms=27,
-    sm=_SM_13,
+    sm=SM_13,
     boost_hz=1242e6,
     tensor_hz=None,
     peaks=PeakRates(fp64=67.068e9, fp32=27 * 8 * 2 * 1242e6),

@@ -33,6 +33,20 @@ def why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> 
     return None
 
 
+def why_not_written(matrix: StridedMatrix) -> str | None:
+    """Say why the copy engine must not write D, or None where it may.
+
+    It writes whole chunks of 16 bytes: of those in which a line ends it writes what lies behind the line, too.
+    """
+    size = (matrix.cols if matrix.is_row_major else matrix.rows) * matrix.dtype.itemsize
+    if beyond := -size % MAP_ALIGNMENT:
+        return (
+            f"D has lines of {size} bytes; the copy engine writes whole {MAP_ALIGNMENT} bytes, here {beyond} behind "
+            "the end of each line, which may be somebody else's"
+        )
+    return None
+
+
 def slice_params(
     operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, sharers: int = 1
 ) -> tuple[Param, Param]:

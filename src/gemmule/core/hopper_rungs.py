@@ -8,7 +8,7 @@ import importlib
 from typing import ClassVar
 
 from .arch import Arch
-from .copied_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES, box_params, slice_params, why_not_copied
+from .copied_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES, box_params, slice_params, why_not_copied, why_not_written
 from .dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from .errors import ArgumentError
 from .launch import Launch, Param, ScalarParam, TensorParam
@@ -147,19 +147,20 @@ def hopper_spec(*, package: str, summary: str, configs: tuple[RungConfig, ...]) 
         launch=_launch,
         build=functools.partial(_build, package),
         batch_dims=0,
-        refuses=_refuses,
+        refuses=functools.partial(_refuses, written=configs[0].boxes > 0),
     )
 
 
 def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None:
-    if reason := _refuses(problem, arch):
+    if reason := _refuses(problem, arch, written=config.boxes > 0):
         return reason
     inner, _, _ = split_batch(problem, 0)
     oriented, _, _ = row_result(inner)
     return why_not_grid((_grid(oriented, config), 1, 1))
 
 
-def _refuses(problem: GemmProblem, arch: Arch) -> str | None:
+def _refuses(problem: GemmProblem, arch: Arch, *, written: bool) -> str | None:
+    """Say why no config takes `problem`, of a rung whose copy engine writes D or not."""
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     # Each matrix of a batch is a launch; the later ones may begin elsewhere.
@@ -176,6 +177,8 @@ def _refuses(problem: GemmProblem, arch: Arch) -> str | None:
             )
         if reason := why_not_copied(name, matrix, ()):
             return reason
+    if written and (reason := why_not_written(oriented.d)):
+        return reason
     if not (problem.m and problem.n and problem.k and problem.alpha):
         return "there is nothing to multiply: an extent or alpha is 0"
     return why_not_extents(problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from .chips import Chip, Multiprocessor
+from .chip import Chip, Multiprocessor
 from .errors import ArgumentError
 
 WARP = 32

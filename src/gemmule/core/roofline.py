@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from .chips import Chip
+from .chip import Chip
 from .dtype import DType, Precision
 from .errors import ArgumentError, UnsupportedError
 from .problem import GemmProblem, Problem

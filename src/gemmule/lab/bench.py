@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec

@@ -85,7 +85,9 @@ def _split(word: str) -> list[tuple[str, str | None]]:
         found.append((match["name"].strip(), match["config"]))
         end = match.end()
     if end != len(word) or not found:
-        raise ArgumentError(f"--kernels {word!r} is not a list such as g01_naive,g07_cp_async[1]; mind the brackets")
+        raise ArgumentError(
+            f"{word!r} does not name kernels, as g02_naive_coalesced,g07_cp_async[1] does; mind the brackets"
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit, problem_bound, ridge
 

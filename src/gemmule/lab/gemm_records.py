@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.roofline import attainable, fastest_unit, ridge

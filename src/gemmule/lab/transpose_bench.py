@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 

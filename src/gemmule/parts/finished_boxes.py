@@ -12,6 +12,7 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import cpasync
 
+from .box_layout import BoxLayout
 from .fragment_epilogue import FragmentEpilogue
 
 _WARPGROUP = 128
@@ -20,41 +21,18 @@ _FEW_SUMS = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class FinishedBoxes:
+class FinishedBoxes(BoxLayout):
     """How a warpgroup finishes its part of a tile.
 
     Attributes
     ----------
     epilogue : FragmentEpilogue
         What is computed.
-    out : type
-        Of the elements of the result.
-    box_m, box_n : int
-        Rows and columns of a box.
-    blocks, boxes : int
-        Blocks of rows that the warpgroup has of a tile, and boxes of a block.
-    apart : int
-        Blocks from one of its blocks to the next.
-    buffers : int
-        Boxes that it has in shared memory; they divide those of a tile.
-    turned : bool
-        Whether lines of a box are columns.
-    reads_c : bool
-        Whether there is a C.
     factors : int
         2 where the sums of each block are followed by those of a second factor, else 1.
     """
 
     epilogue: FragmentEpilogue
-    out: Any
-    box_m: int
-    box_n: int
-    blocks: int
-    boxes: int
-    apart: int
-    buffers: int
-    turned: bool
-    reads_c: bool
     factors: int = 1
 
     @property
@@ -105,7 +83,7 @@ class FinishedBoxes:
             sC_part, gC_part = self.parts(tma_c, mC, sD, batch)
             cute.arch.cp_async_bulk_wait_group(pending, read=True)
             with cute.arch.elect_one():
-                box_bytes = cutlass.const_expr(self.box_m * self.box_n * self.out.width // 8)
+                box_bytes = cutlass.const_expr(self.box_bytes)
                 cute.arch.mbarrier_arrive_and_expect_tx(arrived + buffer, box_bytes)
             source = gC_part[None, *self.place(n, row, col)]
             cute.copy(tma_c, source, sC_part[None, buffer], tma_bar_ptr=arrived + buffer)
@@ -168,7 +146,7 @@ class FinishedBoxes:
                 if warp == 0:
                     cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)
-            box_bytes = cutlass.const_expr(self.box_m * self.box_n * self.out.width // 8)
+            box_bytes = cutlass.const_expr(self.box_bytes)
             self.epilogue.write(
                 inputs, extras, sD.iterator.toint() + buffer * box_bytes, warp * 16, self.box_n, sums,
                 self.first_sum(n), self.out, alpha, beta, reads_c=self.reads_c, columns=self.turned,

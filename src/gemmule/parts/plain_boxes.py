@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import cpasync
 
+from .box_layout import BoxLayout
 from .boxes import write_columns, write_rows
 
 _WARPGROUP = 128
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainBoxes:
-    """How a warpgroup writes the boxes of its part of a tile.
-
-    Attributes
-    ----------
-    out : type
-        Type of the elements of D.
-    box_m, box_n : int
-        Rows and columns of a box.
-    blocks, boxes : int
-        Blocks of 64 rows, and boxes of each.
-    apart : int
-        Blocks of the tile from one of this warpgroup's to the next.
-    buffers : int
-        Boxes of a warpgroup in shared memory, taken in turn.
-    turned : bool
-        Whether lines of a box are columns.
-    reads_c : bool
-        Whether there is a C.
-    """
-
-    out: Any
-    box_m: int
-    box_n: int
-    blocks: int
-    boxes: int
-    apart: int
-    buffers: int
-    turned: bool
-    reads_c: bool
+class PlainBoxes(BoxLayout):
+    """How a warpgroup writes the boxes of its part of a tile."""
 
     @cute.jit
     def finish(self, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, row, col, batch, mine, barrier, alpha, beta):
         """Write boxes one after the other, the first at (row, col) in boxes; return the phase of C's arrival."""
-        box_bytes = cutlass.const_expr(self.box_m * self.box_n * self.out.width // 8)
+        box_bytes = cutlass.const_expr(self.box_bytes)
         gC, gD = (cute.local_tile(mX[None, None, batch], (self.box_m, self.box_n), (None, None)) for mX in (mC, mD))
         sC_part, gC_part = self.parts(tma_c, sD, gC)
         sD_part, gD_part = self.parts(tma_d, sD, gD)

@@ -11,7 +11,7 @@ import numpy as np
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.launch import Launch
 from gemmule.core.spec import Config, KernelSpec, Signature
 

@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 

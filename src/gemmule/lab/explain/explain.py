@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.launch import Launch
@@ -200,7 +200,7 @@ def _remedy(choice: Choice, problem: Problem, arch: Arch) -> str:
     if spec.name == _REFERENCE[spec.operation] or spec.in_place:
         return "give another --shape or --dtype"
     taken = choose(problem, arch).spec.name
-    return f"give another --shape, --dtype or --layout, or explain {taken}, which calls take for it"
+    return f"give another --shape, --dtype, --precision or --layout, or explain {taken}, which calls take for it"
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:

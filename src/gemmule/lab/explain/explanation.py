@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.launch import Launch
 from gemmule.core.occupancy import Occupancy
 from gemmule.core.problem import GemmProblem, Problem

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.launch import Launch
 from gemmule.core.spec import Config, KernelSpec, Signature
 

@@ -17,7 +17,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.problem import GemmProblem, Problem
 
 from .totals import MATRIX, Totals

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.launch import Launch
 from gemmule.core.occupancy import occupancy
 from gemmule.core.problem import GemmProblem, Problem

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.chips import Chip, chip_named
+from gemmule.core.chip import Chip
+from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.names import unknown_name
 

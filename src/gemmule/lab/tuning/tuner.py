@@ -11,7 +11,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gemmule.core.chips import Chip
+from gemmule.core.chip import Chip
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice

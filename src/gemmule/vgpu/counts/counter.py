@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import CHIPS, Chip
+from gemmule.core.chip import Chip
+from gemmule.core.chips import CHIPS
 
 from ..engine.warp import Warps, rows_of
 from ..models import banks, caches, sectors

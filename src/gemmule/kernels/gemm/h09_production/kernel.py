@@ -89,7 +89,7 @@ class Production:
         apart = 1 if self.pingpong else CONSUMERS
         boxes = (self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped, self.reads_c)
         self.plain = PlainBoxes(*boxes)
-        self.finished: Any = self.epilogue and FinishedBoxes(self.epilogue, *boxes, self.factors)
+        self.finished: Any = self.epilogue and FinishedBoxes(*boxes, self.epilogue, self.factors)
 
     @cute.jit
     def __call__(

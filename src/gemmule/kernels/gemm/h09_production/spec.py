@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.copied_tiles import padded, why_not_copied
+from gemmule.core.copied_tiles import padded, why_not_copied, why_not_written
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
 from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import (
@@ -89,6 +89,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             )
         if reason := why_not_copied("b" if name == SECOND else name, matrix, inner.batch):
             return f"of the second factor, {reason}" if name == SECOND else reason
+    if reason := why_not_written(oriented.d):
+        return reason
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
             return (
