@@ -106,8 +106,8 @@ def trial(problem: GemmProblem, arch: Any, multiprocessors: int) -> Trial:
     taken = choose(problem, arch, multiprocessors=multiprocessors)
     found = candidates(problem, arch, REGISTRY, multiprocessors, factor=_FACTOR, most=99, further=False)
     # Of a kernel without a cost model, one config.
-    found = tuple(x for x in found if x.spec.cost is not None or x.spec is taken.spec)
-    if taken.spec.following is not None:
+    found = tuple(x for x in found if x.spec.cost is not None)
+    if any(x.spec.following is not None for x in found):
         found += (choose(problem, arch, (H01,), multiprocessors=multiprocessors),)
     every = {(one.spec.name, one.config): one for one in (*found, taken)}
     return Trial(problem, taken, tuple(every.values()))

@@ -91,7 +91,7 @@ def test_batches_are_packed_one_behind_the_other():
     dtype = product(8, 8, 8).a.dtype
     a, b, d = (contiguous(dtype, *shape, (2, 3)) for shape in ((33, 17), (17, 9), (33, 9)))
     problem = dataclasses.replace(product(33, 9, 17), batch=(2, 3), a=a, b=b, d=d)
-    choice = choose(problem, HOPPER, multiprocessors=132)
+    choice = choose(problem, HOPPER, (SPEC,), multiprocessors=132)
     assert choice.spec is SPEC
     then = choice.following(problem)
     assert then.problem.batch == (6,)

@@ -15,21 +15,24 @@ import numpy as np
 #: Microseconds on an H200: a launch; products, and bytes from the L2 cache, of a slice of 128 x 128; what a slice takes
 #: besides; writing 128 x 128; the next tile, and more where warpgroups share it; a cluster's start; sums that it
 #: exchanges, and those of 64 x 64, and how much of that each further wave takes.
-_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _WRITE = 1.51, 0.26, 0.1224, 0.0378, 0.883
-_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.164, 0.73, 0.384, 0.487, 1.057, 0.339
+_LAUNCH, _PRODUCTS, _BYTES, _SLICE, _WRITE = 1.51, 0.26, 0.122, 0.0378, 0.636
+_NEXT, _SHARED, _START, _EXCHANGE, _SUMS, _AGAIN = 0.215, 0.73, 0.384, 0.336, 1.05, 0.339
 #: What 64 rows, and 64 columns, of a slice outside of the matrix take where all multiprocessors bring such.
-_OUTSIDE_ROWS, _OUTSIDE_COLS, _ALL = 0.166, 0.156, 132
+_OUTSIDE_ROWS, _OUTSIDE_COLS, _ALL = 0.215, 0.18, 132
 #: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
 _NARROW = {64: 1.8, 32: 6.1, 16: 9.15}
-#: How much longer lines take that begin at multiples of 32 bytes but not of 128, and that begin elsewhere: to be brought
-#: into a multiprocessor, to be carried from the L2 cache, to be written.
-_FILL, _APART, _APART2, _PAST, _PAIRED = 0.0, 0.0, 0.0, 0.0, 0.0
-_BRING1, _BRING2, _CARRY1, _CARRY2, _WRITE1, _WRITE2 = 1.0, 1.0, 1.0, 1.0, 1.0, 1.0
+#: What the start of a CTA on every multiprocessor takes. How much longer lines that do not begin at multiples of 128
+#: bytes take to be brought where two multiprocessors share their way to the L2 cache; and what a CTA of a cluster that
+#: gets the lines of another adds to what the cache carries, where those begin at multiples of 32, and elsewhere.
+_FILL, _PAIRED, _APART, _APART2 = 0.111, 0.143, 0.83, 0.0706
+#: How much longer lines take that begin at multiples of 32 bytes but not of 128, and that begin elsewhere: to be
+#: brought into a multiprocessor, to be carried from the L2 cache, to be written.
+_BRING1, _BRING2, _CARRY1, _CARRY2, _WRITE1, _WRITE2 = 1.0, 2.04, 2.51, 3.63, 1.0, 1.38
 #: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
 #: slices of a multiprocessor for half of that.
 _HOT, _HALF_HOT = 0.318, 117.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
-_MEMORY, _SLICES, _DEGREE = 4.31e6, 21.2e6, 2.45
+_MEMORY, _SLICES, _DEGREE = 4.31e6, 20.5e6, 2.45
 #: What stream-K adds, assumed and not measured: bytes a microsecond of sums that all multiprocessors
 #: leave and read, and that one of them reads; zeros for the flags, with the launches that do not overlap then.
 _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.11e6, 2.0
@@ -148,6 +151,31 @@ def _tiles(configs: Sequence[TileConfig]) -> _Tiles:
     return tiles
 
 
+def _longer(of: _Tiles, plain: int, swapped: int, paired: Any, more: Any) -> tuple[Any, Any]:
+    """Return how much longer an operand's lines take to be brought and carried, by where they begin.
+
+    Parameters
+    ----------
+    of : _Tiles
+        The configs.
+    plain, swapped : int
+        Where the lines begin, of the operand of either kind of config.
+    paired : array
+        How many multiprocessors share their way to the L2 cache.
+    more : array
+        CTAs of a cluster, but one, that get the same lines.
+    """
+    found = []
+    for begin in sorted({plain, swapped}):
+        bring, carry = (1.0, _BRING1, _BRING2)[begin], (1.0, _CARRY1, _CARRY2)[begin]
+        shared = (_APART, _APART, _APART2)[begin]
+        found.append((bring * (1 + _PAIRED * paired) if begin else bring, carry * (1 + shared * more)))
+    if plain == swapped:
+        return found[0]
+    first, second = found if plain < swapped else found[::-1]
+    return np.where(of.swapped, second[0], first[0]), np.where(of.swapped, second[1], first[1])
+
+
 def times_us(
     plain: Sides,
     swapped: Sides,
@@ -179,8 +207,7 @@ def times_us(
     of = _tiles(configs)
     rows = np.array((plain.rows, swapped.rows))[of.swapped]
     cols = np.array((plain.cols, swapped.cols))[of.swapped]
-    down, along = (rows + (of.rows - 1)) // of.rows, (cols + (of.cols - 1)) // of.cols
-    tiles = down * along * batch
+    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * batch
     at_once = of.at_once(multiprocessors)
     waves = (tiles + (at_once - 1)) // at_once
     every_slice = waves * ((slices + (of.cluster_k - 1)) // of.cluster_k)
@@ -199,14 +226,12 @@ def times_us(
     cols_brought = of.brought_cols[int(plain.across)]
     if plain.across != swapped.across:
         cols_brought = np.where(of.swapped, of.brought_cols[int(swapped.across)], cols_brought)
-    rows_begin = np.array((plain.rows_begin, swapped.rows_begin))[of.swapped]
-    cols_begin = np.array((plain.cols_begin, swapped.cols_begin))[of.swapped]
-    bring, carry = np.array((1.0, _BRING1, _BRING2)), np.array((1.0, _CARRY1, _CARRY2))
-    busy = np.minimum(tiles, at_once) * of.cluster / _ALL
+    busy = np.minimum(tiles, at_once) * (of.cluster / _ALL)
     # Two multiprocessors share a way to the L2 cache; the first half of all have it alone.
-    bring = bring[:, None] * (1 + np.array((0.0, _PAIRED, _PAIRED))[:, None] * np.clip(2 * busy - 1, 0, 1))
-    each = np.arange(len(of.configs))
-    brought = of.brought_rows * bring[rows_begin, each] + cols_brought * bring[cols_begin, each]
+    paired = np.minimum(np.maximum(2 * busy - 1, 0), 1)
+    bring_rows, carry_rows = _longer(of, plain.rows_begin, swapped.rows_begin, paired, of.more_n)
+    bring_cols, carry_cols = _longer(of, plain.cols_begin, swapped.cols_begin, paired, of.more_m)
+    brought = of.brought_rows * bring_rows + cols_brought * bring_cols
     slice_time = np.maximum(of.products * hot, brought) + _SLICE
     outside = _OUTSIDE_ROWS * np.maximum(of.tile_m - rows, 0) + _OUTSIDE_COLS * np.maximum(of.tile_n - cols, 0)
     slice_time += outside / _SIDE * busy
@@ -214,11 +239,7 @@ def times_us(
     every, once = of.every + of.every_written * longer, of.once + of.once_written * longer
     filled = _FILL * busy
     computed = every_slice * slice_time + waves * every + (waves - 1) * of.again + once + filled + left
-    apart = np.array((_APART, _APART, _APART2))
-    past_rows, past_cols = rows + _PAST * (down * of.rows - rows), cols + _PAST * (along * of.cols - cols)
-    lines = past_rows * along * carry[rows_begin] * (1 + apart[rows_begin] * of.more_n)
-    lines = lines + past_cols * down * carry[cols_begin] * (1 + apart[cols_begin] * of.more_m)
-    carried = _LAUNCH + batch * slices * _ROW_BYTES / _SLICES * lines
+    carried = _LAUNCH + tiles * (slices * _ROW_BYTES / _SLICES) * (of.rows * carry_rows + of.cols * carry_cols)
     memory = _LAUNCH + bytes_min / _MEMORY
     total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()
     return total

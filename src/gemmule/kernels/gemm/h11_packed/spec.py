@@ -224,14 +224,14 @@ def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors
     return [cost(problem, configs[0], multiprocessors)] * len(configs) if configs else []
 
 
-#: What h01_mma_sync takes, which copies rows as they lie: microseconds of a launch, and of 128 bytes of K for each 64 x 64
-#: of the result on a multiprocessor, where its copies are of 8 bytes or more and where they are of single elements.
+#: What h01_mma_sync takes, which copies rows as they lie: microseconds of a launch, and of 128 bytes of K for each
+#: 64 x 64 of the result on a multiprocessor, where its copies are of 8 bytes or more and where they are of fewer.
 _COPIED_LAUNCH, _COPIED, _COPIED_SINGLY, _COPIED_TILE, _MULTIPROCESSORS = 2.5, 0.5, 1.8, 64, 132
 _COPY = 8
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
-    """Return the kernel that reads rows as they lie where a short K, or few rows of a result, do not pay for packing."""
+    """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
     item = problem.a.dtype.itemsize
     apart = (problem.a.row_stride, problem.a.col_stride, problem.b.row_stride, problem.b.col_stride)
     whole = all(stride == 1 or stride * item % _COPY == 0 for stride in apart)
