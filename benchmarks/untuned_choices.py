@@ -50,6 +50,7 @@ KINDS = (
 )
 #: Share of products whose extents are no multiples of 8.
 _RAGGED = 0.15
+_RAGGED_KINDS = (("float16", "nt"), ("bfloat16", "tn"))
 _INPUT_BYTES, _OUTPUT_BYTES = 6 << 30, 4 << 30
 #: Configs predicted to take so many times the least are not tried; of the others so many are timed again.
 _FACTOR, _AGAIN = 3.0, 3
@@ -58,15 +59,17 @@ _LOOK, _TIMED = (16, 0.6e-3, 1), (128, 1.5e-3, 4)
 _ROWS, _ALIGNMENT, _LATE = 48, 256, 1e-4
 
 
-def products(count: int, seed: int) -> list[GemmProblem]:
-    """Return random products in random order."""
+def products(count: int, seed: int, *, ragged_only: bool = False) -> list[GemmProblem]:
+    """Return random products in random order; or such whose lines the copy engine does not take."""
     sizes = list(preset(f"random:{count * 2}:{seed}"))
     numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
     numbers.shuffle(sizes)
     found = []
     for size in sizes:
         dtype, layout, _, most = numbers.choices(KINDS, [share for _, _, share, _ in KINDS])[0]
-        ragged = dtype in ("bfloat16", "float16") and numbers.random() < _RAGGED
+        if ragged_only:
+            dtype, layout = numbers.choice(_RAGGED_KINDS)
+        ragged = dtype in ("bfloat16", "float16") and (ragged_only or numbers.random() < _RAGGED)
         m, n, k = (extent - ragged * numbers.randrange(8) for extent in size)
         if 2.0 * m * n * k <= most and len(found) < count:
             found.append(product(m, n, k, dtype, layout))
@@ -256,6 +259,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="random products")
     parser.add_argument("--first", type=int, default=0, help="number of the first to measure")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes")
+    parser.add_argument("--ragged", action="store_true", help="only products whose lines are no whole 16 bytes")
     parser.add_argument("--cells", action="store_true", help="the tuned cells in the place of random products")
     parser.add_argument("--seconds", type=float, default=3600, help="time for all")
     parser.add_argument("--compilers", type=int, help="processes that compile; one a CPU by default")
@@ -264,7 +268,7 @@ def main() -> None:
     given = parser.parse_args()
     began = time.time()
     device = get_device()
-    found = (cells() if given.cells else products(given.count, given.seed))[given.first :]
+    found = (cells() if given.cells else products(given.count, given.seed, ragged_only=given.ragged))[given.first :]
     trials = [trial(problem, device.arch, device.multiprocessors) for problem in found]
     jobs = {str(job): job for one in trials for x in one.tried for job in jobs_of(one.problem, x, device.arch)}
     print(f"{len(trials)} products, {len(jobs)} kernels to compile", flush=True)

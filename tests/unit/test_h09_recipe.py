@@ -201,6 +201,26 @@ def test_the_config_suits_the_product(shape, wanted):
     assert {name: getattr(config, name) for name in wanted} == wanted
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout", "straight", "crooked"),
+    [((384, 3544, 1016), "nt", 1024, 1016), ((672, 2088, 792), "nn", 832, 792), ((208, 5696, 2200), "nt", 2240, 2200)],
+)
+def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, crooked):
+    """What tiles bring anew takes longer then; it is predicted to, by about as much as was measured."""
+    m, n, _ = shape
+    small, large = (
+        next(one for one in SPEC.configs if (one.tile_m, one.tile_n, one.swapped) == tile)
+        for tile in ((64, 96, 1), (128, 192, 0))
+    )
+    slower = []
+    for k in (straight, crooked):
+        # The result and B in rows begin at multiples of 128 bytes or not with n.
+        width = n if k == crooked else -(-n // 64) * 64
+        problem = gemm_problem(m, width, k, "bfloat16", "bfloat16", layout)
+        slower.append(SPEC.cost(problem, small, 132) / SPEC.cost(problem, large, 132))
+    assert slower[1] > 1.2 * slower[0]
+
+
 def test_narrow_tiles_lie_along_k():
     """Of operands in columns the other one is contiguous along K."""
     picked = {

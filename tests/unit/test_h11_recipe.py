@@ -11,6 +11,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
@@ -38,6 +39,31 @@ def product(m, n, k, layout="nn"):
 )
 def test_only_what_needs_packing_is_packed(shape, layout, name):
     assert choose(product(*shape, layout), HOPPER, multiprocessors=132).spec.name == name
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "name"),
+    [
+        # Packing the large B costs more than reading it once, in copies of 8 bytes.
+        ((17, 12706, 4332), "nt", "h01_mma_sync"),
+        # In copies of single elements it does not.
+        ((59, 9314, 4769), "nt", "h11_packed"),
+        ((380, 117, 15), "nn", "h01_mma_sync"),
+        ((957, 181, 1058), "tt", "h11_packed"),
+        # A short K, but a large result.
+        ((12077, 11409, 21), "tn", "h11_packed"),
+    ],
+)
+def test_what_does_not_pay_for_packing_is_left_to_others(shape, layout, name):
+    choice = choose(product(*shape, layout), HOPPER, multiprocessors=132)
+    assert choice.spec.name == name
+    reason = dict(choice.refused).get("h11_packed")
+    assert reason == ("it can, and h01_mma_sync is expected to be faster" if name == "h01_mma_sync" else None)
+
+
+def test_packing_is_not_left_to_a_kernel_that_cannot():
+    registry = [SPEC, *(spec for spec in REGISTRY if spec.name == "gemm_reference")]
+    assert choose(product(380, 117, 15), HOPPER, registry, multiprocessors=132).spec is SPEC
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -224,21 +225,28 @@ def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors
     return [cost(problem, configs[0], multiprocessors)] * len(configs) if configs else []
 
 
-#: What h01_mma_sync takes, which copies rows as they lie: microseconds of a launch, and of 128 bytes of K for each
-#: 64 x 64 of the result on a multiprocessor, where its copies are of 8 bytes or more and where they are of fewer.
-_COPIED_LAUNCH, _COPIED, _COPIED_SINGLY, _COPIED_TILE, _MULTIPROCESSORS = 2.5, 0.5, 1.8, 64, 132
-_COPY = 8
+#: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
+#: bits; and of 128 bytes of K for these, for each operand by the bytes that its lines let a copy have. So many tiles
+#: run at once. Packing takes longer than predicted by that factor.
+_READ_LAUNCH, _READ_WRITE, _READ_TILE, _READ_AT_ONCE, _PACKING = 1.27, 0.48, 64, 180, 1.1
+_READ = {8: 0.24, 4: 0.58, 1: 0.87}
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
     item = problem.a.dtype.itemsize
-    apart = (problem.a.row_stride, problem.a.col_stride, problem.b.row_stride, problem.b.col_stride)
-    whole = all(stride == 1 or stride * item % _COPY == 0 for stride in apart)
-    whole = whole and problem.a.alignment % _COPY == problem.b.alignment % _COPY == 0
-    tiles = -(-problem.m // _COPIED_TILE) * -(-problem.n // _COPIED_TILE) * (problem.batch or (1,))[0]
-    slices = -(-problem.k * item // PITCH) * max(tiles / _MULTIPROCESSORS, 1.0)
-    return "h01_mma_sync" if _COPIED_LAUNCH + slices * (_COPIED if whole else _COPIED_SINGLY) < cost else None
+    tiles = -(-problem.m // _READ_TILE) * -(-problem.n // _READ_TILE) * (problem.batch or (1,))[0]
+    slices = -(-problem.k * item // PITCH)
+    each = slices * (_read_us(problem.a) + _read_us(problem.b)) + _READ_WRITE * max(problem.d.dtype.itemsize / 2, 1.0)
+    read = _READ_LAUNCH + max(tiles / _READ_AT_ONCE, 1.0) * each
+    return "h01_mma_sync" if read < _PACKING * cost else None
+
+
+def _read_us(matrix: StridedMatrix) -> float:
+    item = matrix.dtype.itemsize
+    pitch = (matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride) * item
+    whole = math.gcd(pitch, matrix.alignment)
+    return _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
 
 
 def build(config: PackedConfig, signature: Signature) -> Buildable:
