@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 
 from ...core.dtype import numpy_dtype
@@ -145,6 +146,20 @@ class DevicePlan:
             found["out"] = (min(2, self.tiles), size)
         if product.c and (c_in != sums or product.c.order == "F"):
             found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize, product.c.order))
+        return found
+
+    @functools.cached_property
+    def host_lines(self) -> dict[str, float]:
+        """Bytes of the lines that a whole piece of each matrix has in host memory; infinite where they join."""
+        product = self.product
+        found = {}
+        for name, operand, across, along in (
+            ("a", product.a, (self.tile_m, product.m), (self.tile_k, product.k)),
+            ("b", product.b, (self.tile_k, product.k), (self.tile_n, product.n)),
+            ("out", product.out, (self.tile_m, product.m), (self.tile_n, product.n)),
+        ):
+            length, extent = along if operand.order == "C" else across
+            found[name] = math.inf if length >= extent else float(length * operand.itemsize)
         return found
 
     @property

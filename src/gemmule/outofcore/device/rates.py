@@ -21,13 +21,22 @@ class Rates:
     source, sink : float
         Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing is staged.
     half : int
-        Sides m, n and four times the depth k at which a product runs at half its rate.
+        Sides m, n and four times the depth k at which a product runs at half its rate; where `waves` is known, the
+        depth alone.
     launch : float
         Seconds that every operation takes before it begins.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
         Whether they were measured on this machine.
+    side, depth : int
+        Sides and depth of the products that were measured; 0 where the rates are those of very large ones. What adding
+        to a sum takes more than writing a result is the same for every depth.
+    waves : tuple of int
+        Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
+        Zeros where that is not known.
+    line : float
+        Bytes of a line at which a copy from or to lines that lie apart in pinned memory runs at half the link's rate.
     """
 
     compute: float
@@ -40,14 +49,41 @@ class Rates:
     launch: float = 5e-6
     files: bool = False
     measured: bool = False
+    side: int = 0
+    depth: int = 0
+    waves: tuple[int, int, int] = (0, 0, 0)
+    line: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum."""
-        rate = self.accumulate if added else self.compute
+        rate = self.accumulate if added and not self.depth else self.compute
         filled = 1.0
-        for extent in (m, n, 4 * k):
+        for extent in (4 * k,) if self.waves[2] else (m, n, 4 * k):
             filled *= extent / (extent + self.half) if extent else 1.0
-        return 2 * m * n * k / (rate * filled)
+        found = 2 * self._elements(m, n) * k / (rate * filled)
+        if self.side:
+            found *= self.side * self.side / self._elements(self.side, self.side)
+        if added and self.depth:
+            found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
+        return found
+
+    def _elements(self, m: int, n: int) -> int:
+        """Return how many elements of a result take as long as whole waves of CTAs."""
+        tall, wide, ctas = self.waves
+        if not ctas:
+            return m * n
+        return -(-(-(-m // tall) * -(-n // wide)) // ctas) * ctas * tall * wide
+
+    def arriving(self, nbytes: int, line: float) -> float:
+        """Return the seconds in which that many bytes reach the device, from lines of so many bytes in host memory."""
+        return self._over_lines(nbytes, self.arrival, line if math.isinf(self.source) else math.inf)
+
+    def departing(self, nbytes: int, line: float) -> float:
+        """Return the seconds in which that many bytes leave the device, to lines of so many bytes in host memory."""
+        return self._over_lines(nbytes, self.departure, line if math.isinf(self.sink) else math.inf)
+
+    def _over_lines(self, nbytes: int, rate: float, line: float) -> float:
+        return nbytes / rate * (1 + self.line / line if line else 1.0)
 
     @property
     def arrival(self) -> float:

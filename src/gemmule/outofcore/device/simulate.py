@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container
 
 from .plan import DevicePlan
@@ -104,9 +105,9 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
             compute += duration
         else:
             assert isinstance(op, Load | Store)
-            direction, rate = ("d2h", rates.departure) if op.stream == C_OUT else ("h2d", rates.arrival)
+            direction, over = ("d2h", rates.departing) if op.stream == C_OUT else ("h2d", rates.arriving)
             start = max(start, link[direction])
-            duration = rates.launch + op.nbytes / rate
+            duration = rates.launch + over(op.nbytes, _line(plan, op))
             link[direction] = start + duration
             moved[direction] += op.nbytes
         end = start + duration
@@ -127,6 +128,21 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
         ),
         ran,
     )
+
+
+def _line(plan: DevicePlan, op: Load | Store) -> float:
+    """Return the bytes of the lines that a piece has in host memory; infinite where they join."""
+    product = plan.product
+    name = op.operand if isinstance(op, Load) else "out"
+    operand, extents = {
+        "a": (product.a, (product.m, product.k)),
+        "b": (product.b, (product.k, product.n)),
+        "c": (product.c or product.out, (product.m, product.n)),
+        "out": (product.out, (product.m, product.n)),
+    }[name]
+    part, extent = (op.cols, extents[1]) if operand.order == "C" else (op.rows, extents[0])
+    length = part[1] - part[0]
+    return math.inf if length >= extent else float(length * operand.itemsize)
 
 
 def _area(op: Convert) -> int:
