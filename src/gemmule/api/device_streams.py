@@ -20,6 +20,8 @@ from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
 #: Bytes a second that a disk is taken to read and write where the matrices lie in files.
 DISK_RATE = 1.5e9
+#: Bytes of a line at which copies to a GPU, and reads and writes of a file, run at half their rates.
+_PINNED_LINE, _FILE_LINE = 6_000, 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
@@ -108,7 +110,7 @@ def measured_rates(
         rate = _host_rate(out)
         return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
     from gemmule.dispatch.select import choose
-    from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
+    from gemmule.runtime.link_probe import SHAPE, copy_rate, link_rates, product_rate, product_waves
     from gemmule.runtime.streams import GpuStreams
 
     with GpuStreams(choose, ordinal, precision) as device:
@@ -116,6 +118,7 @@ def measured_rates(
         orders = a.order + b.order
         compute = product_rate(device, a.dtype, b.dtype, out, added=False, orders=orders)
         added = product_rate(device, a.dtype, b.dtype, sums, added=True, orders=orders)
+        waves = product_waves(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (*source, to)]
     staging = math.inf if all(direct) else copy_rate(threads)
     slow = min(staging, DISK_RATE) if files else staging
@@ -123,6 +126,8 @@ def measured_rates(
         compute, added, h2d, d2h,
         source=math.inf if all(direct[:2]) else slow, sink=math.inf if direct[2] else slow,
         half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
+        side=SHAPE[0], depth=SHAPE[1], waves=waves, line=_PINNED_LINE,
+        staged_line=_FILE_LINE if files else 0,
     )  # fmt: skip
 
 

@@ -145,6 +145,9 @@ class DeviceStreams(Protocol):
     def convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a copy on the device that rounds into another element type."""
 
+    def prepare_convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Make ready what `convert` of these matrices needs."""
+
     def record(self, stream: Any) -> Any:
         """Return an event that happens when the work queued so far is done."""
 

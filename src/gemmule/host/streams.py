@@ -148,6 +148,9 @@ class HostStreams:
 
         self._queue(stream, "convert", target.rows * target.cols, work)
 
+    def prepare_convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Do nothing: NumPy is ready."""
+
     def record(self, stream: _Stream) -> _Event:
         """Return an event."""
         event = _Event(stream)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
 from ..matrix import AnyDType
 from ..plan import Product
 from .plan import PANELS, PAPER, RESIDENT, DevicePlan, edges
+
+#: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
+Waves = tuple[int, int, int]
 
 #: Smallest side of a tile and depth of a slice that is planned.
 LEAST = 16
@@ -23,11 +27,11 @@ _STRIPS = 8
 
 
 def candidates(
-    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, symmetric: bool
+    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, symmetric: bool, waves: Waves = (0, 0, 0)
 ) -> Iterator[DevicePlan]:
-    """Yield plans that may fit, among them always the one that takes least."""
+    """Yield plans that may fit, among them always the one that takes least; `waves` as of `Rates`."""
     if strategy == PANELS:
-        yield from _panels(product, sum_dtype, memory)
+        yield from _panels(product, sum_dtype, memory, waves)
         return
     if strategy == RESIDENT:
         yield from _resident(product, sum_dtype, memory)
@@ -68,10 +72,11 @@ def _tallest(
         fitting += 1
         yield made(_whole(low), width)
         yield made(_even(product.m, low), width)
-        yield made(_even(product.m, max(low // 2, 1)), width)
+        for part in (2, 4, 8):
+            yield made(_even(product.m, max(low // part, 1)), width)
 
 
-def _panels(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
+def _panels(product: Product, sum_dtype: AnyDType, memory: int, waves: Waves) -> Iterator[DevicePlan]:
     """Yield plans in which panels of one side stay; the whole depth is one slice."""
     depth = max(product.k, 1)
 
@@ -82,22 +87,53 @@ def _panels(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[Devi
         )  # fmt: skip
 
     yield made(_least(product.m), _least(product.n), (1, 1), "a")
-    for side in (8192, 4096, 2048, 1024, 512, 256, 128, 64, LEAST):
-        tile_m, tile_n = (_even(extent, min(side, max(extent, 1))) for extent in (product.m, product.n))
+    for tile_m, tile_n in _panel_sides(product, waves):
         small = made(tile_m, tile_n, (2, 2), "a")
         if small.device_bytes > memory:
             continue
-        sizes = {name: size for name, (_, size) in small.buffers.items()}
-        free = (memory - small.device_bytes) // max(sizes["a"], sizes["b"])
+        a_size, b_size = (small.buffers[name][1] for name in "ab")
         grid = small.grid
         for stationary in ("a", "b"):
             outer, inner = grid[:2] if stationary == "a" else grid[1::-1]
-            for passing in {2, 3, 4, 6, 8, free // 4 + 2, free // 2 + 2}:
-                stays = min(outer, free + 4 - passing, _MOST_PANELS)
-                passes = min(passing, inner)
-                if stays >= 1:
-                    slots = (stays, passes) if stationary == "a" else (passes, stays)
-                    yield made(tile_m, tile_n, slots, stationary)
+            stay_size, pass_size = (a_size, b_size) if stationary == "a" else (b_size, a_size)
+            free = memory - small.device_bytes + 2 * a_size + 2 * b_size
+            most = (free - stay_size) // pass_size
+            for passing in {2, 3, 4, 6, 8, most // 4 + 1, most // 2}:
+                stays = min(outer, (free - passing * pass_size) // stay_size, _MOST_PANELS)
+                if stays >= 1 and passing >= 1:
+                    slots = (stays, min(passing, inner))
+                    yield made(tile_m, tile_n, slots if stationary == "a" else slots[::-1], stationary)
+
+
+def _panel_sides(product: Product, waves: Waves) -> Iterator[tuple[int, int]]:
+    """Yield heights of panels of A and widths of panels of B.
+
+    Wide panels of B (high ones of A, where its columns are contiguous) have longer lines to copy.
+    """
+    for side in (8192, 4096, 2048, 1024, 512, 256, 128, 64, LEAST):
+        sides = [(side, side)]
+        if side >= 1024:
+            sides += [(side, 2 * side), (2 * side, side), (side, 4 * side), (4 * side, side)]
+            # Whole lines, as files are read and written fastest.
+            sides += [(side, product.n), (product.m, side)]
+        for pair in sides:
+            tile_m, tile_n = (
+                _even(extent, min(one, max(extent, 1)))
+                for extent, one in zip((product.m, product.n), pair, strict=True)
+            )
+            yield tile_m, tile_n
+    for tall, wide in _whole_waves(waves):
+        for across, along in itertools.product(range(1, 7), repeat=2):
+            tile_m, tile_n = across * tall, along * wide
+            if tile_m <= product.m and tile_n <= product.n and max(tile_m, tile_n) <= 4 * min(tile_m, tile_n):
+                yield tile_m, tile_n
+
+
+def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
+    """Return the sides of products that are one wave of CTAs, if not much longer than wide."""
+    tall, wide, ctas = waves
+    sides = [(rows * tall, ctas // rows * wide) for rows in range(1, ctas + 1) if ctas % rows == 0]
+    return [(one, other) for one, other in sides if max(one, other) <= 3 * min(one, other)]
 
 
 def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:

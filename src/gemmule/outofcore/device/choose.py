@@ -10,8 +10,8 @@ from ...core.errors import ArgumentError, MemoryLimitError
 from ..budget import format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
-from .candidates import candidates
-from .plan import C_STATIONARY, PANELS, PAPER, RESIDENT, STRATEGIES, DevicePlan
+from .candidates import Waves, candidates
+from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
 from .shares import largest_share, predicted
 from .simulate import Prediction
@@ -22,6 +22,11 @@ _FINALISTS, _MOST_PRODUCTS = 24, 6_000
 _TIGHT = 128
 #: Tiles of a plan whose shares are counted.
 _MOST_SHARED = 1024
+#: Ramps that are tried beside the usual ones: narrow parts have short lines, which come slowly.
+_RAMPS = {
+    C_STATIONARY: tuple((*RAMPS[:2], share) for share in (1, 2, 4, 8)),
+    PANELS: tuple((rows, cols, RAMPS[2]) for rows in (1, 2, 4, 8) for cols in (1, 2, 4)),
+}
 #: How many seconds of a link's work count as one of the product's.
 _SLACK = 0.02
 
@@ -101,7 +106,7 @@ def choose_plan(
             (
                 plan
                 for plan in dict.fromkeys(
-                    _candidates(name, product, sum_dtype, memory, symmetric=symmetric, count=count)
+                    _candidates(name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count)
                 )
                 if plan.device_bytes <= memory
             ),
@@ -109,23 +114,34 @@ def choose_plan(
         )
         for name in wanted
     }
-    best: dict[str, tuple[float, float, DevicePlan, Prediction]] = {}
-    for name, plans in fitting.items():
+    best: dict[str, tuple[tuple[float, float], DevicePlan, Prediction]] = {}
+
+    def consider(plan: DevicePlan) -> None:
+        prediction = predicted(plan, rates, count)
+        # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
+        key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
+        if plan.strategy not in best or key < best[plan.strategy][0]:
+            best[plan.strategy] = key, plan, prediction
+
+    for plans in fitting.values():
         for plan in _finalists(plans):
-            prediction = predicted(plan, rates, count)
-            # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
-            key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
-            if name not in best or key < best[name][:2]:
-                best[name] = (*key, plan, prediction)
+            consider(plan)
+    for _, plan, _ in list(best.values()):
+        for ramps in _RAMPS.get(plan.strategy, ()):
+            consider(dataclasses.replace(plan, ramps=ramps))
+    for _, plan, _ in list(best.values()):
+        # Strips leave earlier, and fill the device less.
+        for strips in (2, 4) if plan.strips > 4 else ():
+            consider(dataclasses.replace(plan, strips=strips))
     if not best:
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
             f"({format_bytes(least, up=True)}) of buffers; raise --device-memory"
         )
-    ranked = sorted(best, key=lambda name: best[name][:2])
-    others = tuple((name, best[name][1]) for name in ranked[1:])
-    _, _, plan, prediction = best[ranked[0]]
+    ranked = sorted(best, key=lambda name: best[name][0])
+    others = tuple((name, best[name][2].seconds) for name in ranked[1:])
+    _, plan, prediction = best[ranked[0]]
     return Chosen(plan, prediction, rates, memory, others)
 
 
@@ -136,21 +152,22 @@ def least_memory(product: Product, sum_dtype: AnyDType, *, symmetric: bool = Fal
 
 
 def _candidates(
-    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, *, symmetric: bool, count: int
+    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, *, symmetric: bool, waves: Waves, count: int
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    yield from candidates(strategy, product, sum_dtype, memory, symmetric)
+    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves):
+        yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return
     for side in ("m", "n"):
         extent = max(-(-getattr(product, side) // count), 1)
         band = dataclasses.replace(product, **{side: extent})
-        for plan in candidates(strategy, band, sum_dtype, memory, symmetric):
+        for plan in candidates(strategy, band, sum_dtype, memory, symmetric, waves):
             tile = f"tile_{side}"
             # Of tiles as high as they can be the last device would have a lower one.
             even = -(-extent // plan.grid["mn".index(side)] // _TIGHT) * _TIGHT
             height = min(even, getattr(plan, tile)) if extent >= 8 * _TIGHT else getattr(plan, tile)
-            whole = dataclasses.replace(plan, product=product, **{tile: height})
+            whole = dataclasses.replace(plan, product=product, devices=count, **{tile: height})
             # What is left over would make one device load a whole side for a sliver.
             if whole.tiles == count * plan.tiles:
                 yield whole

@@ -37,6 +37,8 @@ class Rates:
         Zeros where that is not known.
     line : float
         Bytes of a line at which a copy from or to lines that lie apart in pinned memory runs at half the link's rate.
+    staged_line : float
+        Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     """
 
     compute: float
@@ -53,6 +55,7 @@ class Rates:
     depth: int = 0
     waves: tuple[int, int, int] = (0, 0, 0)
     line: float = 0.0
+    staged_line: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum."""
@@ -75,15 +78,18 @@ class Rates:
         return -(-(-(-m // tall) * -(-n // wide)) // ctas) * ctas * tall * wide
 
     def arriving(self, nbytes: int, line: float) -> float:
-        """Return the seconds in which that many bytes reach the device, from lines of so many bytes in host memory."""
-        return self._over_lines(nbytes, self.arrival, line if math.isinf(self.source) else math.inf)
+        """Return the seconds in which that many bytes reach the device, from lines of so many bytes on the host."""
+        return self._through(nbytes, self.h2d, self.source, line)
 
     def departing(self, nbytes: int, line: float) -> float:
-        """Return the seconds in which that many bytes leave the device, to lines of so many bytes in host memory."""
-        return self._over_lines(nbytes, self.departure, line if math.isinf(self.sink) else math.inf)
+        """Return the seconds in which that many bytes leave the device, to lines of so many bytes on the host."""
+        return self._through(nbytes, self.d2h, self.sink, line)
 
-    def _over_lines(self, nbytes: int, rate: float, line: float) -> float:
-        return nbytes / rate * (1 + self.line / line if line else 1.0)
+    def _through(self, nbytes: int, link: float, stage: float, line: float) -> float:
+        """Return the time of the slower step: what is staged crosses the link in long lines."""
+        if math.isinf(stage):
+            return nbytes / link * _slower(self.line, line)
+        return max(nbytes / link, nbytes / stage * _slower(self.staged_line, line))
 
     @property
     def arrival(self) -> float:
@@ -94,3 +100,7 @@ class Rates:
     def departure(self) -> float:
         """Bytes a second at which results leave the device and are where they belong."""
         return min(self.d2h, self.sink)
+
+
+def _slower(half: float, line: float) -> float:
+    return 1 + half / line if line else 1.0

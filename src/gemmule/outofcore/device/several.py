@@ -15,7 +15,7 @@ from .choose import Chosen, choose_plan
 from .engine import Settings, Streamed, stream_product
 from .plan import DevicePlan
 from .rates import Rates
-from .shares import Tile, shares, tile_area
+from .shares import Tile, shares
 from .watch import Progress
 
 
@@ -109,7 +109,7 @@ class _Told:
         self.stop = threading.Event()
         self._progress = progress
         self._lock = threading.Lock()
-        self._flop = [2 * plan.product.k * sum(tile_area(plan, tile) for tile in part) for part in parts]
+        self._flop = [2 * plan.product.k * sum(plan.area(tile) for tile in part) for part in parts]
         self._tiles = [len(part) for part in parts]
         self._now: dict[int, Progress] = {}
         #: What failed first.

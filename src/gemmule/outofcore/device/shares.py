@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Container
 
 from .plan import DevicePlan
@@ -25,24 +24,15 @@ def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[fro
     done : container of tuple of int
         Tiles that are there already; what is left is shared.
     """
-    left = [tile for tile in plan.order() if tile not in done]
-    areas = [tile_area(plan, tile) for tile in left]
-    total = sum(areas)
-    found: list[set[Tile]] = [set() for _ in range(count)]
-    before = 0
-    for tile, area in zip(left, areas, strict=True):
-        # Its middle tells where it belongs.
-        found[min((2 * before + area) * count // (2 * max(total, 1)), count - 1)].add(tile)
-        before += area
-    return [frozenset(share) for share in found]
+    return [frozenset(share) for share in plan.shares(count, done)]
 
 
 def largest_share(plan: DevicePlan, count: int) -> float:
     """Return the share of the result that the device with most of it computes."""
-    whole = sum(tile_area(plan, tile) for tile in plan.order())
+    whole = sum(plan.area(tile) for tile in plan.order())
     if count == 1 or not whole:
         return 1.0
-    return max(sum(tile_area(plan, tile) for tile in share) for share in shares(plan, count)) / whole
+    return max(sum(plan.area(tile) for tile in share) for share in shares(plan, count)) / whole
 
 
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
@@ -60,9 +50,3 @@ def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
         bytes_out=sum(one.bytes_out for one in each),
         flop=sum(one.flop for one in each),
     )
-
-
-def tile_area(plan: DevicePlan, tile: Tile) -> int:
-    """Return the elements of a tile."""
-    rows, cols = plan.rows(tile[0]), plan.cols(tile[1])
-    return math.prod(part.stop - part.start for part in (rows, cols))
