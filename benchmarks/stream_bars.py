@@ -1,0 +1,253 @@
+"""Products that do not fit a stated GPU memory, several types in one process, on one GPU and on two, beside cuBLASXt.
+
+``python benchmarks/stream_bars.py RESULTS_FOLDER float64:40000:8GiB float32:40000:8GiB bfloat16:65536:12GiB``. All
+share one pool of pinned memory. The rate in core is measured before and after the streamed products, for as long as
+one of them takes, and clocks and watts are sampled in between; see `stream_gpu.py` for what is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from pinned_pool import fill, pinned_pool, poison
+from stream_gpu import best_s, cublasxt, record_of, worst_error
+
+from gemmule.core.dtype import accumulator, dtype_named
+from gemmule.core.streams import DeviceMatrix
+from gemmule.dispatch.select import choose
+from gemmule.lab.experiment import experiment
+from gemmule.lab.records import RecordFile
+from gemmule.outofcore.arrays import ArraySink, ArraySource
+from gemmule.outofcore.budget import parse_bytes
+from gemmule.outofcore.device.buffers import Buffers
+from gemmule.outofcore.device.engine import Settings
+from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.schedule import Convert, Multiply, operations
+from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
+from gemmule.outofcore.plan import Operand, Product
+from gemmule.runtime.device import get_device
+from gemmule.runtime.link_probe import link_rates, product_rate, product_waves
+from gemmule.runtime.sensors import Sensors
+from gemmule.runtime.streams import GpuStreams
+
+#: Sides of the product in core, and the depth at which adding to a sum is measured.
+SIDE, DEPTH = 16384, 4096
+#: Bytes of a line at which copies run at half the link's rate, as the planner takes it.
+LINE = 6_000
+#: What is near enough for the kernels to be made ready before anything is measured.
+NOMINAL = {"float64": 48e12, "float32": 51e12, "bfloat16": 690e12, "float16": 690e12}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A product: its type, its extent, and the memory of each GPU that it may take."""
+
+    dtype: str
+    size: int
+    device_memory: str
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The type as NumPy has it."""
+        return dtype_named(self.dtype).numpy()
+
+    @property
+    def sums(self) -> np.dtype:
+        """The type that slices are summed in."""
+        return accumulator(dtype_named(self.dtype), dtype_named(self.dtype)).numpy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all three matrices."""
+        return 3 * self.size**2 * self.numpy.itemsize
+
+    def plan(self, devices: int, rates: Rates, strategy: str | None = None):
+        """Return what the planner chooses."""
+        operand = Operand(self.numpy)
+        product = Product(self.size, self.size, self.size, operand, operand, operand)
+        memory = parse_bytes(self.device_memory)
+        return choose_plan_for(devices, product, self.sums, memory, rates, strategy=strategy)
+
+
+def incore(matrices: list[np.ndarray], seconds: float) -> tuple[float, dict[str, float]]:
+    """Return the FLOP/s of the product of parts of the same matrices in core for so long, with clocks and watts."""
+    with GpuStreams(choose) as device:
+        stream = device.stream()
+        parts = []
+        for number, matrix in enumerate(matrices):
+            part = DeviceMatrix.compact(device.allocate(SIDE * SIDE * matrix.itemsize), matrix.dtype, SIDE, SIDE)
+            if number < 2:
+                device.copy_in(stream, part, matrix[:SIDE, :SIDE])
+            parts.append(part)
+
+        def timed(calls: int) -> float:
+            start = device.record(stream)
+            for _ in range(calls):
+                device.multiply(stream, *parts, 1)
+            end = device.record(stream)
+            device.synchronize(end)
+            return device.seconds(start, end) / calls
+
+        timed(1)
+        calls = max(round(seconds / timed(1)), 1)
+        with Sensors(get_device(0).pci_bus_id).readings() as readings:
+            each = timed(calls)
+    return 2 * SIDE**3 / each, readings.summary()
+
+
+def rates_of(cell: Cell, compute: float) -> Rates:
+    """Return what the planner is told: links, sums, and the rate in core."""
+    dtype = cell.numpy
+    with GpuStreams(choose) as device:
+        h2d, d2h = link_rates(device)
+        waves = product_waves(device, dtype, dtype, dtype)
+        plain = product_rate(device, dtype, dtype, dtype, added=False, side=SIDE, depth=DEPTH, seconds=0.2)
+        added = product_rate(device, dtype, dtype, cell.sums, added=True, side=SIDE, depth=DEPTH, seconds=0.2)
+    return nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, waves)
+
+
+def nominal(cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
+    """Return rates in the form that the planner takes."""
+    del cell
+    return Rates(compute, added, h2d, d2h, half=16, measured=True, side=SIDE, depth=DEPTH, waves=waves, line=LINE)
+
+
+def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:
+    """Compile and keep the kernels that plans of such a product take."""
+    with GpuStreams(choose) as device:
+        dtype, rate = cell.numpy, NOMINAL[cell.dtype]
+        waves = product_waves(device, dtype, dtype, dtype)
+    rates = nominal(cell, rate, rate * 0.98, 53e9, 49e9, waves)
+    for count, strategy in [(1, one) for one in strategies] + [(devices, None)] * (devices > 1):
+        plan = cell.plan(count, rates, strategy).plan
+        with GpuStreams(choose) as device:
+            buffers, stream = Buffers(plan, device), device.stream()
+            for op in operations(plan):
+                if isinstance(op, Multiply):
+                    for arguments in buffers.products(op, 1, 0):
+                        device.prepare(stream, *arguments)
+                elif isinstance(op, Convert):
+                    rows, cols = buffers.tile(op)
+                    source = buffers.whole_tile("sum", op.source, op).part(rows, cols)
+                    device.prepare_convert(stream, buffers.whole_tile("out", op.target, op).part(rows, cols), source)
+
+
+def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
+    """Measure one product in all ways and write the records."""
+    n, dtype = cell.size, cell.numpy
+    a, b, out = (part.view(dtype).reshape(n, n) for part in pool[: cell.nbytes].reshape(3, -1))
+    fill(a, 0)
+    fill(b, 1)
+    rows = np.random.default_rng().integers(0, n, 4)
+    seconds = 2 * n**3 / NOMINAL[cell.dtype]
+    before, clocks = incore([a, b, out], seconds)
+    print(cell, "in core", round(before / 1e12, 2), clocks, flush=True)
+    rates = rates_of(cell, before)
+    print(dataclasses.asdict(rates), flush=True)
+    settings = Settings(256 << 20, 12)
+    made = []
+    ways = [(1, name) for name in options.strategies.split(",")]
+    ways += [(2, "default")] * (options.two and cell.dtype in options.two.split(","))
+    for devices, name in ways:
+        chosen = cell.plan(devices, rates, None if name == "default" else name)
+        ordinals = list(range(devices))
+        runs, samples, error = [], [], 0.0
+        # The first one is not counted: it may still load kernels.
+        for repeat in range((1 if name == "paper" else options.repeats) + 1):
+            poison(out)
+            with contextlib.ExitStack() as stack:
+                opened = [stack.enter_context(GpuStreams(choose, one)) for one in ordinals]
+                sampled = [stack.enter_context(Sensors(get_device(one).pci_bus_id).readings()) for one in ordinals]
+                sources = {"a": ArraySource(a), "b": ArraySource(b)}
+                run = stream_on_devices(chosen.plan, sources, ArraySink(out), opened, settings=settings)
+            print(devices, name, round(run.seconds, 4), round(run.exposed_share, 4), flush=True)
+            if repeat:
+                runs.append(run)
+                samples.append([one.summary() for one in sampled])
+        error = worst_error(a, b, out, rows)
+        if not error <= n:
+            sys.exit(f"{name} is wrong: {error} u (|A||B|)")
+        made.append((devices, name, chosen, runs, samples, error))
+        if options.activity:
+            where = options.activity / f"activity-{cell.dtype}-{name}-{devices}.json"
+            where.write_text(json.dumps([dataclasses.astuple(one) for one in runs[-1].activity]))
+    after, clocks_after = incore([a, b, out], seconds)
+    print("in core", round(after / 1e12, 2), clocks_after, flush=True)
+    mean = (before + after) / 2
+    for devices, name, chosen, runs, samples, error in made:
+        given = argparse.Namespace(
+            dtype=cell.dtype, device_memory=cell.device_memory, pinned="256MiB", threads=12,
+            devices=",".join(map(str, range(devices))),
+        )  # fmt: skip
+        record = record_of(given, "pinned", chosen, runs, rates, mean, error)
+        record["bound_share"] = best_s(given, chosen, dataclasses.replace(rates, compute=mean)) / record["wall_s"]
+        record["ramps"], record["strips"] = list(chosen.plan.ramps), chosen.plan.strips
+        record["incore"] = [{"tflops": before / 1e12, **clocks}, {"tflops": after / 1e12, **clocks_after}]
+        record["sensors"] = samples
+        if devices == 2:
+            one = next(wall for count, way, *_, wall in _walls(made) if count == 1 and way == "default")
+            record["speedup"] = one / record["wall_s"]
+        print(json.dumps({name: record[name] for name in record if name not in ("rates", "sensors")}), flush=True)
+        file.write(record)
+    for block in map(int, filter(None, options.cublasxt.split(","))):
+        out[...] = 0
+        times = [cublasxt(a, b, out, block) for _ in range(2)]
+        if times[0] is not None:
+            record = {
+                "record": "stream", "strategy": "cublasXt", "source": "pinned", "dtype": cell.dtype,
+                "m": n, "n": n, "k": n, "block": block, "wall_s": min(times), "wall_samples_s": times,
+                "tflops": 2 * n**3 / min(times) / 1e12, "error_u": worst_error(a, b, out, rows),
+            }  # fmt: skip
+            print(json.dumps(record), flush=True)
+            file.write(record)
+
+
+def _walls(made):
+    """Yield devices, strategy and median seconds of what was measured."""
+    for devices, name, _, runs, *_ in made:
+        yield devices, name, sorted(run.seconds for run in runs)[len(runs) // 2]
+
+
+def main() -> None:
+    """Measure, print and write the records."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("cells", nargs="+", help="type:extent:device memory")
+    parser.add_argument("--strategies", default="default,paper")
+    parser.add_argument("--two", default="", help="types that are measured on two GPUs as well")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
+    parser.add_argument("--activity", type=Path, help="folder for what ran when")
+    parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
+    options = parser.parse_args()
+    cells = [Cell(dtype, int(size), memory) for dtype, size, memory in (one.split(":") for one in options.cells)]
+    names = [None if name == "default" else name for name in options.strategies.split(",")]
+    if options.make_ready:
+        for cell in cells:
+            make_ready(cell, 2 if cell.dtype in options.two.split(",") else 1, names)
+        return
+    begin = time.perf_counter()
+    common = [__file__, str(options.results), "--make-ready", "--strategies", options.strategies, "--two", options.two]
+    others = [subprocess.Popen([sys.executable, *common, text]) for text in options.cells]
+    pool = pinned_pool(max(cell.nbytes for cell in cells))
+    print(f"pinned: {time.perf_counter() - begin:.1f} s", flush=True)
+    for other in others:
+        other.wait()
+    print(f"kernels: {time.perf_counter() - begin:.1f} s", flush=True)
+    with RecordFile(options.results, experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
+        for cell in cells:
+            measure(cell, pool, options, file)
+            print(f"{cell.dtype}: {time.perf_counter() - begin:.1f} s", flush=True)
+    print(file.path)
+
+
+if __name__ == "__main__":
+    main()
