@@ -15,11 +15,10 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.disk_probe import read_rate, write_rate
 from gemmule.outofcore.matrix import AnyDType, MatrixSink, MatrixSource
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
-#: Bytes a second that a disk is taken to read and write where the matrices lie in files.
-DISK_RATE = 1.5e9
 #: Bytes of a line at which copies to a GPU, and reads and writes of a file, run at half their rates.
 _PINNED_LINE, _FILE_LINE = 6_000, 64 << 10
 #: Side of a product of half the rate, in the planner's model.
@@ -102,8 +101,12 @@ def measured_rates(
     precision: Precision,
     threads: int,
     ordinal: int = 0,
+    path: str | None = None,
 ) -> Rates:
-    """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU."""
+    """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
+
+    `path` is where the result goes, if that is a file.
+    """
     source, to = ([memory_of(a), memory_of(b)], memory_of(sink) if sink is not None else None)
     files = a.path is not None or b.path is not None or to is None
     if name != "gpu":
@@ -121,10 +124,14 @@ def measured_rates(
         waves = product_waves(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (*source, to)]
     staging = math.inf if all(direct) else copy_rate(threads)
-    slow = min(staging, DISK_RATE) if files else staging
+    reads = min(staging, read_rate([a.path, b.path])) if files else staging
+    writes = staging
+    if path is not None:
+        result = a.shape[0] * b.shape[1] * out.itemsize
+        writes = min(staging, write_rate(os.path.dirname(os.path.abspath(path)), result))
     return Rates(
         compute, added, h2d, d2h,
-        source=math.inf if all(direct[:2]) else slow, sink=math.inf if direct[2] else slow,
+        source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
         half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
         side=SHAPE[0], depth=SHAPE[1], waves=waves, line=_PINNED_LINE,
         staged_line=_FILE_LINE if files else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, Protocol
 
@@ -99,6 +100,9 @@ class DeviceStreams(Protocol):
 
     def describe(self) -> str:
         """Name the device."""
+
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which this thread, and those that it starts, run beside the device."""
 
     def allocate(self, nbytes: int) -> Any:
         """Return a buffer of device memory."""

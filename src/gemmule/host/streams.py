@@ -6,6 +6,7 @@ when it is queued: forgotten waits show.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -82,6 +83,10 @@ class HostStreams:
     def describe(self) -> str:
         """Say which BLAS computes."""
         return HostTileExecutor().describe()
+
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block that changes nothing."""
+        return contextlib.nullcontext()
 
     def allocate(self, nbytes: int) -> Array:
         """Return poisoned memory: as floats all NaN."""

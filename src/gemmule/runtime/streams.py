@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from gemmule.core.streams import Array, DeviceMatrix
 from .device import current, get_device
 from .driver import call, driver
 from .execute import prepared_launches
+from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .tiles import Chooser
 from .workspaces import Workspaces
@@ -85,6 +87,10 @@ class GpuStreams:
     def describe(self) -> str:
         """Name the GPU."""
         return self.device.name
+
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which this thread, and those that it starts, run beside the GPU."""
+        return bound_to(processors_near(self.device.pci_bus_id))
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""

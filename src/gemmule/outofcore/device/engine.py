@@ -128,9 +128,10 @@ def stream_product(
     Streamed
         What it took.
     """
-    run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
-    with contextlib.closing(run):
-        return run.run()
+    with device.near():
+        run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
+        with contextlib.closing(run):
+            return run.run()
 
 
 class _Run:

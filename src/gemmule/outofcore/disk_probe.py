@@ -1,0 +1,64 @@
+"""How fast files are read and written: measured with a few long requests, as a plan needs to know."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+#: Bytes a second that a disk is taken to read and write where that is not measured.
+DISK_RATE = 1.5e9
+#: Bytes of a request, requests that are timed, and threads that make them.
+_BLOCK, _BLOCKS, _THREADS = 8 << 20, 16, 8
+#: Files that are smaller together are not worth the time.
+_LEAST = 1 << 30
+#: What a file system without unnamed files, or a folder that may not be written, answers.
+_NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC)
+
+
+def read_rate(paths: Sequence[str | None]) -> float:
+    """Return the bytes a second at which pieces here and there of files are read; `DISK_RATE` for small ones.
+
+    What the page cache holds is read from there, as the product will read it.
+    """
+    sizes = {path: os.path.getsize(path) for path in paths if path is not None and os.path.isfile(path)}
+    if sum(sizes.values()) < _LEAST:
+        return DISK_RATE
+    path = max(sizes, key=sizes.__getitem__)
+    step = sizes[path] // _BLOCKS
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(_THREADS) as threads:
+            places = range(0, _BLOCKS * step, step)
+            count = sum(threads.map(lambda place: len(os.pread(descriptor, min(_BLOCK, step), place)), places))
+        return count / (time.perf_counter() - begin)
+    finally:
+        os.close(descriptor)
+
+
+def write_rate(folder: str, nbytes: int) -> float:
+    """Return the bytes a second at which an unnamed file in a folder is written and stored.
+
+    `DISK_RATE` where the result has few bytes, or the folder takes no such file.
+    """
+    if nbytes < _LEAST:
+        return DISK_RATE
+    try:
+        descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
+    except (AttributeError, OSError) as error:
+        # A system without unnamed files; the sink says itself what is wrong with its folder.
+        if isinstance(error, OSError) and error.errno not in _NOT_HERE:
+            raise
+        return DISK_RATE
+    try:
+        block = os.urandom(_BLOCK)
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(_THREADS) as threads:
+            count = sum(threads.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
+        os.fdatasync(descriptor)
+        return count / (time.perf_counter() - begin)
+    finally:
+        os.close(descriptor)
