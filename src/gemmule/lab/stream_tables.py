@@ -1,0 +1,64 @@
+"""Tables of streamed products beyond those of `tables`: from files, and what was measured around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .tables import markdown
+
+Record = Mapping[str, Any]
+
+
+def streamed_files_table(records: Sequence[Record]) -> str:
+    """Return products from files to a file through a GPU, beside the disk alone."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            f"{r['wall_s']:.2f}",
+            f"{r['stream_s']:.2f}",
+            f"{r['predicted_s']:.2f}",
+            f"{r['disk']['read_s']:.2f}",
+            f"{r['disk']['write_s']:.2f}",
+            f"{r['disk']['both_s']:.2f}",
+            f"{r['compute_s']:.2f}",
+            f"{r['bound_share']:.3f}",
+        ]
+        for r in records
+        if r["record"] == "stream" and "disk" in r
+    ]
+    header = [
+        "product", "call, s", "streaming, s", "expected, s", "disk alone: reads, s", "writes, s", "both at once, s",
+        "products, s", "best of the bottleneck over streaming",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def stream_conditions_table(records: Sequence[Record]) -> str:
+    """Return clocks and watts of streamed products, and of the products in core before and after them."""
+    rows = []
+    for r in records:
+        if r["record"] != "stream" or "incore" not in r:
+            continue
+        before, after = r["incore"]
+        rows.append(
+            [
+                f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+                r["strategy"],
+                str(r["devices"]),
+                _in_core(before),
+                _in_core(after),
+                ", ".join(f"{one['clock_mhz']:.0f} MHz, {one['power_w']:.0f} W" for one in r["sensors"][-1]),
+                f"{100 * (r['wall_s'] / r['predicted_s'] - 1):+.1f} %",
+                f"{r['speedup']:.3f}" if "speedup" in r else "",
+            ]
+        )
+    header = [
+        "product", "strategy", "GPUs", "in core before, TFLOP/s", "after", "last run", "measured over expected",
+        "one GPU's time over this",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _in_core(measured: Mapping[str, float]) -> str:
+    return f"{measured['tflops']:.1f} ({measured['clock_mhz']:.0f} MHz, {measured['power_w']:.0f} W)"
