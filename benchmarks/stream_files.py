@@ -144,7 +144,8 @@ def main() -> None:
             report = reports[place]
             best = max(disk["both_s"], report.compute_s)
             record = {
-                "record": "stream", "source": "files", "dtype": "float32", "m": m, "n": n, "k": k, "strategy": report.strategy,
+                "record": "stream", "source": "files", "dtype": "float32", "m": m, "n": n, "k": k,
+                "strategy": report.strategy,
                 "tile": [report.tile_m, report.tile_n, report.tile_k], "wall_s": walls[place], "wall_samples_s": walls,
                 "stream_s": report.seconds, "predicted_s": report.predicted_s, "compute_s": report.compute_s,
                 "disk": disk, "bytes": {"read": report.bytes_read, "written": report.bytes_written},

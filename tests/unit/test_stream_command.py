@@ -286,8 +286,8 @@ def test_the_tables_around_streamed_products():
         "disk": {"read_s": 2.0, "write_s": 1.5, "both_s": 3.0},
     }  # fmt: skip
     assert stream_conditions_table([own, files]).splitlines()[2:] == [
-        "| 4 x 5 x 6 float32 | panels | 2 | 48.9 (1605 MHz, 578 W) | 48.1 (1605 MHz, 578 W) | 1605 MHz, 700 W, 1605 MHz, "
-        "578 W | +10.0 % | 1.956 |"
+        "| 4 x 5 x 6 float32 | panels | 2 | 48.9 (1605 MHz, 578 W) | 48.1 (1605 MHz, 578 W) | "
+        "1605 MHz, 700 W, 1605 MHz, 578 W | +10.0 % | 1.956 |"
     ]
     assert streamed_files_table([own, files]).splitlines()[2:] == [
         "| 4 x 5 x 6 float32 | 4.50 | 3.25 | 3.50 | 2.00 | 1.50 | 3.00 | 0.50 | 0.923 |"

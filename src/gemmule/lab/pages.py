@@ -11,10 +11,10 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
-``stream_conditions FILE`` clocks and rates in core around streamed products, ``host_times FILE`` the host's time of a call in a framework,
-``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
-steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
-virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
+``stream_conditions FILE`` clocks and rates in core around streamed products, ``host_times FILE`` the host's time of a
+call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL``
+a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
+synchronisation the virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
 """
 
 from __future__ import annotations
