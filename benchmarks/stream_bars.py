@@ -158,10 +158,12 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
     ways += [(2, "default")] * (options.two and cell.dtype in options.two.split(","))
     for devices, name in ways:
         chosen = cell.plan(devices, rates, None if name == "default" else name)
+        if any(devices == count and chosen.plan == other.plan for count, _, other, *_ in made):
+            continue
         ordinals = list(range(devices))
         runs, samples, error = [], [], 0.0
         # The first one is not counted: it may still load kernels.
-        for repeat in range((1 if name == "paper" else options.repeats) + 1):
+        for repeat in range((options.repeats if name == "default" else 1) + 1):
             poison(out)
             with contextlib.ExitStack() as stack:
                 opened = [stack.enter_context(GpuStreams(choose, one)) for one in ordinals]
