@@ -19,20 +19,18 @@ from pathlib import Path
 import numpy as np
 from pinned_pool import fill, pinned_pool, poison
 from stream_gpu import best_s, cublasxt, record_of, worst_error
+from streamed_cell import Cell
 
-from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.core.streams import DeviceMatrix
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource
-from gemmule.outofcore.budget import parse_bytes
 from gemmule.outofcore.device.buffers import Buffers
 from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import Convert, Multiply, operations
-from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
-from gemmule.outofcore.plan import Operand, Product
+from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import link_rates, product_rate, product_waves
 from gemmule.runtime.sensors import Sensors
@@ -46,47 +44,17 @@ LINE = 6_000
 NOMINAL = {"float64": 48e12, "float32": 51e12, "bfloat16": 690e12, "float16": 690e12}
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A product: its type, its extent, and the memory of each GPU that it may take."""
-
-    dtype: str
-    size: int
-    device_memory: str
-
-    @property
-    def numpy(self) -> np.dtype:
-        """The type as NumPy has it."""
-        return dtype_named(self.dtype).numpy()
-
-    @property
-    def sums(self) -> np.dtype:
-        """The type that slices are summed in."""
-        return accumulator(dtype_named(self.dtype), dtype_named(self.dtype)).numpy()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all three matrices."""
-        return 3 * self.size**2 * self.numpy.itemsize
-
-    def plan(self, devices: int, rates: Rates, strategy: str | None = None):
-        """Return what the planner chooses."""
-        operand = Operand(self.numpy)
-        product = Product(self.size, self.size, self.size, operand, operand, operand)
-        memory = parse_bytes(self.device_memory)
-        return choose_plan_for(devices, product, self.sums, memory, rates, strategy=strategy)
-
-
-def incore(matrices: list[np.ndarray], seconds: float) -> tuple[float, dict[str, float]]:
-    """Return the FLOP/s of the product of parts of the same matrices in core for so long, with clocks and watts."""
+def incore(pool: np.ndarray, cell: Cell, seconds: float) -> tuple[float, dict[str, float]]:
+    """Return the FLOP/s of a product of the same numbers in core for so long, with clocks and watts."""
     with GpuStreams(choose) as device:
         stream = device.stream()
         parts = []
-        for number, matrix in enumerate(matrices):
-            part = DeviceMatrix.compact(device.allocate(SIDE * SIDE * matrix.itemsize), matrix.dtype, SIDE, SIDE)
+        size = SIDE * SIDE * cell.numpy.itemsize
+        for number in range(3):
+            parts.append(DeviceMatrix.compact(device.allocate(size), cell.numpy, SIDE, SIDE))
             if number < 2:
-                device.copy_in(stream, part, matrix[:SIDE, :SIDE])
-            parts.append(part)
+                numbers = pool[number * size :][:size].view(cell.numpy).reshape(SIDE, SIDE)
+                device.copy_in(stream, parts[number], numbers)
 
         def timed(calls: int) -> float:
             start = device.record(stream)
@@ -142,13 +110,13 @@ def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:
 
 def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
     """Measure one product in all ways and write the records."""
-    n, dtype = cell.size, cell.numpy
-    a, b, out = (part.view(dtype).reshape(n, n) for part in pool[: cell.nbytes].reshape(3, -1))
+    m, n, k = cell.shape
+    a, b, out = cell.matrices(pool)
     fill(a, 0)
     fill(b, 1)
-    rows = np.random.default_rng().integers(0, n, 4)
-    seconds = 2 * n**3 / NOMINAL[cell.dtype]
-    before, clocks = incore([a, b, out], seconds)
+    rows = np.random.default_rng().integers(0, m, 4)
+    seconds = cell.flop / NOMINAL[cell.dtype]
+    before, clocks = incore(pool, cell, seconds)
     print(cell, "in core", round(before / 1e12, 2), clocks, flush=True)
     rates = rates_of(cell, before)
     print(dataclasses.asdict(rates), flush=True)
@@ -175,13 +143,13 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
                 runs.append(run)
                 samples.append([one.summary() for one in sampled])
         error = worst_error(a, b, out, rows)
-        if not error <= n:
+        if not error <= k:
             sys.exit(f"{name} is wrong: {error} u (|A||B|)")
         made.append((devices, name, chosen, runs, samples, error))
         if options.activity:
             where = options.activity / f"activity-{cell.dtype}-{name}-{devices}.json"
             where.write_text(json.dumps([dataclasses.astuple(one) for one in runs[-1].activity]))
-    after, clocks_after = incore([a, b, out], seconds)
+    after, clocks_after = incore(pool, cell, seconds)
     print("in core", round(after / 1e12, 2), clocks_after, flush=True)
     mean = (before + after) / 2
     for devices, name, chosen, runs, samples, error in made:
@@ -205,8 +173,8 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
         if times[0] is not None:
             record = {
                 "record": "stream", "strategy": "cublasXt", "source": "pinned", "dtype": cell.dtype,
-                "m": n, "n": n, "k": n, "block": block, "wall_s": min(times), "wall_samples_s": times,
-                "tflops": 2 * n**3 / min(times) / 1e12, "error_u": worst_error(a, b, out, rows),
+                "m": m, "n": n, "k": k, "block": block, "wall_s": min(times), "wall_samples_s": times,
+                "tflops": cell.flop / min(times) / 1e12, "error_u": worst_error(a, b, out, rows),
             }  # fmt: skip
             print(json.dumps(record), flush=True)
             file.write(record)
@@ -222,7 +190,7 @@ def main() -> None:
     """Measure, print and write the records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
-    parser.add_argument("cells", nargs="+", help="type:extent:device memory")
+    parser.add_argument("cells", nargs="+", help="type:extent:device memory, or type:m,n,k:device memory")
     parser.add_argument("--strategies", default="default,paper")
     parser.add_argument("--two", default="", help="types that are measured on two GPUs as well")
     parser.add_argument("--repeats", type=int, default=3)
@@ -230,7 +198,7 @@ def main() -> None:
     parser.add_argument("--activity", type=Path, help="folder for what ran when")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
     options = parser.parse_args()
-    cells = [Cell(dtype, int(size), memory) for dtype, size, memory in (one.split(":") for one in options.cells)]
+    cells = [Cell.parse(text) for text in options.cells]
     names = [None if name == "default" else name for name in options.strategies.split(",")]
     if options.make_ready:
         for cell in cells:
