@@ -45,3 +45,9 @@ def poison(matrix: np.ndarray) -> None:
     flat = matrix.reshape(-1)
     with ThreadPoolExecutor(12) as threads:
         list(threads.map(lambda start: flat[start : start + _BLOCK].fill(np.nan), range(0, flat.size, _BLOCK)))
+
+
+def unpin(pool: np.ndarray) -> None:
+    """Let a pool be pageable memory from now on."""
+    with current(0):
+        call("cuMemHostUnregister", pool.ctypes.data)

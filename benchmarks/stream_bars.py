@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pinned_pool import fill, pinned_pool, poison
+from pinned_pool import fill, pinned_pool, poison, unpin
 from stream_gpu import best_s, cublasxt, record_of, worst_error
 from streamed_cell import Cell
 
@@ -32,7 +32,7 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import Convert, Multiply, operations
 from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate, product_waves
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.streams import GpuStreams
 
@@ -108,9 +108,10 @@ def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:
                     device.prepare_convert(stream, buffers.whole_tile("out", op.target, op).part(rows, cols), source)
 
 
-def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
+def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str = "pinned") -> None:
     """Measure one product in all ways and write the records."""
     m, n, k = cell.shape
+    settings = Settings(256 << 20, 12)
     a, b, out = cell.matrices(pool)
     fill(a, 0)
     fill(b, 1)
@@ -119,8 +120,10 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
     before, clocks = incore(pool, cell, seconds)
     print(cell, "in core", round(before / 1e12, 2), clocks, flush=True)
     rates = rates_of(cell, before)
-    print(dataclasses.asdict(rates), flush=True)
-    settings = Settings(256 << 20, 12)
+    if source == "pageable":
+        staging = copy_rate(settings.threads)
+        rates = dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+    print(source, dataclasses.asdict(rates), flush=True)
     made = []
     ways = [(1, name) for name in options.strategies.split(",")]
     ways += [(2, "default")] * (options.two and cell.dtype in options.two.split(","))
@@ -147,7 +150,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
             sys.exit(f"{name} is wrong: {error} u (|A||B|)")
         made.append((devices, name, chosen, runs, samples, error))
         if options.activity:
-            where = options.activity / f"activity-{cell.dtype}-{name}-{devices}.json"
+            where = options.activity / f"activity-{cell.dtype}-{k}-{source}-{name}-{devices}.json"
             where.write_text(json.dumps([dataclasses.astuple(one) for one in runs[-1].activity]))
     after, clocks_after = incore(pool, cell, seconds)
     print("in core", round(after / 1e12, 2), clocks_after, flush=True)
@@ -157,7 +160,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
             dtype=cell.dtype, device_memory=cell.device_memory, pinned="256MiB", threads=12,
             devices=",".join(map(str, range(devices))),
         )  # fmt: skip
-        record = record_of(given, "pinned", chosen, runs, rates, mean, error)
+        record = record_of(given, source, chosen, runs, rates, mean, error)
         record["bound_share"] = best_s(given, chosen, dataclasses.replace(rates, compute=mean)) / record["wall_s"]
         record["ramps"], record["strips"] = list(chosen.plan.ramps), chosen.plan.strips
         record["incore"] = [{"tflops": before / 1e12, **clocks}, {"tflops": after / 1e12, **clocks_after}]
@@ -172,7 +175,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile) -> None:
         times = [cublasxt(a, b, out, block) for _ in range(2)]
         if times[0] is not None:
             record = {
-                "record": "stream", "strategy": "cublasXt", "source": "pinned", "dtype": cell.dtype,
+                "record": "stream", "strategy": "cublasXt", "source": source, "dtype": cell.dtype,
                 "m": m, "n": n, "k": k, "block": block, "wall_s": min(times), "wall_samples_s": times,
                 "tflops": cell.flop / min(times) / 1e12, "error_u": worst_error(a, b, out, rows),
             }  # fmt: skip
@@ -195,6 +198,9 @@ def main() -> None:
     parser.add_argument("--two", default="", help="types that are measured on two GPUs as well")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
+    parser.add_argument(
+        "--pageable", default="", help="a product whose matrices are measured in pageable memory at last"
+    )
     parser.add_argument("--activity", type=Path, help="folder for what ran when")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
     options = parser.parse_args()
@@ -216,6 +222,10 @@ def main() -> None:
         for cell in cells:
             measure(cell, pool, options, file)
             print(f"{cell.dtype}: {time.perf_counter() - begin:.1f} s", flush=True)
+        if options.pageable:
+            unpin(pool)
+            options.strategies, options.two, options.repeats = "default", "", 1
+            measure(Cell.parse(options.pageable), pool, options, file, "pageable")
     print(file.path)
 
 
