@@ -126,7 +126,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     print(source, dataclasses.asdict(rates), flush=True)
     made = []
     ways = [(1, name) for name in options.strategies.split(",")]
-    ways += [(2, "default")] * (options.two and cell.dtype in options.two.split(","))
+    ways += [(2, "default")] * (cell.dtype in options.two.split(","))
     for devices, name in ways:
         chosen = cell.plan(devices, rates, None if name == "default" else name)
         if any(devices == count and chosen.plan == other.plan for count, _, other, *_ in made):
@@ -198,9 +198,7 @@ def main() -> None:
     parser.add_argument("--two", default="", help="types that are measured on two GPUs as well")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
-    parser.add_argument(
-        "--pageable", default="", help="a product whose matrices are measured in pageable memory at last"
-    )
+    parser.add_argument("--pageable", default="", help="a product whose matrices lie in pageable memory, at last")
     parser.add_argument("--activity", type=Path, help="folder for what ran when")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
     options = parser.parse_args()
