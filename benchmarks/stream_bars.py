@@ -32,14 +32,12 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import Convert, Multiply, operations
 from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import LINES, copy_rate, link_rates, product_rate, product_waves
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.streams import GpuStreams
 
 #: Sides of the product in core, and the depth at which adding to a sum is measured.
 SIDE, DEPTH = 16384, 4096
-#: Bytes of a line at which copies run at half the link's rate, as the planner takes it.
-LINE = 6_000
 #: What is near enough for the kernels to be made ready before anything is measured.
 NOMINAL = {"float64": 48e12, "float32": 51e12, "bfloat16": 690e12, "float16": 690e12}
 
@@ -85,7 +83,7 @@ def rates_of(cell: Cell, compute: float) -> Rates:
 def nominal(cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
     """Return rates in the form that the planner takes."""
     del cell
-    return Rates(compute, added, h2d, d2h, half=16, measured=True, side=SIDE, depth=DEPTH, waves=waves, line=LINE)
+    return Rates(compute, added, h2d, d2h, half=16, measured=True, side=SIDE, depth=DEPTH, waves=waves, lines=LINES)
 
 
 def make_ready(cell: Cell, devices: int, strategies: list[str | None]) -> None:

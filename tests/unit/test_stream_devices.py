@@ -247,7 +247,11 @@ def test_one_device_is_as_without(monkeypatch):
 
 @pytest.mark.parametrize(
     ("count", "share"),
-    [(2, 0.51), pytest.param(3, 0.35, marks=pytest.mark.slow), pytest.param(4, 0.26, marks=pytest.mark.slow)],
+    [
+        pytest.param(2, 0.51, marks=pytest.mark.slow),
+        pytest.param(3, 0.35, marks=pytest.mark.slow),
+        pytest.param(4, 0.26, marks=pytest.mark.slow),
+    ],
 )
 def test_several_devices_have_equal_shares(count, share):
     rates = Rates(47e12, 47e12, 50e9, 50e9)

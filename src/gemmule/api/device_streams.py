@@ -19,8 +19,8 @@ from gemmule.outofcore.disk_probe import read_rate, write_rate
 from gemmule.outofcore.matrix import AnyDType, MatrixSink, MatrixSource
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
-#: Bytes of a line at which copies to a GPU, and reads and writes of a file, run at half their rates.
-_PINNED_LINE, _FILE_LINE = 6_000, 64 << 10
+#: Bytes of a line at which a file is read and written at half the disk's rate.
+_FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
@@ -113,7 +113,7 @@ def measured_rates(
         rate = _host_rate(out)
         return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
     from gemmule.dispatch.select import choose
-    from gemmule.runtime.link_probe import SHAPE, copy_rate, link_rates, product_rate, product_waves
+    from gemmule.runtime.link_probe import LINES, SHAPE, copy_rate, link_rates, product_rate, product_waves
     from gemmule.runtime.streams import GpuStreams
 
     with GpuStreams(choose, ordinal, precision) as device:
@@ -124,16 +124,16 @@ def measured_rates(
         waves = product_waves(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (*source, to)]
     staging = math.inf if all(direct) else copy_rate(threads)
-    reads = min(staging, read_rate([a.path, b.path])) if files else staging
+    reads = min(staging, read_rate([a.path, b.path], threads)) if files else staging
     writes = staging
     if path is not None:
         result = a.shape[0] * b.shape[1] * out.itemsize
-        writes = min(staging, write_rate(os.path.dirname(os.path.abspath(path)), result))
+        writes = min(staging, write_rate(os.path.dirname(os.path.abspath(path)), result, threads))
     return Rates(
         compute, added, h2d, d2h,
         source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
         half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
-        side=SHAPE[0], depth=SHAPE[1], waves=waves, line=_PINNED_LINE,
+        side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
         staged_line=_FILE_LINE if files else 0,
     )  # fmt: skip
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 #: Bytes a second that a disk is taken to read and write where that is not measured.
 DISK_RATE = 1.5e9
-#: Bytes of a request, requests that are timed, and threads that make them.
-_BLOCK, _BLOCKS, _THREADS = 8 << 20, 16, 8
+#: Bytes of a request, and requests that are timed: a few answer before the disk is busy.
+_BLOCK, _BLOCKS = 8 << 20, 48
 #: Files that are smaller together are not worth the time.
 _LEAST = 1 << 30
 #: What a file system without unnamed files, or a folder that may not be written, answers.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC)
 
 
-def read_rate(paths: Sequence[str | None]) -> float:
+def read_rate(paths: Sequence[str | None], threads: int) -> float:
     """Return the bytes a second at which pieces here and there of files are read; `DISK_RATE` for small ones.
 
     What the page cache holds is read from there, as the product will read it.
@@ -29,17 +30,23 @@ def read_rate(paths: Sequence[str | None]) -> float:
     path = max(sizes, key=sizes.__getitem__)
     step = sizes[path] // _BLOCKS
     descriptor = os.open(path, os.O_RDONLY)
+    own = threading.local()
+
+    def get(place: int) -> int:
+        if not hasattr(own, "buffer"):
+            own.buffer = memoryview(bytearray(_BLOCK))
+        return os.preadv(descriptor, [own.buffer[: max(min(_BLOCK, step), 1)]], place)
+
     try:
         begin = time.perf_counter()
-        with ThreadPoolExecutor(_THREADS) as threads:
-            places = range(0, _BLOCKS * step, step)
-            count = sum(threads.map(lambda place: len(os.pread(descriptor, min(_BLOCK, step), place)), places))
+        with ThreadPoolExecutor(threads) as pool:
+            count = sum(pool.map(get, range(0, _BLOCKS * step, step)))
         return count / (time.perf_counter() - begin)
     finally:
         os.close(descriptor)
 
 
-def write_rate(folder: str, nbytes: int) -> float:
+def write_rate(folder: str, nbytes: int, threads: int) -> float:
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
     `DISK_RATE` where the result has few bytes, or the folder takes no such file.
@@ -56,8 +63,8 @@ def write_rate(folder: str, nbytes: int) -> float:
     try:
         block = os.urandom(_BLOCK)
         begin = time.perf_counter()
-        with ThreadPoolExecutor(_THREADS) as threads:
-            count = sum(threads.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
+        with ThreadPoolExecutor(threads) as pool:
+            count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
         os.fdatasync(descriptor)
         return count / (time.perf_counter() - begin)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -22,13 +23,14 @@ _FINALISTS, _MOST_PRODUCTS = 24, 6_000
 _TIGHT = 128
 #: Tiles of a plan whose shares are counted.
 _MOST_SHARED = 1024
-#: Ramps that are tried beside the usual ones: narrow parts have short lines, which come slowly.
-_RAMPS = {
-    C_STATIONARY: tuple((*RAMPS[:2], share) for share in (1, 2, 4, 8)),
-    PANELS: tuple((rows, cols, RAMPS[2]) for rows in (1, 2, 4, 8) for cols in (1, 2, 4)),
-}
+#: Plans of a strategy whose beginning and end are varied, if it takes at most so many times the time of the best.
+_REFINED, _NEAR = 2, 1.6
 #: How many seconds of a link's work count as one of the product's.
 _SLACK = 0.02
+
+
+#: What plans are compared by, a plan, and what is expected of it.
+_Told = tuple[tuple[float, float], DevicePlan, Prediction]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,32 +116,27 @@ def choose_plan(
         )
         for name in wanted
     }
-    best: dict[str, tuple[tuple[float, float], DevicePlan, Prediction]] = {}
-
-    def consider(plan: DevicePlan) -> None:
-        prediction = predicted(plan, rates, count)
-        # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
-        key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
-        if plan.strategy not in best or key < best[plan.strategy][0]:
-            best[plan.strategy] = key, plan, prediction
-
-    for plans in fitting.values():
-        for plan in _finalists(plans):
-            consider(plan)
-    for _, plan, _ in list(best.values()):
-        for ramps in _RAMPS.get(plan.strategy, ()):
-            consider(dataclasses.replace(plan, ramps=ramps))
-    for _, plan, _ in list(best.values()):
-        # Strips leave earlier, and fill the device less.
-        for strips in (2, 4) if plan.strips > 4 else ():
-            consider(dataclasses.replace(plan, strips=strips))
+    found = {
+        name: sorted((_told(plan, rates, count) for plan in _finalists(plans, count)), key=_key)
+        for name, plans in fitting.items()
+        if plans
+    }
+    least = min((told[0][0][0] for told in found.values()), default=0.0)
+    for told in found.values():
+        # What is far behind does not come to the front.
+        if told[0][0][0] > _NEAR * least:
+            continue
+        for variants in (_beginnings, _endings):
+            told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
+            told.sort(key=_key)
+    best = {name: told[0] for name, told in found.items()}
     if not best:
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
             f"({format_bytes(least, up=True)}) of buffers; raise --device-memory"
         )
-    ranked = sorted(best, key=lambda name: best[name][0])
+    ranked = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])
     _, plan, prediction = best[ranked[0]]
     return Chosen(plan, prediction, rates, memory, others)
@@ -173,6 +170,35 @@ def _candidates(
                 yield whole
 
 
+def _told(plan: DevicePlan, rates: Rates, count: int) -> _Told:
+    """Return a plan with what is expected, behind what plans are compared by."""
+    prediction = predicted(plan, rates, count)
+    # Of nearly equals the one that leaves most of the links: what is predicted for them is what is least sure.
+    key = (prediction.seconds + _SLACK * max(prediction.h2d_s, prediction.source_s), prediction.seconds)
+    return key, plan, prediction
+
+
+def _key(told: _Told) -> tuple[float, float]:
+    return told[0]
+
+
+def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
+    """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
+    if plan.strategy == C_STATIONARY:
+        for share in (1, 2, 4, 8):
+            yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
+    elif plan.strategy == PANELS:
+        for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
+            yield dataclasses.replace(plan, ramps=(rows, cols, RAMPS[2]), opening=opening)
+
+
+def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
+    """Yield the plan with fewer strips, which leave later and fill the device better."""
+    for strips in (2, 4):
+        if strips < plan.strips:
+            yield dataclasses.replace(plan, strips=strips)
+
+
 def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     """Return roughly what a plan takes: the part that works longest, and what nothing hides."""
     product = plan.product
@@ -202,10 +228,10 @@ def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     return share * (max(compute, moved + added, results) + launches) + ends
 
 
-def _finalists(plans: list[DevicePlan]) -> Iterator[DevicePlan]:
+def _finalists(plans: list[DevicePlan], count: int) -> Iterator[DevicePlan]:
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
-    for number, plan in enumerate(plans[:_FINALISTS]):
+    for number, plan in enumerate(plans[: max(_FINALISTS // count, 4)]):
         left -= plan.tiles * max(plan.grid[2], 1)
         if number and left < 0:
             return

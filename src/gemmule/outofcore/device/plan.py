@@ -60,6 +60,9 @@ class DevicePlan:
         Parts in which the last tile is finished, so that the first of them leave while the others are computed.
     ramps : tuple of int
         Smallest part of the first panel of rows, of the first panel of columns, and of the first slice: one in so many.
+    opening : int
+        Panels that stay first, fewer than later: the others are loaded while there is something to compute. 0 for as
+        many as later.
     devices : int
         Devices that share the tiles: slices of the first tile of each come in parts, whoever computes it.
     """
@@ -76,6 +79,7 @@ class DevicePlan:
     symmetric: bool = False
     strips: int = 1
     ramps: tuple[int, int, int] = RAMPS
+    opening: int = 0
     devices: int = 1
 
     def __post_init__(self) -> None:
@@ -189,7 +193,7 @@ class DevicePlan:
             ]
             outer, inner = sides if by_rows else sides[::-1]
             held = self.slots if by_rows else self.slots[::-1]
-            for stays, passes in _panels(outer, inner, *held):
+            for stays, passes in _panels(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
         for i in range(rows):
@@ -281,7 +285,9 @@ def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
     return (regular[0], *cuts, *regular[1:])
 
 
-def _panels(outer: list[int], inner: list[int], outer_held: int, inner_held: int) -> Iterator[tuple[int, int]]:
+def _panels(
+    outer: list[int], inner: list[int], outer_held: int, inner_held: int, opening: int
+) -> Iterator[tuple[int, int]]:
     """Yield pairs so that every `outer_held` panels of one side meet all of the other, with few loads.
 
     At the start, panels of both sides come so that as many rows as columns are there, and each meets all that are
@@ -294,12 +300,15 @@ def _panels(outer: list[int], inner: list[int], outer_held: int, inner_held: int
         Heights of the panels of each side.
     outer_held, inner_held : int
         Panels of each side that the device holds.
+    opening : int
+        Panels of the outer side that meet the others first, if not as many as later.
     """
     # One slot of each side takes the next panel meanwhile.
     group = max(outer_held - (outer_held < len(outer)), 1)
     kept = max(inner_held - 1, 1)
-    for number, start in enumerate(range(0, len(outer), group)):
-        members = range(start, min(start + group, len(outer)))
+    first = min(opening or group, group)
+    for number, start in enumerate((0, *range(first, len(outer), group))):
+        members = range(start, min(start + (group if number else first), len(outer)))
         order = range(len(inner))
         passing = list(order if number % 2 == 0 else reversed(order))
         there, coming = passing[:kept], passing[kept:]

@@ -35,8 +35,9 @@ class Rates:
     waves : tuple of int
         Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
         Zeros where that is not known.
-    line : float
-        Bytes of a line at which a copy from or to lines that lie apart in pinned memory runs at half the link's rate.
+    lines : tuple of (int, float)
+        The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
+        bytes of a line on, ascending. Empty where lines do not matter.
     staged_line : float
         Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     """
@@ -54,7 +55,7 @@ class Rates:
     side: int = 0
     depth: int = 0
     waves: tuple[int, int, int] = (0, 0, 0)
-    line: float = 0.0
+    lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
@@ -88,8 +89,14 @@ class Rates:
     def _through(self, nbytes: int, link: float, stage: float, line: float) -> float:
         """Return the time of the slower step: what is staged crosses the link in long lines."""
         if math.isinf(stage):
-            return nbytes / link * _slower(self.line, line)
-        return max(nbytes / link, nbytes / stage * _slower(self.staged_line, line))
+            share = next((share for least, share in reversed(self.lines) if line >= least), 1.0)
+            return nbytes / (link * share)
+        return max(nbytes / link, nbytes / stage * (1 + self.staged_line / line if line else 1.0))
+
+    @property
+    def one_disk(self) -> bool:
+        """Whether operands and results take turns at a disk."""
+        return self.files and math.isfinite(self.source) and math.isfinite(self.sink)
 
     @property
     def arrival(self) -> float:
@@ -100,7 +107,3 @@ class Rates:
     def departure(self) -> float:
         """Bytes a second at which results leave the device and are where they belong."""
         return min(self.d2h, self.sink)
-
-
-def _slower(half: float, line: float) -> float:
-    return 1 + half / line if line else 1.0

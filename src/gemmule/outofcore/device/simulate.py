@@ -82,7 +82,8 @@ class Ran:
 def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> tuple[Prediction, list[Ran]]:
     """Return what a plan takes at those rates, and when each operation runs.
 
-    The two streams towards the device share a link, on which copies take turns. Operations of a stream follow each
+    The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
+    Operations of a stream follow each
     other; each begins when those that it waits for are over. Tiles that are `done` are left out.
     """
     free = dict.fromkeys(STREAMS, 0.0)
@@ -106,9 +107,10 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
         else:
             assert isinstance(op, Load | Store)
             direction, over = ("d2h", rates.departing) if op.stream == C_OUT else ("h2d", rates.arriving)
-            start = max(start, link[direction])
+            ways = ("h2d", "d2h") if rates.one_disk else (direction,)
+            start = max(start, *(link[way] for way in ways), 0.0)
             duration = rates.launch + over(op.nbytes, _line(plan, op))
-            link[direction] = start + duration
+            link.update(dict.fromkeys(ways, start + duration))
             moved[direction] += op.nbytes
         end = start + duration
         free[op.stream] = ends[op.number] = end
