@@ -101,7 +101,7 @@ def test_a_second_device_waits_no_longer_than_the_first():
 
 
 def test_beginnings_are_chosen_with_the_lines():
-    rates = Rates(700e12, 680e12, 53e9, 49e9, lines=LINES)
+    rates = Rates(700e12, 680e12, 53e9, 49e9, half=16, lines=LINES)
     chosen = choose_plan(square(65_536, np.dtype("f2")), F4, 12 << 30, rates, strategy="panels")
     assert chosen.prediction.exposed_share < 0.08
     # Lines of B are long from the first panel on.
