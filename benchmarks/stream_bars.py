@@ -114,7 +114,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     fill(a, 0)
     fill(b, 1)
     rows = np.random.default_rng().integers(0, m, 4)
-    seconds = cell.flop / NOMINAL[cell.dtype]
+    seconds = cell.flop / NOMINAL[cell.dtype] if source == "pinned" else 0.5
     before, clocks = incore(pool, cell, seconds)
     print(cell, "in core", round(before / 1e12, 2), clocks, flush=True)
     rates = rates_of(cell, before)
@@ -126,13 +126,16 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     ways = [(1, name) for name in options.strategies.split(",")]
     ways += [(2, "default")] * (cell.dtype in options.two.split(","))
     for devices, name in ways:
+        if made and options.late():
+            break
         chosen = cell.plan(devices, rates, None if name == "default" else name)
         if any(devices == count and chosen.plan == other.plan for count, _, other, *_ in made):
             continue
         ordinals = list(range(devices))
         runs, samples, error = [], [], 0.0
-        # The first one is not counted: it may still load kernels.
-        for repeat in range((options.repeats if name == "default" else 1) + 1):
+        # The first one of a product, and on a second GPU, is not counted: it may still load kernels.
+        uncounted = name == "default"
+        for repeat in range(options.repeats + 1 if uncounted else 1):
             poison(out)
             with contextlib.ExitStack() as stack:
                 opened = [stack.enter_context(GpuStreams(choose, one)) for one in ordinals]
@@ -140,7 +143,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
                 sources = {"a": ArraySource(a), "b": ArraySource(b)}
                 run = stream_on_devices(chosen.plan, sources, ArraySink(out), opened, settings=settings)
             print(devices, name, round(run.seconds, 4), round(run.exposed_share, 4), flush=True)
-            if repeat:
+            if repeat or not uncounted:
                 runs.append(run)
                 samples.append([one.summary() for one in sampled])
         error = worst_error(a, b, out, rows)
@@ -169,16 +172,36 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
         print(json.dumps({name: record[name] for name in record if name not in ("rates", "sensors")}), flush=True)
         file.write(record)
     for block in map(int, filter(None, options.cublasxt.split(","))):
-        out[...] = 0
-        times = [cublasxt(a, b, out, block) for _ in range(2)]
-        if times[0] is not None:
-            record = {
-                "record": "stream", "strategy": "cublasXt", "source": source, "dtype": cell.dtype,
-                "m": m, "n": n, "k": k, "block": block, "wall_s": min(times), "wall_samples_s": times,
-                "tflops": cell.flop / min(times) / 1e12, "error_u": worst_error(a, b, out, rows),
-            }  # fmt: skip
-            print(json.dumps(record), flush=True)
-            file.write(record)
+        if options.late() or cell.dtype not in ("float64", "float32"):
+            break
+        poison(out)
+        wall = cublasxt(a, b, out, block)
+        record = {
+            "record": "stream", "strategy": "cublasXt", "source": source, "dtype": cell.dtype,
+            "m": m, "n": n, "k": k, "block": block, "wall_s": wall, "wall_samples_s": [wall],
+            "tflops": cell.flop / wall / 1e12, "error_u": worst_error(a, b, out, rows),
+        }  # fmt: skip
+        print(json.dumps(record), flush=True)
+        file.write(record)
+
+
+def line_rates(pool: np.ndarray, pitch: int = 128 << 10, nbytes: int = 256 << 20) -> dict[str, float]:
+    """Return the bytes a second of copies to a GPU by the bytes of their lines, which lie a pitch apart."""
+    found = {}
+    with GpuStreams(choose) as device:
+        stream, buffer = device.stream(), device.allocate(nbytes)
+        for place, width in enumerate((1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, pitch)):
+            lines = min(nbytes // width, (len(pool) - pitch) // pitch)
+            # Each from another part of the memory, that no cache has.
+            start = place * (pitch // 8) % pitch if width < pitch else 0
+            host = np.lib.stride_tricks.as_strided(pool[start:], (lines, width), (pitch, 1))
+            target = DeviceMatrix.compact(buffer, np.dtype(np.uint8), lines, width)
+            begin = device.record(stream)
+            device.copy_in(stream, target, host)
+            end = device.record(stream)
+            device.synchronize(end)
+            found[str(width)] = lines * width / device.seconds(begin, end)
+    return found
 
 
 def _walls(made):
@@ -198,6 +221,7 @@ def main() -> None:
     parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
     parser.add_argument("--pageable", default="", help="a product whose matrices lie in pageable memory, at last")
     parser.add_argument("--activity", type=Path, help="folder for what ran when")
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
     options = parser.parse_args()
     cells = [Cell.parse(text) for text in options.cells]
@@ -207,6 +231,7 @@ def main() -> None:
             make_ready(cell, 2 if cell.dtype in options.two.split(",") else 1, names)
         return
     begin = time.perf_counter()
+    options.late = lambda: time.perf_counter() - begin > options.until
     common = [__file__, str(options.results), "--make-ready", "--strategies", options.strategies, "--two", options.two]
     others = [subprocess.Popen([sys.executable, *common, text]) for text in options.cells]
     pool = pinned_pool(max(cell.nbytes for cell in cells))
@@ -216,9 +241,14 @@ def main() -> None:
     print(f"kernels: {time.perf_counter() - begin:.1f} s", flush=True)
     with RecordFile(options.results, experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
         for cell in cells:
+            if options.late():
+                break
             measure(cell, pool, options, file)
             print(f"{cell.dtype}: {time.perf_counter() - begin:.1f} s", flush=True)
-        if options.pageable:
+        lines = line_rates(pool)
+        print(lines, flush=True)
+        file.write({"record": "stream", "source": "lines", "pitch": 128 << 10, "bytes_per_s": lines})
+        if options.pageable and not options.late():
             unpin(pool)
             options.strategies, options.two, options.repeats = "default", "", 1
             measure(Cell.parse(options.pageable), pool, options, file, "pageable")

@@ -272,7 +272,7 @@ def test_the_table_of_streamed_products():
 
 
 def test_the_tables_around_streamed_products():
-    from gemmule.lab.stream_tables import stream_conditions_table, streamed_files_table
+    from gemmule.lab.stream_tables import stream_conditions_table, stream_lines_table, streamed_files_table
 
     core = {"tflops": 48.94, "clock_mhz": 1605, "power_w": 578.5}
     own = {
@@ -289,6 +289,8 @@ def test_the_tables_around_streamed_products():
         "| 4 x 5 x 6 float32 | panels | 2 | 48.9 (1605 MHz, 578 W) | 48.1 (1605 MHz, 578 W) | "
         "1605 MHz, 700 W, 1605 MHz, 578 W | +10.0 % | 1.956 |"
     ]
-    assert streamed_files_table([own, files]).splitlines()[2:] == [
+    lines = {"record": "stream", "source": "lines", "pitch": 131072, "bytes_per_s": {"2048": 20.04e9, "65536": 54e9}}
+    assert stream_lines_table([own, lines]).splitlines()[2:] == ["| 2 KiB | 20.0 |", "| 64 KiB | 54.0 |"]
+    assert streamed_files_table([own, files, lines]).splitlines()[2:] == [
         "| 4 x 5 x 6 float32 | 4.50 | 3.25 | 3.50 | 2.00 | 1.50 | 3.00 | 0.50 | 0.923 |"
     ]

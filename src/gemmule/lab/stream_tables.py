@@ -34,6 +34,17 @@ def streamed_files_table(records: Sequence[Record]) -> str:
     return markdown(header, rows)
 
 
+def stream_lines_table(records: Sequence[Record]) -> str:
+    """Return how fast lines that lie apart are copied to a GPU, by their length."""
+    rows = [
+        [f"{int(width) / 1024:.0f} KiB", f"{rate / 1e9:.1f}"]
+        for r in records
+        if r["record"] == "stream" and "bytes_per_s" in r
+        for width, rate in r["bytes_per_s"].items()
+    ]
+    return markdown(["line", "GB/s"], rows)
+
+
 def stream_conditions_table(records: Sequence[Record]) -> str:
     """Return clocks and watts of streamed products, and of the products in core before and after them."""
     rows = []
