@@ -272,7 +272,12 @@ def test_the_table_of_streamed_products():
 
 
 def test_the_tables_around_streamed_products():
-    from gemmule.lab.stream_tables import stream_conditions_table, stream_lines_table, streamed_files_table
+    from gemmule.lab.stream_tables import (
+        stream_conditions_table,
+        stream_lines_table,
+        stream_peers_table,
+        streamed_files_table,
+    )
 
     core = {"tflops": 48.94, "clock_mhz": 1605, "power_w": 578.5}
     own = {
@@ -291,6 +296,13 @@ def test_the_tables_around_streamed_products():
     ]
     lines = {"record": "stream", "source": "lines", "pitch": 131072, "bytes_per_s": {"2048": 20.04e9, "65536": 54e9}}
     assert stream_lines_table([own, lines]).splitlines()[2:] == ["| 2 KiB | 20.0 |", "| 64 KiB | 54.0 |"]
+    one = own | {"m": 1000, "n": 1000, "k": 1000, "devices": 1, "tflops": 1, "incore_tflops": 1e-3, "source": "pinned"}
+    peer = {name: one[name] for name in ("record", "dtype", "m", "n", "k", "source", "tflops")}
+    peers = [peer | {"strategy": "cublasXt", "block": block, "wall_s": wall} for block, wall in ((8, 4.0), (16, 3.3))]
+    other = peer | {"strategy": "cublasXt", "block": 8, "wall_s": 1.0, "source": "pageable"}
+    assert stream_peers_table([one, *peers, other, files, lines]).splitlines()[2:] == [
+        "| 1000 x 1000 x 1000 float32 | pinned | 2.200 | 3.300 (16) | 1.500 | 2.000 | 1.650 |"
+    ]
     assert streamed_files_table([own, files, lines]).splitlines()[2:] == [
         "| 4 x 5 x 6 float32 | 4.50 | 3.25 | 3.50 | 2.00 | 1.50 | 3.00 | 0.50 | 0.923 |"
     ]

@@ -34,6 +34,40 @@ def streamed_files_table(records: Sequence[Record]) -> str:
     return markdown(header, rows)
 
 
+def stream_peers_table(records: Sequence[Record]) -> str:
+    """Return products on one GPU beside cuBLASXt with its best block, and beside the most that kernels allow."""
+    rows = []
+    timed = [r for r in records if r["record"] == "stream" and "tflops" in r]
+    for own in timed:
+        if "incore_tflops" not in own or own["devices"] != 1 or own["strategy"] == "paper":
+            continue
+        peers = [r for r in timed if r["strategy"] == "cublasXt" and _product(r) == _product(own)]
+        if not peers:
+            continue
+        peer = min(peers, key=lambda r: r["wall_s"])
+        best = 2e-12 * own["m"] * own["n"] * own["k"] / own["incore_tflops"]
+        rows.append(
+            [
+                f"{own['m']} x {own['n']} x {own['k']} {own['dtype']}",
+                own["source"],
+                f"{own['wall_s']:.3f}",
+                f"{peer['wall_s']:.3f} ({peer['block']})",
+                f"{peer['wall_s'] / own['wall_s']:.3f}",
+                f"{best:.3f}",
+                f"{peer['wall_s'] / best:.3f}",
+            ]
+        )
+    header = [
+        "product", "operands", "gemmule, s", "cuBLASXt, s (block)", "cuBLASXt / gemmule",
+        "products at the rate in core, s", "cuBLASXt / that",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _product(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in ("m", "n", "k", "dtype", "source"))
+
+
 def stream_lines_table(records: Sequence[Record]) -> str:
     """Return how fast lines that lie apart are copied to a GPU, by their length."""
     rows = [
