@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -20,27 +21,29 @@ _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.E
 
 
 def read_rate(paths: Sequence[str | None], threads: int) -> float:
-    """Return the bytes a second at which pieces here and there of files are read; `DISK_RATE` for small ones.
+    """Return the bytes a second at which a long run in the middle of the largest file is read.
 
-    What the page cache holds is read from there, as the product will read it.
+    `DISK_RATE` for small ones. What the page cache holds is read from there, as the product will read it.
     """
     sizes = {path: os.path.getsize(path) for path in paths if path is not None and os.path.isfile(path)}
     if sum(sizes.values()) < _LEAST:
         return DISK_RATE
     path = max(sizes, key=sizes.__getitem__)
-    step = sizes[path] // _BLOCKS
+    # The system reads ahead of requests that follow each other, as a product's do.
+    run = min(_BLOCKS * _BLOCK, sizes[path] // 2)
+    first = (sizes[path] - run) // 2
     descriptor = os.open(path, os.O_RDONLY)
     own = threading.local()
 
     def get(place: int) -> int:
         if not hasattr(own, "buffer"):
             own.buffer = memoryview(bytearray(_BLOCK))
-        return os.preadv(descriptor, [own.buffer[: max(min(_BLOCK, step), 1)]], place)
+        return os.preadv(descriptor, [own.buffer[: min(_BLOCK, first + run - place)]], place)
 
     try:
         begin = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:
-            count = sum(pool.map(get, range(0, _BLOCKS * step, step)))
+            count = sum(pool.map(get, range(first, first + run, _BLOCK)))
         return count / (time.perf_counter() - begin)
     finally:
         os.close(descriptor)
@@ -62,6 +65,9 @@ def write_rate(folder: str, nbytes: int, threads: int) -> float:
         return DISK_RATE
     try:
         block = os.urandom(_BLOCK)
+        # A result's room is reserved before, too.
+        with contextlib.suppress(OSError):
+            os.posix_fallocate(descriptor, 0, _BLOCKS * _BLOCK)
         begin = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:
             count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
