@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
@@ -327,7 +328,9 @@ class Prepared(HostStreams):
 @pytest.mark.parametrize("strategy", ["c-stationary", "panels"])
 def test_every_kernel_is_made_ready(strategy, dtype):
     plan = planned((197, 161, 103), dtype, strategy, total="f4").plan
-    assert plan.apart == (dtype == "f2" and strategy == "c-stationary")
+    if strategy == "c-stationary":
+        plan = dataclasses.replace(plan, tile_m=64, tile_n=80, tile_k=32)
+        assert plan.apart == (dtype == "f2")
     a, b, out = matrix((197, 103), dtype, 0), matrix((103, 161), dtype, 1), np.full((197, 161), np.nan, dtype)
     with Prepared() as device:
         stream_product(plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, settings=SMALL)
