@@ -19,12 +19,23 @@ __device__ __forceinline__ void fragments(unsigned (&words)[4][4], unsigned base
   for (int i = 0; i < 4; ++i) read4(words[i], (base ^ (step * 32)) + i * 16 * LINE);
 }
 
-template <bool READS, bool COPIES, bool WAITS>
+// How warps wait for each other once a slice: not at all, at one place, or by saying so one step before they wait.
+enum Wait { NONE, AT_ONCE, SPLIT };
+
+__device__ __forceinline__ void await(unsigned barrier, unsigned parity) {
+  asm volatile("{ .reg .pred done; again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1; @!done bra again; }"
+               ::"r"(barrier), "r"(parity) : "memory");
+}
+
+template <bool READS, bool COPIES, Wait WAIT>
 __device__ __forceinline__ void loop(const char* source, float* out, long long* clocks, int slices) {
   extern __shared__ __align__(1024) char tile[];
+  __shared__ __align__(8) unsigned long long all_there;
+  const unsigned barrier = (unsigned)__cvta_generic_to_shared(&all_there);
   const unsigned base = (unsigned)__cvta_generic_to_shared(tile), tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   for (unsigned byte = tid * 16; byte < STAGES * STAGE; byte += THREADS * 16)
     *(uint4*)(tile + byte) = *(const uint4*)(source + byte);
+  if (tid == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(THREADS / 32));
   __syncthreads();
   // A lane's row of a fragment, and its 16 bytes, swizzled by the row.
   const unsigned line = lane % 16, chunk = lane / 16;
@@ -40,27 +51,36 @@ __device__ __forceinline__ void loop(const char* source, float* out, long long* 
   const char* from = source + (blockIdx.x % 16) * STAGE + tid * 16;
   const unsigned to = base + tid / 8 * LINE + ((tid % 8) ^ (tid / 8 % 8)) * 16;
   const long long start = clock64();
-  unsigned stage = 0;
+  // Copies go to the stage that was read last, behind the wait that says so: in three steps, from FIRST on.
+  constexpr int FIRST = WAIT == SPLIT ? STEPS - 1 : 0, PIECES = LINES / 32;
+  unsigned stage = 0, into = 0;
   for (int s = 0; s < slices; ++s) {
-    const unsigned behind = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
     const unsigned next = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
+      if (WAIT == SPLIT && step == STEPS - 2) {
+        if (COPIES) asm volatile("cp.async.wait_group 1;");
+        __syncwarp();
+        if (lane == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+      }
       if (step == STEPS - 1) {
-        if (COPIES) asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
-        if (WAITS) __syncthreads();
+        if (COPIES && WAIT != SPLIT) asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        if (WAIT == AT_ONCE) __syncthreads();
+        if (WAIT == SPLIT) await(barrier, s % 2);
       }
       if (READS) {
         const unsigned from_stage = step == STEPS - 1 ? next : stage;
         fragments(a[(step + 1) % 2], a0 + from_stage, (step + 1) % STEPS);
         fragments(b[(step + 1) % 2], b0 + from_stage, (step + 1) % STEPS);
       }
-      if (COPIES && step < STEPS - 1) {
+      const int part = (step + STEPS - FIRST) % STEPS;
+      if (COPIES && part < 3) {
+        if (part == 0) into = stage == 0 ? (STAGES - 1) * STAGE : stage - STAGE;
 #pragma unroll
-        for (int piece = step * 4; piece < step * 4 + 4; ++piece)
+        for (int piece = part * PIECES / 3; piece < (part + 1) * PIECES / 3; ++piece)
           asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                       ::"r"(to + behind + piece * 32 * LINE), "l"(from + piece * 32 * LINE));
-        if (step == STEPS - 2) asm volatile("cp.async.commit_group;");
+                       ::"r"(to + into + piece * 32 * LINE), "l"(from + piece * 32 * LINE));
+        if (part == 2) asm volatile("cp.async.commit_group;");
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -87,8 +107,9 @@ __device__ __forceinline__ void loop(const char* source, float* out, long long* 
       NAME(const char* source, float* out, long long* clocks, int slices) {                                         \
     loop<__VA_ARGS__>(source, out, clocks, slices);                                                                 \
   }
-PART(products, false, false, false)
-PART(products_and_fragments, true, false, false)
-PART(products_fragments_and_waits, true, false, true)
-PART(products_fragments_and_copies, true, true, false)
-PART(all_of_it, true, true, true)
+PART(products, false, false, NONE)
+PART(products_and_fragments, true, false, NONE)
+PART(products_fragments_and_waits, true, false, AT_ONCE)
+PART(products_fragments_and_copies, true, true, NONE)
+PART(all_of_it, true, true, AT_ONCE)
+PART(all_of_it_with_waits_split, true, true, SPLIT)
