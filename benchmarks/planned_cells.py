@@ -3,24 +3,27 @@
 python benchmarks/planned_cells.py benchmarks/plans/stream_k.jsonl --record benchmarks/results
 
 Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, layout and late, as
-`gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config]. What a call without a tuned
-table would take is measured beside them.
+`gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the bytes that the L2
+cache fetches at once for the copy engine]. What a call without a tuned table would take is measured beside them.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
-from gemmule.core.spec import Choice
+from gemmule.core.launch import Launch, TensorMapParam
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab.bench import BenchPlan
@@ -32,6 +35,25 @@ from gemmule.lab.tuning.tuner import Search, Tuner
 SPECS = {spec.name: spec for spec in REGISTRY}
 
 
+def promoted(spec: KernelSpec, promotion: int | None = None) -> KernelSpec:
+    """Return a kernel whose tensor maps let the L2 cache fetch so many bytes at once; 0 for no more than is asked."""
+    if promotion is None:
+        return spec
+
+    launch = functools.partial(promoted_launch, spec.launch, promotion)
+    return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch)
+
+
+def promoted_launch(launch: Callable[..., Launch], promotion: int, problem: Any, config: Any) -> Launch:
+    """Return a launch recipe with other tensor maps; a function by itself, so that other processes find it."""
+    found = launch(problem, config)
+    params = (
+        dataclasses.replace(one, promotion=promotion) if isinstance(one, TensorMapParam) else one
+        for one in found.params
+    )
+    return dataclasses.replace(found, params=tuple(params))
+
+
 def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
     """Return what a plan asks for: each product with the kernels and configs that take it."""
     found = []
@@ -41,8 +63,8 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
         size, late = (asked["m"], asked["n"], asked["k"]), asked.get("late", False)
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
         tried = []
-        for name, fields in asked["kernels"]:
-            spec = SPECS[name]
+        for name, fields, *promotion in asked["kernels"]:
+            spec = promoted(SPECS[name], *promotion)
             config = type(spec.default)(**(spec.default.as_dict() | fields))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
