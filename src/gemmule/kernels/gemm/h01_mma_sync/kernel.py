@@ -34,7 +34,6 @@ from gemmule.parts.mma_sync import mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.slice_copies import SliceCopies
-from gemmule.parts.split_wait import await_all, prepare_wait, say_there
 from gemmule.parts.swizzled_slice import K_BYTES, ROWS, SwizzledSlice
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.warp_squares import WarpSquares
@@ -64,7 +63,6 @@ class MmaSync:
         self.copyA = SliceCopies(self.cutA, int(types["a_copies"]), self.threads, self.parts, whole)
         self.copyB = SliceCopies(self.cutB, int(types["b_copies"]), self.threads, self.parts, whole)
         self.by_element = self.copyA.by_element or self.copyB.by_element
-        self.split = bool(config.split_waits)
         self.stage_bytes = self.cutA.bytes + self.factors * self.cutB.bytes
         # An mma.sync takes all of a fragment, or one half of its K after the other.
         self.halves = K_BYTES // config.mma_k_bytes
@@ -100,12 +98,7 @@ class MmaSync:
         batch = cta // (tiles_m * tiles_n)
         m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        allocator = SmemAllocator()
-        smem = allocator.allocate(self.stages * self.stage_bytes, 1024)
-        there = smem
-        if cutlass.const_expr(self.split):
-            there = allocator.allocate_array(cutlass.Int64, 1)
-            prepare_wait(there, self.threads // 32)
+        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         row, col = self.corner()
         # Two of each fragment: one is read while the other is multiplied.
         rA = cute.make_rmem_tensor(cute.make_layout((4, self.warp_m // ROWS, 2)), Int32)
@@ -147,26 +140,17 @@ class MmaSync:
             following = self.next_stage(reading)
             ahead = s + self.stages - 1
             k0 = ahead * self.tile_k
-            if cutlass.const_expr(self.split):
-                # What this warp copied of the next slice has arrived, and it reads no more of the one before.
-                cute.arch.cp_async_wait_group(self.stages - 3)
-                say_there(there)
             for step in cutlass.range_constexpr(self.steps):
                 if cutlass.const_expr(step == self.parts):
-                    if cutlass.const_expr(self.split):
-                        await_all(there, s)
-                    else:
-                        self.await_slice()
+                    self.await_slice()
                     reading = following
                 # One step ahead of the products; behind the last slice this reads what nobody uses.
                 self.read_step(rA, rB, startA + reading, startB + reading, (step + 1) % self.steps)
-                started = cutlass.const_expr(self.started(step))
-                if cutlass.const_expr(len(started) > 0):  # noqa: SIM102, one when compiled and one when run
+                if cutlass.const_expr(step < self.parts):  # noqa: SIM102, one when compiled and one when run
                     if ahead < slices:
-                        for part in cutlass.range_constexpr(started.start, started.stop):
-                            self.start(gA, heldA, sourceA, targetA + writing, m0, k0, part, self.copyA)
-                            self.start_b(gB, heldB, sourceB, targetB + writing, n0, k0, part, apart)
-                if cutlass.const_expr(started.stop == self.parts):
+                        self.start(gA, heldA, sourceA, targetA + writing, m0, k0, step, self.copyA)
+                        self.start_b(gB, heldB, sourceB, targetB + writing, n0, k0, step, apart)
+                if cutlass.const_expr(step == self.parts - 1):
                     cute.arch.cp_async_commit_group()
                 self.multiply(rA[None, None, step % 2], rB[None, None, step % 2], rC)
                 if cutlass.const_expr(step < self.parts and self.by_element):  # noqa: SIM102
@@ -185,13 +169,6 @@ class MmaSync:
         self.end.write(gD, gC, cute.recast_tensor(rC, self.sum), staging, m0 + row, n0 + col, alpha, beta, inputs)
         if cutlass.const_expr(self.epilogue is not None):
             self.epilogue.end(inputs)
-
-    def started(self, step: int) -> range:
-        """Return the parts of a slice's copies that are started in a step."""
-        if self.split:
-            # Only behind the wait is the stage free.
-            return range(self.parts) if step == self.parts else range(0)
-        return range(step, step + 1) if step < self.parts else range(0)
 
     @cute.jit
     def corner(self):

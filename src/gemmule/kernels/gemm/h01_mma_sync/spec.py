@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
@@ -39,8 +38,6 @@ FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
 MOST_RUN = 8
 #: Bytes of a register, and most registers of a thread for sums, fragments and elements on their way.
 _WORD, _MOST_WORDS = 4, 192
-#: Bytes for the barrier of waits that are split.
-_BARRIER = 16
 #: What tiles must be a multiple of: 64 bytes of the narrowest elements.
 _TILE_UNIT = 64
 
@@ -65,8 +62,6 @@ class MmaSyncConfig(Config):
         32, or 16 for sums in float16: coarser than other kernels, so that no search may take it.
     group : int
         Tiles that CTAs take downwards before they go to the right.
-    split_waits : int
-        1 where a warp says that it is there some steps before it waits for a slice, see `parts.split_wait`.
     """
 
     tile_m: int = 128
@@ -78,9 +73,6 @@ class MmaSyncConfig(Config):
     mma_k_bytes: int = 32
     sum_bits: int = 32
     group: int = 8
-    split_waits: int = 0
-
-    switches: ClassVar[frozenset[str]] = frozenset({"split_waits"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,8 +86,6 @@ class MmaSyncConfig(Config):
                 f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
             )
         copied = max(COPIES) * self.threads
-        if self.split_waits and self.stages < 3:
-            raise ArgumentError(f"config {self}: split_waits=1 needs 3 stages or more")
         if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
             raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} bytes, {max(COPIES)} a thread")
         if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
@@ -115,7 +105,7 @@ class MmaSyncConfig(Config):
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
-        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages + _BARRIER * self.split_waits
+        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a slice."""
@@ -160,9 +150,6 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
             )
     if oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
-    elements = any(lines_of(x, COPIES).copy_bytes < _WORD for x in (oriented.a, oriented.b))
-    if config.split_waits and elements:
-        return f"rows of A or B that begin anywhere are copied step by step, and config {config} copies all in one"
     if (words := _words(oriented, config)) > _MOST_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
