@@ -23,7 +23,7 @@ from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
 from gemmule.core.launch import Launch, TensorMapParam
-from gemmule.core.spec import Choice, KernelSpec
+from gemmule.core.spec import Choice, Following, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab.bench import BenchPlan
@@ -41,7 +41,14 @@ def promoted(spec: KernelSpec, promotion: int | None = None) -> KernelSpec:
         return spec
 
     launch = functools.partial(promoted_launch, spec.launch, promotion)
-    return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch)
+    following = spec.following and functools.partial(promoted_following, spec.following, promotion)
+    return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch, following=following)
+
+
+def promoted_following(following: Callable[..., Following], promotion: int, problem: Any, config: Any) -> Following:
+    """Return what runs behind a kernel's launch, with other tensor maps."""
+    found = following(problem, config)
+    return dataclasses.replace(found, spec=promoted(found.spec, promotion))
 
 
 def promoted_launch(launch: Callable[..., Launch], promotion: int, problem: Any, config: Any) -> Launch:
