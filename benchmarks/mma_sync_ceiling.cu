@@ -27,8 +27,7 @@ __device__ __forceinline__ void await(unsigned barrier, unsigned parity) {
                ::"r"(barrier), "r"(parity) : "memory");
 }
 
-// READS: fragments of B and A (2), those of B alone (1), or none.
-template <int READS, bool COPIES, Wait WAIT>
+template <bool READS, bool COPIES, Wait WAIT>
 __device__ __forceinline__ void loop(const char* source, float* out, long long* clocks, int slices) {
   extern __shared__ __align__(1024) char tile[];
   __shared__ __align__(8) unsigned long long all_there;
@@ -71,7 +70,7 @@ __device__ __forceinline__ void loop(const char* source, float* out, long long* 
       }
       if (READS) {
         const unsigned from_stage = step == STEPS - 1 ? next : stage;
-        if (READS == 2) fragments(a[(step + 1) % 2], a0 + from_stage, (step + 1) % STEPS);
+        fragments(a[(step + 1) % 2], a0 + from_stage, (step + 1) % STEPS);
         fragments(b[(step + 1) % 2], b0 + from_stage, (step + 1) % STEPS);
       }
       const int part = (step + STEPS - FIRST) % STEPS;
@@ -108,10 +107,9 @@ __device__ __forceinline__ void loop(const char* source, float* out, long long* 
       NAME(const char* source, float* out, long long* clocks, int slices) {                                         \
     loop<__VA_ARGS__>(source, out, clocks, slices);                                                                 \
   }
-PART(products, 0, false, NONE)
-PART(products_and_fragments_of_b, 1, false, NONE)
-PART(products_and_fragments, 2, false, NONE)
-PART(products_fragments_and_waits, 2, false, AT_ONCE)
-PART(products_fragments_and_copies, 2, true, NONE)
-PART(all_of_it, 2, true, AT_ONCE)
-PART(all_of_it_with_waits_split, 2, true, SPLIT)
+PART(products, false, false, NONE)
+PART(products_and_fragments, true, false, NONE)
+PART(products_fragments_and_waits, true, false, AT_ONCE)
+PART(products_fragments_and_copies, true, true, NONE)
+PART(all_of_it, true, true, AT_ONCE)
+PART(all_of_it_with_waits_split, true, true, SPLIT)

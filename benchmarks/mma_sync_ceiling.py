@@ -24,8 +24,8 @@ from gemmule.runtime.sensors import Sensors
 
 CODE = Path(__file__).with_suffix(".cu")
 PARTS = (
-    "products", "products_and_fragments_of_b", "products_and_fragments", "products_fragments_and_waits",
-    "products_fragments_and_copies", "all_of_it", "all_of_it_with_waits_split",
+    "products", "products_and_fragments", "products_fragments_and_waits", "products_fragments_and_copies", "all_of_it",
+    "all_of_it_with_waits_split",
 )  # fmt: skip
 THREADS, STAGE, STAGES, TILES_READ = 256, 384 * 128, 4, 16
 #: FLOP of a slice of a CTA, slices of a launch, and seconds of load before and while figures are taken.

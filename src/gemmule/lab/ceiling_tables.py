@@ -10,8 +10,7 @@ from .tables import markdown
 #: What the benchmark's parts are, in words.
 _PARTS = {
     "products": "products alone, of fragments that stay in registers",
-    "products_and_fragments_of_b": "and fragments of B from shared memory",
-    "products_and_fragments": "and fragments of A and B from shared memory",
+    "products_and_fragments": "and fragments from shared memory",
     "products_fragments_and_waits": "fragments, and a wait for each slice",
     "products_fragments_and_copies": "fragments and copies, without waits",
     "all_of_it": "fragments, copies and waits",
