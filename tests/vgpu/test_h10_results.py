@@ -8,7 +8,7 @@ from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC, RaggedResultConfig
+from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -45,27 +45,3 @@ def test_layouts_and_a_result_in_columns(layout, rng):
     for kind in ("padded", "col"):
         d = laid_out(poisoned(BFLOAT16, (72, 80)), kind, 1)
         assert_product(multiply(*moved, d), a, b)
-
-
-@pytest.mark.parametrize(("shape", "ctas"), [((129, 71, 72), 1), ((320, 130, 136), 2), ((60, 70, 64), 1)], ids=str)
-def test_low_tiles_come_last_and_are_multiplied_in_part(shape, ctas, rng):
-    m, n, k = shape
-    config = RaggedResultConfig(tile_m=128, tile_n=64, stages=4, ctas=ctas)
-    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
-    columns, d = laid_out(b, "col"), laid_out(poisoned(BFLOAT16, (m, n)), "row", 1)
-    assert_product(multiply(a, columns, d, laid_out(c, "row", 1), 0.5, 2.0, config), a, b, c, 0.5, 2.0)
-
-
-def test_what_low_tiles_are():
-    config = RaggedResultConfig()
-    assert [config.is_low(rows) for rows in (1, 64, 128, 129, 192, 193, 4097)] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-        False,
-        True,
-    ]
-    assert not RaggedResultConfig(tile_m=64).is_low(4097)
-    assert not RaggedResultConfig(tile_n=256, stages=3, pingpong=0).is_low(4097)

@@ -51,8 +51,6 @@ class RaggedResult:
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing = 1 if self.pingpong else CONSUMERS
         self.blocks = self.tile_m // (MMA_M * self.sharing)
-        # Whether a tile is multiplied in part where the rest lies outside of the matrix.
-        self.lowers = self.pingpong and self.blocks == 2
         # Words of 32 bits of a row of the tile on its way out.
         self.pitch = (2 * self.tile_n + PAD) // 4
         # Rows that a warp writes together, as far as there are registers beside the sums.
@@ -136,23 +134,8 @@ class RaggedResult:
         """Return a tile along M, along N, and the matrix of the batch."""
         tiles_m, tiles_n = self.tiles(mD)
         batch = number // (tiles_m * tiles_n)
-        inside = number - batch * tiles_m * tiles_n
-        if cutlass.const_expr(not self.lowers):
-            i, j = grouped_tile(inside, tiles_m, tiles_n, self.group)
-            return i, j, batch
-        # A last row of tiles that is low comes last: it takes less time, and may be a wave of its own.
-        rows = tiles_m
-        if self.is_low(mD, tiles_m - 1) and tiles_m > 1:
-            rows = tiles_m - 1
-        i, j = grouped_tile(cutlass.min(inside, rows * tiles_n - 1), rows, tiles_n, self.group)
-        if inside >= rows * tiles_n:
-            i, j = rows, inside - rows * tiles_n
+        i, j = grouped_tile(number - batch * tiles_m * tiles_n, tiles_m, tiles_n, self.group)
         return i, j, batch
-
-    @cute.jit
-    def is_low(self, mD: cute.Tensor, tile_m):
-        """Return whether only the first 64 rows of a tile, of two times as many, lie in the matrix."""
-        return mD.shape[0] - tile_m * self.tile_m <= MMA_M
 
     @cute.jit
     def following(self, stage, phase):
@@ -197,7 +180,10 @@ class RaggedResult:
     @cute.jit
     def consume(self, mC, mD, sA, sB, rows, full, empty, slices, mine, alpha, beta):
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        mma = self.product()
+        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
+        mma = hopper_helpers.make_trivial_tiled_mma(
+            self.element, self.element, *majors, cutlass.Float32, (self.sharing, 1, 1), (MMA_M, self.tile_n)
+        )
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -213,14 +199,22 @@ class RaggedResult:
             tile_m, tile_n, batch = self.tile(mD, number)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
+            # The first product overwrites the sums.
+            mma.set(warpgroup.Field.ACCUMULATE, False)
             before = stage
-            if cutlass.const_expr(self.lowers):
-                if self.is_low(mD, tile_m):
-                    before, stage, phase = self.multiply(sums, rA, rB, full, empty, slices, stage, phase, 1)
-                else:
-                    before, stage, phase = self.multiply(sums, rA, rB, full, empty, slices, stage, phase, 2)
-            else:
-                before, stage, phase = self.multiply(sums, rA, rB, full, empty, slices, stage, phase, self.blocks)
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(full + stage, phase)
+                warpgroup.fence()
+                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
+                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                    mma.set(warpgroup.Field.ACCUMULATE, True)
+                warpgroup.commit_group()
+                # With one slice under way the products of the one before are done.
+                warpgroup.wait_group(1)
+                if k > 0:
+                    self.release(empty, before)
+                before = stage
+                stage, phase = self.following(stage, phase)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
             warpgroup.wait_group(0)
@@ -230,39 +224,6 @@ class RaggedResult:
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
             gC, gD = mC[None, None, batch], mD[None, None, batch]
             self.finish(gC, gD, rows, sums, tile_m * self.tile_m, tile_n * self.tile_n, mine, alpha, beta)
-
-    @cute.jit
-    def product(self):
-        """Return the product of a block of 64 rows, or of as many as the warpgroups that share a tile have."""
-        majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
-        return hopper_helpers.make_trivial_tiled_mma(
-            self.element, self.element, *majors, cutlass.Float32, (self.sharing, 1, 1), (MMA_M, self.tile_n)
-        )
-
-    @cute.jit
-    def multiply(self, sums, rA, rB, full, empty, slices, stage, phase, blocks: cutlass.Constexpr[int]):
-        """Multiply the slices of the first blocks of a tile; return the stage of the last one, and what is next."""
-        # One for each use: whether it adds to the sums is a part of it. The first product overwrites them.
-        mma = self.product()
-        mma.set(warpgroup.Field.ACCUMULATE, False)
-        before = stage
-        for k in cutlass.range(slices):
-            cute.arch.mbarrier_wait(full + stage, phase)
-            warpgroup.fence()
-            for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                for block in cutlass.range_constexpr(blocks):
-                    part = cute.append_ones(sums[None, block, 0], up_to_rank=3)
-                    rows = cute.append_ones(rA[None, block, step_k, stage], up_to_rank=2)
-                    cute.gemm(mma, part, rows, rB[None, None, step_k, stage], part)
-                mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
-            # With one slice under way the products of the one before are done.
-            warpgroup.wait_group(1)
-            if k > 0:
-                self.release(empty, before)
-            before = stage
-            stage, phase = self.following(stage, phase)
-        return before, stage, phase
 
     @cute.jit
     def finish(self, gC, gD, rows, sums, m0, n0, mine, alpha, beta):
@@ -275,23 +236,21 @@ class RaggedResult:
             # A block of 64 rows, then the next one, or that of the other warpgroup and then the next one.
             m = m0 + (block if self.pingpong else mine + CONSUMERS * block) * MMA_M + warp * 16
             count = cutlass.min(gD.shape[0] - m, 16)
-            # What lies outside of the matrix may not have been multiplied.
-            if count > 0:
+            cute.arch.sync_warp()
+            if cutlass.const_expr(self.reads_c):
+                for r in cutlass.range(16, unroll=1):
+                    there = cols if r < count else Int32(0)
+                    read_run(element_at(gC, m + r, n0), own + r * self.pitch, there, self.tile_n)
                 cute.arch.sync_warp()
-                if cutlass.const_expr(self.reads_c):
-                    for r in cutlass.range(16, unroll=1):
-                        there = cols if r < count else Int32(0)
-                        read_run(element_at(gC, m + r, n0), own + r * self.pitch, there, self.tile_n)
-                    cute.arch.sync_warp()
-                self.put(own, sums, block, alpha, beta)
-                cute.arch.sync_warp()
-                if cols == self.tile_n and count == 16:
-                    for r in cutlass.range(0, 16, self.together, unroll=1):
-                        starts = [element_at(gD, m + r + i, n0) for i in range(self.together)]
-                        write_whole_runs(starts, own + r * self.pitch, self.pitch, self.tile_n)
-                else:
-                    for r in cutlass.range(count, unroll=1):
-                        write_run(element_at(gD, m + r, n0), own + r * self.pitch, cols, self.tile_n)
+            self.put(own, sums, block, alpha, beta)
+            cute.arch.sync_warp()
+            if cols == self.tile_n and count == 16:
+                for r in cutlass.range(0, 16, self.together, unroll=1):
+                    starts = [element_at(gD, m + r + i, n0) for i in range(self.together)]
+                    write_whole_runs(starts, own + r * self.pitch, self.pitch, self.tile_n)
+            else:
+                for r in cutlass.range(count, unroll=1):
+                    write_run(element_at(gD, m + r, n0), own + r * self.pitch, cols, self.tile_n)
 
     @cute.jit
     def put(self, own, sums, block: cutlass.Constexpr[int], alpha, beta):

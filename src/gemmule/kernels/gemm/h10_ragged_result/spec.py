@@ -73,13 +73,6 @@ class RaggedResultConfig(Config):
     def outputs(self) -> int:
         return self.tile_m * self.tile_n
 
-    def is_low(self, rows: int) -> bool:
-        """Whether of the last tiles along M only the first of two blocks of 64 rows lies in the matrix.
-
-        They come last then, and the second block is not multiplied.
-        """
-        return bool(self.pingpong) and self.tile_m == 2 * MMA_M and rows > MMA_M and 0 < rows % self.tile_m <= MMA_M
-
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: barriers, stages of A and B, and 64 rows of D for each warpgroup."""
@@ -190,12 +183,11 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
 
 
 #: Rate of a tile of that many rows and columns in a long product, as a share of that of 128 x 128 on an H200.
-_RATES = {(128, 256): 1.04, (128, 192): 1.03, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
+_RATES = {(256, 192): 1.1, (128, 256): 1.04, (128, 192): 1.05, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
 
 
-#: Microseconds of a launch, and of a slice of 128 x 128; what a tile takes, of which only the first 64 rows lie in the
-#: matrix, of one that has all.
-_LAUNCH, _SLICE, _LOW = 2.0, 0.3, 0.6
+#: Microseconds of a launch, and of a slice of 128 x 128.
+_LAUNCH, _SLICE = 2.0, 0.3
 
 
 def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiprocessors: int) -> list[float]:
@@ -209,10 +201,7 @@ def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiproc
     found = []
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
-        ctas = min(multiprocessors, config.ctas)
-        waves: float = -(-tiles // ctas)
-        if config.is_low(m) and batch == 1 and tiles - -(-n // config.tile_n) <= (waves - 1) * ctas:
-            waves -= 1 - _LOW
+        waves = -(-tiles // min(multiprocessors, config.ctas))
         ends = 6 if config.pingpong else 4
         rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
         found.append(_LAUNCH + _SLICE * waves * config.outputs / 2**14 / rate * (slices + ends))
@@ -241,6 +230,7 @@ SPEC = KernelSpec(
         RaggedResultConfig(),
         RaggedResultConfig(tile_n=192, stages=4),
         RaggedResultConfig(tile_n=256, stages=3, pingpong=0),
+        RaggedResultConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
         RaggedResultConfig(tile_m=64, stages=6),
         RaggedResultConfig(tile_m=64, tile_n=64, stages=8),
     ),
