@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -105,7 +104,7 @@ def measure(plan: Path, wanted: Sequence[Search], gpu: Any, library: Any, option
 
 
 def main() -> None:
-    """Compile all that is asked for, and measure plan after plan."""
+    """Compile what is asked for, and measure it, plan after plan."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("plans", type=Path, nargs="+", metavar="PLAN")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -116,10 +115,8 @@ def main() -> None:
     options = parser.parse_args()
     options.end = time.monotonic() + options.limit
     with open_gpu(yardstick=not options.compile) as (gpu, library):
-        asked = [searches(plan, gpu.arch, gpu.multiprocessors) for plan in options.plans]
-        able = iter(compiled([one for some in asked for one in some], gpu.arch, None))
-        for plan, some in zip(options.plans, asked, strict=True):
-            wanted = list(itertools.islice(able, len(some)))
+        for plan in options.plans:
+            wanted = compiled(searches(plan, gpu.arch, gpu.multiprocessors), gpu.arch, None)
             if not options.compile and time.monotonic() < options.end:
                 measure(plan, wanted, gpu, library, options)
 
