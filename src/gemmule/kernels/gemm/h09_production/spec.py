@@ -353,6 +353,7 @@ SPEC = KernelSpec(
         ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=2),
         ProductionConfig(tile_m=128, tile_n=64, stages=7, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
