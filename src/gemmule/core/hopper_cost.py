@@ -26,9 +26,10 @@ _NARROW = {64: 1.8, 32: 6.1, 16: 9.15}
 _HOT, _HALF_HOT = 0.318, 117.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
 _MEMORY, _SLICES, _DEGREE = 4.31e6, 21.2e6, 2.45
-#: What stream-K adds, assumed and not measured: bytes a microsecond of sums that all multiprocessors
-#: leave and read, and that one of them reads; zeros for the flags, with the launches that do not overlap then.
-_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.11e6, 2.0
+#: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
+#: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
+#: overlap then.
+_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 # Lists of configs whose tiles are kept.
 _MOST_KNOWN = 16
 #: Rows and columns that `_OUTSIDE_ROWS` and `_OUTSIDE_COLS` are of, and bytes of a slice's row.
@@ -71,11 +72,16 @@ class Sides:
         Of the kernel's result.
     across : bool
         Whether the operand that gives the columns lies across K.
+    row_lines, col_lines : int
+        Lines of the L2 cache that hold 128 bytes of a line of the operand that gives the rows, and the columns: 1, or 2
+        where lines do not begin at multiples of 128 bytes.
     """
 
     rows: int
     cols: int
     across: bool
+    row_lines: int = 1
+    col_lines: int = 1
 
 
 class _Tiles:
@@ -96,9 +102,9 @@ class _Tiles:
         self.tile_m, self.tile_n = each(lambda c: c.tile_m), each(lambda c: c.tile_n)
         self.products = each(lambda c: _PRODUCTS * c.outputs / 2**14)
         # The swizzle of lines across K is as wide as divides the tile: the second row is for those.
-        lines = each(lambda c: c.tile_m / c.cluster_n), each(lambda c: c.tile_n / c.cluster_m)
         narrow = each(lambda c: _NARROW.get(c.tile_n * 2 & -c.tile_n * 2, 1.0))
-        self.brought = _BYTES / 256 * np.stack([lines[0] + lines[1], lines[0] + lines[1] * narrow])
+        self.brought_rows = _BYTES / 256 * each(lambda c: c.tile_m / c.cluster_n)
+        self.brought_cols = _BYTES / 256 * each(lambda c: c.tile_n / c.cluster_m) * np.stack([narrow**0, narrow])
         written = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
         pingpong = each(lambda c: c.pingpong)
         exchanged = each(
@@ -113,7 +119,17 @@ class _Tiles:
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
-        self.slice_bytes = each(lambda c: (c.tile_m * c.cluster_m + c.tile_n * c.cluster_n) * _ROW_BYTES / _SLICES)
+        self._of_slices: dict[tuple[bool, int, int], tuple[np.ndarray[Any, np.dtype[Any]], ...]] = {}
+
+    def of_slice(self, sides: Sides) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
+        """Return what a CTA's part of a slice takes to come, and what the slices of a cluster take of the L2 cache."""
+        key = (sides.across, sides.row_lines, sides.col_lines)
+        found = self._of_slices.get(key)
+        if found is None:
+            brought = self.brought_rows * sides.row_lines + self.brought_cols[int(sides.across)] * sides.col_lines
+            carried = (self.rows * sides.row_lines + self.cols * sides.col_lines) * (_ROW_BYTES / _SLICES)
+            found = self._of_slices[key] = (brought, carried)
+        return found
 
     def at_once(self, multiprocessors: int) -> np.ndarray[Any, np.dtype[Any]]:
         """Return the clusters that run at the same time."""
@@ -182,14 +198,17 @@ def times_us(
         read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
         left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)
     hot = 1 + _HOT * every_slice / (every_slice + _HALF_HOT) * np.minimum(tiles / at_once, 1)
-    brought = of.brought[int(plain.across)]
-    if plain.across != swapped.across:
-        brought = np.where(of.swapped, of.brought[int(swapped.across)], brought)
+    brought, carried_slice = of.of_slice(plain)
+    others = of.of_slice(swapped)
+    if others[0] is not brought:
+        brought = np.where(of.swapped, others[0], brought)
+    if plain.row_lines != plain.col_lines:
+        carried_slice = np.where(of.swapped, others[1], carried_slice)
     slice_time = np.maximum(of.products * hot, brought) + _SLICE
     outside = _OUTSIDE_ROWS * np.maximum(of.tile_m - rows, 0) + _OUTSIDE_COLS * np.maximum(of.tile_n - cols, 0)
     slice_time += outside / _SIDE * (np.minimum(tiles, at_once) * of.cluster / _ALL)
     computed = every_slice * slice_time + waves * of.every + (waves - 1) * of.again + of.once + left
-    carried = _LAUNCH + tiles * slices * of.slice_bytes
+    carried = _LAUNCH + tiles * slices * carried_slice
     memory = _LAUNCH + bytes_min / _MEMORY
     total: list[float] = ((computed**_DEGREE + carried**_DEGREE + memory**_DEGREE) ** (1 / _DEGREE)).tolist()
     return total

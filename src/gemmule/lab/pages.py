@@ -31,6 +31,7 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
 from . import checked_kernels, counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
+from .ceiling_tables import ceiling_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
@@ -115,6 +116,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             else:
                 tables = {
                     "bits": faithful.bits_table,
+                    "ceilings": ceiling_table,
                     "checks": check_table,
                     "choices": choices_block,
                     "counters": faithful.counters_table,

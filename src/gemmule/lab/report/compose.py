@@ -36,6 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "timeline": "Pipelines that gemmule explain shows in steps",
+    "ceiling": "What the main loop of a kernel can reach, part by part",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 

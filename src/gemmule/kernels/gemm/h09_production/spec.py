@@ -287,13 +287,20 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
 _FINISH_US = 4.0
 
 
+def _cache_lines(matrix: StridedMatrix) -> int:
+    """Return how many lines of the L2 cache hold the bytes of a line of the matrix that one slice has, or one box."""
+    lines, pitch = (matrix.rows, matrix.row_stride) if _in_rows(matrix) else (matrix.cols, matrix.col_stride)
+    return 1 if lines == 1 or pitch * matrix.dtype.itemsize % K_BYTES == 0 else 2
+
+
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
     a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
     columns = oriented.n * factors_of(oriented.epilogue)
-    plain = Sides(oriented.m, columns, not b_along)
-    swapped = Sides(columns, oriented.m, not a_along)
+    a_lines, b_lines = _cache_lines(oriented.a), _cache_lines(oriented.b)
+    plain = Sides(oriented.m, columns, not b_along, a_lines, b_lines)
+    swapped = Sides(columns, oriented.m, not a_along, b_lines, a_lines)
     times = times_us(
         plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
         bytes_min=problem.bytes_min,
@@ -348,6 +355,7 @@ SPEC = KernelSpec(
         ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=2),
         ProductionConfig(tile_m=128, tile_n=64, stages=7, pingpong=1, cluster_m=1),
         ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
         ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
