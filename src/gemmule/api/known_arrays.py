@@ -169,8 +169,9 @@ class TorchArrays:
             check = self._guards(a, b, out)
             return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
         quick = quick_maker(self._torch, result)
+        new: Callable[[Any], Any]
         if quick is not None:
-            new = lambda _: quick()  # noqa: E731
+            new = quick
         elif result.dtype == a.dtype:
             # Of the public ways this is the quickest.
             new = operator.methodcaller("new_empty", tuple(result.shape))

@@ -58,14 +58,23 @@ def with_output(
         The GPU.
     """
     (low_a, high_a), (low_b, high_b) = overlap
+    # Addresses that were found to be in order last; another thread may replace them at any time.
+    known: tuple[int, ...] = ()
 
     def again(a: Any, b: Any, out: Any) -> Any:
+        nonlocal known
         if not check(a, b, out):
             return None
-        pa, pb, at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        if (pa | pb | at) & LOW or low_a < pa - at < high_a or low_b < pb - at < high_b:
-            return None
-        queue((pa, pb, at), stream(device))
+        addresses, last = (a.data_ptr(), b.data_ptr(), out.data_ptr()), known
+        if addresses == last:
+            # The very tuple that the launch has been told.
+            addresses = last
+        else:
+            pa, pb, at = addresses
+            if (pa | pb | at) & LOW or low_a < pa - at < high_a or low_b < pb - at < high_b:
+                return None
+            known = addresses
+        queue(addresses, stream(device))
         return out
 
     return again
@@ -79,8 +88,10 @@ def with_new_output(
     device: int,
 ) -> Again:
     """Return what repeats a product of PyTorch's tensors that makes its output; `new` does, given A."""
+    known: tuple[int, ...] = ()
 
     def again(a: Any, b: Any, out: Any) -> Any:
+        nonlocal known
         del out
         if not check(a, b):
             return None
@@ -88,7 +99,12 @@ def with_new_output(
         if (pa | pb) & LOW:
             return None
         result = new(a)
-        queue((pa, pb, result.data_ptr()), stream(device))
+        addresses, last = (pa, pb, result.data_ptr()), known
+        if addresses == last:
+            addresses = last
+        else:
+            known = addresses
+        queue(addresses, stream(device))
         return result
 
     return again
