@@ -85,12 +85,16 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     kind = getattr(torch, dtype)
     a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
+    bias = torch.randn(n, device="cuda").to(kind)
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
         "torch_mm": lambda: torch.mm(a, b),
         "matmul": lambda: gm.matmul(a, b),
         "gemm_out": lambda: gm.gemm(a, b, alpha=2.0, out=out),
+        "torch_addmm_relu": lambda: torch.relu_(torch.addmm(bias, a, b, out=theirs)),
+        "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
+        "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.relu(acc), out=out),
     }
     plan = gm.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())

@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError
 
+from .finished import finished_product
 from .multiplication import multiply
 from .packs import load_pack
 from .plan import Plan
@@ -169,24 +170,9 @@ def gemm(
     """
     if epilogue is None and epilogue_args is None and gated is None and absmax is None:
         return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
-    return plan_product(
-        "gemm",
-        a,
-        b,
-        c=c,
-        alpha=alpha,
-        beta=beta,
-        out=out,
-        out_dtype=out_dtype,
-        precision=precision,
-        stream=stream,
-        executor=executor,
-        bias=bias,
-        epilogue=epilogue,
-        epilogue_args=epilogue_args,
-        gated=gated,
-        absmax=absmax,
-    ).execute()
+    return finished_product(
+        a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated, absmax
+    )
 
 
 def transpose(

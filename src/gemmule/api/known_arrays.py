@@ -41,8 +41,11 @@ class KnownArrays(Protocol):
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by; None where it is unusual."""
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these arrays is known by; None where it is unusual.
+
+        Of the others, some of which may be None, the first is C and the last the output.
+        """
 
     def device(self, x: Any) -> int:
         """Return the number of the array's GPU."""
@@ -115,7 +118,7 @@ class TorchArrays:
         self._guards = tensor_guards(torch)
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
         if type(b) not in types:
@@ -128,7 +131,8 @@ class TorchArrays:
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
-            for place, x in enumerate((c, bias, out)):
+            c = others[0]
+            for place, x in enumerate(others):
                 if x is not None:
                     if type(x) not in types or x.get_device() != device or x.is_neg():
                         return None
@@ -200,9 +204,9 @@ class CupyArrays:
         """Return the address of the array's first element."""
         return int(x.data.ptr)
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, c, bias, out) if x is not None]
+        given = [x for x in (a, b, *others) if x is not None]
         if b is None or any(type(x) is not self._type for x in given):
             return None
         device = self._current_device()
@@ -213,7 +217,7 @@ class CupyArrays:
         arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
         alignments = tuple([address & -address & _LOW for address in addresses])
         return (
-            (options, device, c is None, bias is None, arrays, alignments),
+            (options, device, tuple([x is None for x in others]), arrays, alignments),
             addresses,
             int(self._current_stream().ptr),
         )

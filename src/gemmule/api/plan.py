@@ -55,6 +55,8 @@ class Plan:
         Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
     choice : Choice or None
         The kernel and its config as the registry has them; None where no kernel takes part.
+    places : mapping of str to (str, int)
+        On a GPU, for each operand that a product reads the role of its array, and its address.
     """
 
     operation: str
@@ -76,6 +78,7 @@ class Plan:
     chosen_from: str = ""
     predicted_us: float | None = None
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
+    places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""

@@ -9,7 +9,7 @@ things are refused.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
@@ -20,6 +20,8 @@ from .known_arrays import KnownArrays, known_library, usual_scalars
 from .plan import Plan
 from .products import plan_product
 
+#: Queues a product, given addresses and stream.
+Queue = Callable[[tuple[int, ...], int], None]
 #: Products that are kept; the oldest makes room.
 MOST_KEPT = 2048
 #: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
@@ -43,7 +45,7 @@ class Kept:
 
     def __init__(
         self,
-        queue: Callable[[tuple[int, ...], int], None],
+        queue: Queue,
         overlap: tuple[tuple[int, int], ...],
         new: Callable[[], Any],
     ) -> None:
@@ -100,7 +102,7 @@ def product(
     library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, c, bias, out, (operation, alpha, beta, out_dtype, precision, executor))
+        known = library.describe(a, b, (c, bias, out), (operation, alpha, beta, out_dtype, precision, executor))
     if library is not None and known is not None:
         key, addresses, now = known
         try:
@@ -161,6 +163,11 @@ def _make_recent(
         recent.remember(a, b, out, again)
 
 
+def find(key: Any) -> Kept | None:
+    """Return the product that is known by this, if it is kept."""
+    return _kept.get(key)
+
+
 def forget() -> None:
     """Forget what was decided: kernels or configs would now be chosen otherwise."""
     with _adding:
@@ -169,6 +176,11 @@ def forget() -> None:
 
 
 forgets_choices(forget)
+
+
+def library_for(kind: type) -> KnownArrays | None:
+    """Return the library of a type of array, if products of it are kept."""
+    return _libraries[kind] if kind in _libraries else _first_seen(kind)
 
 
 def _first_seen(kind: type) -> KnownArrays | None:
@@ -208,11 +220,15 @@ def _keep(
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
-    if queue is None:
-        return
+    if queue is not None:
+        add(library, key, queue, inputs.values(), result)
+
+
+def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any) -> None:
+    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
     low, high = library.reach(result)
     overlap = []
-    for x in inputs.values():
+    for x in inputs:
         begins, ends = library.reach(x)
         overlap.append((low - ends, high - begins))
     kept = Kept(queue, tuple(overlap), library.maker(result))
