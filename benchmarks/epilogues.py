@@ -127,7 +127,7 @@ def _gated(name: str, **options: Any) -> Callable[..., None]:
 def _largest(ops: Any, at: Tensors) -> None:
     ops.addmm.out(at.bias, at.a, at.b, out=at.d)
     ops.relu.out(at.d, out=at.d)
-    ops.linalg_vector_norm.out(at.d, float("inf"), dtype=at.largest.dtype, out=at.largest)
+    ops.linalg_vector_norm.out(at.d, float("inf"), dtype=at.largest.dtype, out=at.largest.view(()))
 
 
 FORMS = {

@@ -16,7 +16,7 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "matmul": ("`gm.matmul(a, b)`", "torch_mm"),
     "torch_addmm_relu": ("`torch.relu_(torch.addmm(bias, a, b, out=c))`", None),
     "gemm_relu": ('`gm.gemm(a, b, bias=bias, epilogue="relu", out=c)`', "torch_addmm_relu"),
-    "gemm_function": ("`gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.relu(acc), out=c)`", "torch_addmm_relu"),
+    "gemm_function": ("`gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.maximum(acc, 0), out=c)`", "torch_addmm_relu"),
     "cupy_matmul_out": ("`cupy.matmul(a, b, out=c)`", None),
     "matmul_out_cupy": ("`gm.matmul(a, b, out=c)`, CuPy's arrays", "cupy_matmul_out"),
     "matmul_cupy": ("`gm.matmul(a, b)`, CuPy's arrays", "cupy_matmul_out"),
