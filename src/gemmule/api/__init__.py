@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, CallError
 
 from .finished import finished_product
 from .multiplication import multiply
@@ -275,7 +275,7 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
     Raises
     ------
     ArgumentError
-        If the function is not known, or does not take those arguments.
+        If the function is not known, or does not take those arguments; the latter is a TypeError too, as the call's.
 
     Examples
     --------
@@ -290,7 +290,13 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
     try:
         bound = inspect.signature(_FUNCTIONS[operation]).bind(*arguments, **options).arguments
     except TypeError as error:
-        raise ArgumentError(f"{operation} does not take these arguments: {error}") from None
+        taking = [
+            name
+            for name, function in _FUNCTIONS.items()
+            if options.keys() <= inspect.signature(function).parameters.keys()
+        ]
+        remedy = f"; plan another function, operation={taking[0]!r}" if taking and operation not in taking else ""
+        raise CallError(f"{operation} does not take these arguments: {error}{remedy}") from None
     if operation == "transpose":
         bound["order_of"] = axes_as_given(bound.pop("axes", None))
         return plan_transpose(**bound)

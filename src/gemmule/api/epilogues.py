@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from gemmule.core.activations import NAMED
 from gemmule.core.dtype import dtype_named, numpy_dtype
-from gemmule.core.epilogue import ACC, Epilogue, Expression
+from gemmule.core.epilogue import ACC, MATRIX, NUMBER, Epilogue, Expression
 from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.formula import formula
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
@@ -26,6 +28,7 @@ from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS
 from .shapes import ProductShape, batch_strides
 
 _BIAS, _C = "bias", "c"
+_GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")
 _MOST_SINGLE = float(np.finfo(np.float32).max)
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
@@ -54,6 +57,15 @@ class Ending:
     numbers: tuple[float, ...]
     absmax: bool = False
     gated: bool = False
+
+    @property
+    def text(self) -> str:
+        """What is computed, by the names of the call's arguments; numbers are given as such."""
+        names = {f"{MATRIX}{place}": _name_of(role) for place, role in enumerate(self.roles)}
+        names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
+        if self.gated:
+            names[ACC] = "gate"
+        return formula(self.expression, names) + ("; absmax" if self.absmax else "")
 
     def check(
         self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
@@ -117,6 +129,14 @@ class Ending:
                     f"{role} has shape {shape}, which does not broadcast to the result's {result}: (N,) or (1, N) is a "
                     "value for each column, (M, 1) one for each row; reshape it"
                 )
+
+
+def _name_of(role: str) -> str:
+    """Return what a function's parameter is called whose values come from the array of that role."""
+    given = _GIVEN.fullmatch(role)
+    if given is not None:
+        return given["name"]
+    return {GATE_BIAS: "gate_bias", UP_BIAS: "up_bias"}.get(role, role)
 
 
 def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:

@@ -416,9 +416,9 @@ def _plan(
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
-        workspace_bytes=sum(then.workspaces.values()) if then else 0,
         chosen_by=choice.chosen_by if executor != "host" and choice else "",
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        epilogue=product.ending.text if product.ending is not None else "",
         choice=choice,
     )
