@@ -124,3 +124,34 @@ def test_cupy(cupy, rng, planned):
         got = gm.gemm(cupy.asarray(a), cupy.asarray(b), bias=cupy.asarray(bias), epilogue="silu")
         np.testing.assert_allclose(cupy.asnumpy(got), silu(a.astype("f8") @ b + bias), rtol=1e-4, atol=1e-4)
     assert len(planned) == 1
+
+
+def test_the_very_same_arrays_again(torch, arrays, planned):
+    """Repeated with the same tensors they are found by themselves; changed in place, they are what they are now."""
+    (a, b, c, bias), (da, db, dc, dbias) = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
+    out = torch.full((96, 128), float("nan"), device="cuda", dtype=da.dtype)
+    known = len(prepared.recent._recent)
+
+    def both():
+        found = gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu", out=out)
+        assert found is out
+        wide = a.astype("f8") @ b.astype("f8") + 0.5 * c.astype("f8") + bias.astype("f8")
+        close(torch, out, silu(wide), "bfloat16")
+        close(torch, gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu"), silu(wide), "bfloat16")
+        close(torch, gm.gemm(da, db, alpha=0.5, bias=dbias), 0.5 * a.astype("f8") @ b + bias.astype("f8"), "bfloat16")
+        out.fill_(float("nan"))
+
+    for _ in range(5):
+        both()
+    assert len(prepared.recent._recent) >= known + 3, "the tensors were not found by themselves"
+    (a, b, c, bias), others = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
+    # The tensors stay, and what they are of does not.
+    for tensor, other in zip((da, db, dc, dbias), others, strict=True):
+        tensor.data = other
+    for _ in range(3):
+        both()
+    for _ in range(4):
+        gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu", out=out)
+    out.data = dc
+    with pytest.raises(OverlapError):
+        gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu", out=out)

@@ -26,7 +26,7 @@ def plans(monkeypatch, fake, state):
         ending, arrays = options["traced"] or (None, {})
         result = options["out"] if options["out"] is not None else FakeTensor(0x700000 + 0x1000 * len(state.planned))
         given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
-        named = {"a": "a", "b": "b"} | ({"c": "c"} if ending is not None and ending.expression.names_c else {})
+        named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
         named |= {f"e{place}": role for place, role in enumerate(ending.roles if ending else ())}
         named |= {"u": "up"} if ending is not None and ending.gated else {}
         places = {}

@@ -12,10 +12,13 @@ from .finished import finished_product
 from .multiplication import multiply
 from .packs import load_pack
 from .plan import Plan
-from .prepared import product
+from .prepared import called, product
 from .products import plan_product
 from .recent import find as find_recent
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
+
+# Types of numbers of which those that are equal mean the same.
+_NUMBERS = frozenset((int, float))
 
 __all__ = ["Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "multiply", "plan", "transpose"]
 
@@ -168,6 +171,16 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    if (
+        out_dtype is precision is stream is executor is None
+        and epilogue_args is gated is absmax is None
+        and type(alpha) in _NUMBERS
+        and type(beta) in _NUMBERS
+        and (epilogue is None or type(epilogue) is str)
+    ):
+        again = find_recent(called(a, b, c, bias, out, alpha, beta, epilogue))
+        if again is not None and (result := again(a, b, out, c, bias)) is not None:
+            return result
     if epilogue is None and epilogue_args is None and gated is None and absmax is None:
         return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
     return finished_product(

@@ -33,6 +33,9 @@ class Repeatable(Protocol):
     def new(self) -> Callable[[], Any]:
         """Makes the output."""
 
+    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
+        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+
 
 class KnownArrays(Protocol):
     """An array library whose products are kept."""
@@ -56,10 +59,11 @@ class KnownArrays(Protocol):
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of arrays that a guard lets through; None where there is no guard.
 
-        `out` is the output that was given, or None; `result` the one that was filled.
+        The inputs are A, B, and C and a bias as far as there are these. `out` is the output that was given, or None;
+        `result` the one that was filled.
         """
 
 
@@ -162,26 +166,27 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
-        if self._guards is None or a.requires_grad or b.requires_grad:
+        given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
+        # A guard takes no tensor twice.
+        if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
-        device = a.get_device()
+        a, device, check = inputs[0], inputs[0].get_device(), self._guards(*given)
+        make: Callable[[Any], Any] = lambda _: kept.new()  # noqa: E731
         if out is not None:
-            if out.requires_grad:
-                return None
-            check = self._guards(a, b, out)
-            return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+            if len(inputs) == 2:
+                return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+            return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
         quick = quick_maker(self._torch, result)
-        new: Callable[[Any], Any]
         if quick is not None:
-            new = quick
+            make = quick
         elif result.dtype == a.dtype:
             # Of the public ways this is the quickest.
-            new = operator.methodcaller("new_empty", tuple(result.shape))
-        else:
-            new = lambda _: kept.new()  # noqa: E731
-        return recent.with_new_output(self._guards(a, b), new, kept.queue, self._raw_stream, device)
+            make = operator.methodcaller("new_empty", tuple(result.shape))
+        if len(inputs) == 2:
+            return recent.with_new_output(check, make, kept.queue, self._raw_stream, device)
+        return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
 
 
 class CupyArrays:
@@ -234,7 +239,7 @@ class CupyArrays:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return None: CuPy has no guard."""
-        del kept, a, b, out, result
+        del kept, inputs, out, result
         return None

@@ -114,13 +114,15 @@ def product(
             if out is None:
                 result = kept.new()
                 kept.queue((*addresses, library.address(result)), now)
-                if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, None, addresses, result)
+                if out_dtype is precision is executor is None:
+                    at = (id(a), id(b), id(None)) if operation == "matmul" else called(a, b, c, bias, None, alpha, beta)
+                    make_recent(library, kept, at, (a, b, c, bias), None, addresses, result)
                 return result
             if kept.apart(addresses, c is out):
                 kept.queue(addresses, now)
-                if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, out, addresses, out)
+                if out_dtype is precision is executor is None:
+                    at = (id(a), id(b), id(out)) if operation == "matmul" else called(a, b, c, bias, out, alpha, beta)
+                    make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
                 return out
     plan = plan_product(
         operation,
@@ -145,22 +147,51 @@ def product(
     return result
 
 
-def _make_recent(
-    library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...], result: Any
+def called(a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None = None) -> Any:
+    """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
+    return id(a), id(b), id(c), id(bias), id(out), alpha, beta, epilogue
+
+
+def make_recent(
+    library: KnownArrays,
+    kept: Kept,
+    key: tuple[Any, ...],
+    arrays: tuple[Any, ...],
+    out: Any,
+    addresses: tuple[int, ...],
+    result: Any,
 ) -> None:
-    """Let the next call with these arrays find the product by them; `result` is what this call has filled."""
+    """Let the next call with these arrays find the product by them.
+
+    Parameters
+    ----------
+    library, kept
+        Of the product.
+    key : tuple
+        What the call will be looked up by.
+    arrays : tuple
+        A, B, C and the bias, some of which may be None.
+    out : array or None
+        The output that was given.
+    addresses : tuple of int
+        Of the arrays that there are.
+    result : array
+        What this call has filled.
+    """
     # A guard takes no array twice.
+    a, b, *others = arrays
     if a is b or any(address & recent.LOW for address in addresses):
         return
     again = kept.again
-    if again is None or recent.find((id(a), id(b), id(out))) is again:
+    if again is None or recent.find(key) is again:
         # There is no guard, or the one there is does not let these arrays through, in this state of the library.
         if kept.guards == MOST_GUARDS:
             return
         kept.guards += 1
-        again = kept.again = library.again(kept, a, b, out, result)
+        inputs = (a, b, *[x for x in others if x is not None])
+        again = kept.again = library.again(kept, inputs, out, result)
     if again is not None:
-        recent.remember(a, b, out, again)
+        recent.remember(key, again)
 
 
 def find(key: Any) -> Kept | None:
