@@ -161,7 +161,7 @@ def main() -> None:
     """Measure and write the record."""
     records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
     records += cupy_calls(64)
-    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 4)
+    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 3)
     facts = dict(zip(("dtype", "m", "n", "k"), PROBLEMS[0], strict=True))
     records.append(record("first_call", [first for first, _ in pairs], **facts))
     records.append(record("second_call", [second for _, second in pairs], **facts))
