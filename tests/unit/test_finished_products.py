@@ -139,6 +139,12 @@ def test_halves_of_b_and_of_the_bias(state, storage):
     assert last(state)[0] == {"a": 0x1000, "b": 0x9000, "u": 0x9008, "d": 0x3000} | moved
 
 
+def test_halves_are_not_taken_for_pairs(state):
+    for number, storage in enumerate(("halves", "pairs", "halves", "pairs"), 1):
+        gemm(A, B, epilogue="swiglu", gated=storage, out=FakeTensor(0x3000, (4, 2)))
+        assert len(state.planned) == min(number, 2)
+
+
 def test_two_matrices_of_a_gated_form(state):
     for second in (0x6000, 0x7000):
         gemm(A, B, gated=FakeTensor(second), epilogue="swiglu", out=OUT)

@@ -15,6 +15,8 @@ def values():
         acc, acc + x, x + acc, acc - x, x - acc, acc + y, acc + x + y, acc + (x + y), acc * s, acc + s, acc * 0.0,
         acc * -0.0, acc * 2, acc * 2.5, acc * float("nan"), gm.where(acc < x, acc, x), gm.where(acc < x, x, acc),
         gm.where(acc <= x, acc, x), gm.exp(acc), gm.log(acc), (acc + x) * (acc + x), -acc, matrix_input("y", 1) + acc,
+        # The places of parameters order them.
+        x * y, matrix_input("x", 2) * matrix_input("y", 1),
     ]  # fmt: skip
 
 
