@@ -7,6 +7,7 @@ result is first held against float64 on some rows. Needs an NVIDIA GPU and PyTor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import statistics
 import sys
@@ -20,7 +21,7 @@ import numpy as np
 from gemmule.api.epilogues import ending_of
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.dtype import BFLOAT16
-from gemmule.core.epilogue import Epilogue
+from gemmule.core.epilogue import ABSMAX, Epilogue
 from gemmule.core.errors import WrongResultError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
@@ -35,6 +36,7 @@ from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
 from gemmule.lab.records import RecordFile
 from gemmule.lab.timing import load, measure
 from gemmule.runtime.bench import BenchGpu, bench_gpu
+from gemmule.runtime.memory import clear
 from gemmule.runtime.rotation import OperandSets, Rotation
 
 #: M, N, K and layout: a square, then the linear layers of language models, whose weights are stored as (N, K).
@@ -47,7 +49,7 @@ SHAPES = (
     (64, 4096, 4096, "nt"),
 )
 SEED, ROWS = 7, 32
-#: Epilogues that are measured in several configs of the Hopper kernel, for the first product.
+#: Epilogues that are measured in several configs of the Hopper kernel, where a search is asked for.
 SEARCHED = ("bias_gelu", "bias_silu")
 #: Seconds of samples of an epilogue.
 BUDGET = 0.3
@@ -66,31 +68,66 @@ class Form:
     bias, residual : bool
         Whether a bias of N elements is added, and whether a matrix goes in: C where there is no function.
     torch : callable
-        ``torch(ops, d, a, b, bias, residual)`` queues PyTorch's operations.
+        ``torch(ops, given)`` queues PyTorch's operations on the `Tensors` that are given.
+    gated : bool
+        Whether two products of N / 2 columns each make a result of as many.
+    absmax : bool
+        Whether the absolute maximum is kept.
     """
 
     epilogue: Any
     bias: bool
     residual: bool
     torch: Callable[..., None]
+    gated: bool = False
+    absmax: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensors:
+    """What PyTorch computes with: `both` and `half` are for what it writes on the way, `largest` holds one float32."""
+
+    d: Any
+    a: Any
+    b: Any
+    bias: Any
+    residual: Any
+    both: Any
+    half: Any
+    largest: Any
 
 
 def _activated(name: str, **options: Any) -> Callable[..., None]:
-    def queue(ops: Any, d: Any, a: Any, b: Any, bias: Any, residual: Any) -> None:
-        del residual
-        ops.addmm.out(bias, a, b, out=d)
-        getattr(ops, name).out(d, **options, out=d)
+    def queue(ops: Any, at: Tensors) -> None:
+        ops.addmm.out(at.bias, at.a, at.b, out=at.d)
+        getattr(ops, name).out(at.d, **options, out=at.d)
 
     return queue
 
 
-def _added(ops: Any, d: Any, a: Any, b: Any, bias: Any, residual: Any) -> None:
-    ops.addmm.out(bias if residual is None else residual, a, b, out=d)
+def _added(ops: Any, at: Tensors) -> None:
+    ops.addmm.out(at.bias if at.residual is None else at.residual, at.a, at.b, out=at.d)
 
 
-def _residual(ops: Any, d: Any, a: Any, b: Any, bias: Any, residual: Any) -> None:
-    ops.addmm.out(bias, a, b, out=d)
-    ops.add.out(d, residual, out=d)
+def _residual(ops: Any, at: Tensors) -> None:
+    ops.addmm.out(at.bias, at.a, at.b, out=at.d)
+    ops.add.out(at.d, at.residual, out=at.d)
+
+
+def _gated(name: str, **options: Any) -> Callable[..., None]:
+    def queue(ops: Any, at: Tensors) -> None:
+        ops.mm.out(at.a, at.b, out=at.both)
+        gate, up = at.both.chunk(2, -1)
+        getattr(ops, name).out(gate, **options, out=at.half)
+        ops.mul.out(at.half, up, out=at.d)
+
+    return queue
+
+
+def _largest(ops: Any, at: Tensors) -> None:
+    ops.addmm.out(at.bias, at.a, at.b, out=at.d)
+    ops.relu.out(at.d, out=at.d)
+    ops.linalg_vector_norm.out(at.d, float("inf"), dtype=at.largest.dtype, out=at.largest.view(()))
 
 
 FORMS = {
@@ -102,30 +139,73 @@ FORMS = {
     "beta_c": Form(None, False, True, _added),
     "c": Form(lambda acc, c: acc + c, False, True, _added),
     "bias_residual": Form(lambda acc, c: acc + c, True, True, _residual),
+    "swiglu": Form("swiglu", False, False, _gated("silu"), gated=True),
+    "geglu_tanh": Form("geglu_tanh", False, False, _gated("gelu", approximate="tanh"), gated=True),
+    "bias_relu_absmax": Form("relu", True, False, _largest, absmax=True),
 }
 
 
 def fused(problem: GemmProblem, form: Form) -> GemmProblem:
-    """Return a product with an epilogue."""
-    ending, _ = ending_of(form.epilogue, form.bias or None, form.residual or None, None)
+    """Return a product with an epilogue; a gated form takes the halves of B's columns as matrices of their own."""
+    ending, _ = ending_of(
+        form.epilogue, form.bias or None, form.residual or None, None, gated=form.gated, absmax=form.absmax
+    )
+    if form.gated:
+        half = gemm_problem(problem.m, problem.n // 2, problem.k, "bfloat16", "bfloat16", problem.layout)
+        return dataclasses.replace(half, epilogue=Epilogue(ending.expression, second=half.b))
     if ending is None:
         return dataclasses.replace(problem, c=contiguous(BFLOAT16, problem.m, problem.n), beta=1)
     bias = StridedMatrix(BFLOAT16, problem.m, problem.n, 0, 1)
     c = contiguous(BFLOAT16, problem.m, problem.n) if form.residual else None
-    epilogue = Epilogue(ending.expression, (bias,) if form.bias else ())
+    epilogue = Epilogue(ending.expression, (bias,) if form.bias else (), absmax=form.absmax)
     return dataclasses.replace(problem, c=c, epilogue=epilogue)
 
 
-def torch_work(form: Form, problem: GemmProblem, operands: OperandSets, stream: int) -> Rotation:
-    """Return PyTorch's operations on every buffer set in turn."""
+class Maximum:
+    """Operand sets with one float32 for the absolute maximum, which a call clears in front of its kernel.
+
+    Parameters
+    ----------
+    operands : OperandSets
+        The other operands.
+    address : int
+        Where it lies.
+    """
+
+    def __init__(self, operands: OperandSets, address: int) -> None:
+        self.sets, self.workspaces = operands.sets, operands.workspaces
+        self._operands, self._address = operands, address
+
+    def addresses(self, index: int) -> dict[str, int]:
+        """Return the operands' addresses in a set."""
+        return self._operands.addresses(index) | {ABSMAX: self._address}
+
+    def cleared(self, work: Callable[[], None], stream: int) -> Callable[[], None]:
+        """Return what clears it and queues the work."""
+
+        def queue() -> None:
+            clear(self._address, 4, 0, stream)
+            work()
+
+        return queue
+
+
+def tensor(address: int, shape: tuple[int, ...]) -> Any:
+    """Return memory as a bfloat16 tensor of PyTorch."""
     import torch
 
-    def tensor(address: int, shape: tuple[int, ...]) -> Any:
-        memory = type("Memory", (), {})()
-        memory.__cuda_array_interface__ = {
-            "version": 3, "shape": shape, "typestr": "<i2", "data": (address, False), "strides": None,
-        }  # fmt: skip
-        return torch.as_tensor(memory, device="cuda:0").view(torch.bfloat16)
+    memory = type("Memory", (), {})()
+    memory.__cuda_array_interface__ = {
+        "version": 3, "shape": shape, "typestr": "<i2", "data": (address, False), "strides": None,
+    }  # fmt: skip
+    return torch.as_tensor(memory, device="cuda:0").view(torch.bfloat16)
+
+
+def torch_work(
+    form: Form, plain: GemmProblem, alone: OperandSets, operands: OperandSets, largest: Any, stream: int
+) -> Rotation:
+    """Return PyTorch's operations on every buffer set in turn; `alone` has the factors, `operands` everything else."""
+    import torch
 
     def lying(matrix: StridedMatrix, address: int) -> Any:
         if matrix.is_row_major:
@@ -133,20 +213,34 @@ def torch_work(form: Form, problem: GemmProblem, operands: OperandSets, stream: 
         return tensor(address, (matrix.cols, matrix.rows)).t()
 
     ours = torch.cuda.ExternalStream(stream)
+    columns = plain.n // 2 if form.gated else plain.n
+    half = torch.empty(plain.m, columns, device="cuda", dtype=torch.bfloat16) if form.gated else None
 
     def queued(index: int) -> Callable[[], None]:
-        at = operands.addresses(index)
-        a, b, d = lying(problem.a, at["a"]), lying(problem.b, at["b"]), lying(problem.d, at["d"])
-        bias = tensor(at["e0"], (problem.n,)) if form.bias else None
-        residual = lying(problem.d, at["c"]) if form.residual else None
+        factors, at = alone.addresses(index), operands.addresses(index)
+        given = Tensors(
+            tensor(at["d"], (plain.m, columns)),
+            lying(plain.a, factors["a"]),
+            lying(plain.b, factors["b"]),
+            tensor(at["e0"], (plain.n,)) if form.bias else None,
+            lying(plain.d, at["c"]) if form.residual else None,
+            lying(plain.d, factors["d"]) if form.gated else None,
+            half,
+            largest,
+        )
 
         def queue() -> None:
             with torch.cuda.stream(ours):
-                form.torch(torch.ops.aten, d, a, b, bias, residual)
+                form.torch(torch.ops.aten, given)
 
         return queue
 
     return Rotation([queued(index) for index in range(operands.sets)])
+
+
+def in_halves(b: Any, plain: GemmProblem) -> tuple[Any, Any]:
+    """Return the columns of B in halves, each as its elements lie in memory."""
+    return tuple(np.ascontiguousarray(half) for half in np.split(b, 2, 1 if plain.b.is_row_major else 0))
 
 
 class Rows:
@@ -170,10 +264,19 @@ class Rows:
     def worst_error(self, problem: GemmProblem, out: Any) -> float:
         """Return the greatest error of a result as a share of its bound."""
         expected, size = self.product + self.c, self.size + np.abs(self.c) + np.abs(self.bias)
-        if problem.epilogue is not None:
+        if problem.epilogue is not None and problem.epilogue.second is not None:
+            gate, up = totals = np.split(self.product, 2, 1)
+            expected = np.empty_like(gate)
+            apply(expected, totals, problem.epilogue.expression, None, [], ())
+            # What an error of either product makes of the other: the gate's derivative is less than 1.2.
+            ours, others = np.split(self.size, 2, 1)
+            size = 1.2 * ours * (np.abs(up) + 1) + others * (np.abs(gate) + 1)
+            # The gate itself is computed with a relative error of up to 2**-17.
+            size = size + 2.0**7 / problem.k * np.abs(expected)
+        elif problem.epilogue is not None:
             matrices = [self.bias] if problem.epilogue.matrices else []
             expected = np.empty_like(self.product)
-            apply(expected, self.product, problem.epilogue.expression, self.c, matrices, ())
+            apply(expected, [self.product], problem.epilogue.expression, self.c, matrices, ())
         bound = BFLOAT16.unit_roundoff * np.abs(expected) * 1.01 + (problem.k + 16) * 2.0**-24 * size
         error = np.abs(out[self.rows].astype(np.float64) - expected) / bound
         return float(error.max()) if np.isfinite(error).all() else float("inf")
@@ -183,6 +286,8 @@ def measured(
     gpu: BenchGpu, stream: int, shape: Shape, names: Sequence[str], searched: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
     """Measure epilogues of one product, in the config that dispatch takes or in those of the Hopper kernel."""
+    import torch
+
     plain = gemm_problem(*shape[:3], "bfloat16", "bfloat16", shape[3])
     plain_choice = choose(plain, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)
     inputs = random_inputs(plain, SEED)
@@ -190,22 +295,34 @@ def measured(
     inputs |= {"c": rng.standard_normal((plain.m, plain.n), np.float32).astype(BFLOAT16.numpy())}
     inputs |= {"e0": rng.standard_normal(plain.n, np.float32).astype(BFLOAT16.numpy())}
     rows = Rows(plain, inputs)
+    largest = torch.full((1,), float("nan"), device="cuda")
     for name in names:
-        problem = fused(plain, FORMS[name])
-        own = {role: inputs[role] for role in problem.operands() if role != "d"}
+        form = FORMS[name]
+        problem = fused(plain, form)
+        own = {role: inputs[role] for role in problem.operands() if role not in ("b", "d", "u")} | {"b": inputs["b"]}
+        if form.gated:
+            own["b"], own["u"] = in_halves(inputs["b"], plain)
         sets = protocol.buffer_sets(problem.bytes_min, gpu.l2_bytes)
         for choice in choices(problem, gpu, searched):
-            with gpu.operands(problem, own, sets) as operands:
+            with contextlib.ExitStack() as stack:
+                operands = alone = stack.enter_context(gpu.operands(problem, own, sets))
+                if form.gated:
+                    factors = {role: inputs[role] for role in "ab"}
+                    alone = stack.enter_context(gpu.operands(plain, factors, sets))
                 operands.poison(0xFF)
+                maximum = Maximum(operands, largest.data_ptr())
+                ours = gpu.kernel(problem, choice, maximum if form.absmax else operands)
                 works = [
-                    gpu.kernel(problem, choice, operands),
-                    gpu.kernel(plain, plain_choice, operands),
-                    torch_work(FORMS[name], problem, operands, stream),
+                    maximum.cleared(ours, stream) if form.absmax else ours,
+                    gpu.kernel(plain, plain_choice, alone),
+                    torch_work(form, plain, alone, operands, largest, stream),
                 ]
                 works[0]()
                 error = rows.worst_error(problem, operands.output(0))
                 if error > 1:
                     raise WrongResultError(f"{shape} {name} [{choice.config}]: error is {error:.3g} times its bound")
+                if form.absmax and not largest_is(float(largest), operands.output(0)):
+                    raise WrongResultError(f"{shape} {name} [{choice.config}]: {float(largest)} is not the maximum")
                 for work in works[1:]:
                     work()
                 timing = measure(gpu, works, sets, BUDGET)
@@ -214,7 +331,7 @@ def measured(
                     "kernel": choice.spec.name,
                     "config": choice.config.as_dict(),
                     "plain_config": plain_choice.config.as_dict(),
-                    **named(problem),
+                    **named(plain),
                     "epilogue": name,
                     "chosen_by": "search" if searched else "dispatch",
                     **figures(timing.samples),
@@ -228,6 +345,11 @@ def measured(
                 flush=True,
             )
             yield found
+
+
+def largest_is(found: float, out: Any) -> bool:
+    """Return whether a number, rounded as the result is, is its absolute maximum."""
+    return bool(np.asarray(found, out.dtype) == np.abs(out.astype(np.float32)).max())
 
 
 def figures(samples: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -272,18 +394,22 @@ def main() -> None:
     """Measure and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--record", type=Path, required=True, help="folder for the record file")
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="how many of the shapes")
+    parser.add_argument("--shapes", nargs="*", type=int, default=[*range(len(SHAPES))], help="numbers of the shapes")
     parser.add_argument("--epilogues", nargs="*", default=list(FORMS), choices=list(FORMS))
     parser.add_argument("--search", nargs="*", type=int, default=[], help="numbers of configs of h09_production")
+    parser.add_argument("--searched", nargs="*", default=list(SEARCHED), choices=list(FORMS), help="epilogues for them")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache and measure nothing")
     given = parser.parse_args()
-    shapes = SHAPES[: given.shapes]
+    shapes = [SHAPES[number] for number in given.shapes]
     with bench_gpu() as gpu:
-        todo = [*jobs(shapes, given.epilogues, gpu, ()), *jobs(shapes[:1], SEARCHED, gpu, given.search)]
+        todo = [*jobs(shapes, given.epilogues, gpu, ()), *jobs(shapes, given.searched, gpu, given.search)]
         start = time.perf_counter()
         for job, result in compile_all(todo):
             if isinstance(result, Exception):
                 raise RuntimeError(f"{job}: {result}")
         print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
+        if given.compile_only:
+            return
         stream = gpu.transposes().stream
         warm = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
         with gpu.operands(warm, random_inputs(warm, SEED), 3) as operands:
@@ -300,8 +426,8 @@ def main() -> None:
             for shape in shapes:
                 for record in measured(gpu, stream, shape, given.epilogues, ()):
                     file.write(record)
-            if given.search:
-                for record in measured(gpu, stream, shapes[0], SEARCHED, given.search):
+            for shape in shapes if given.search else ():
+                for record in measured(gpu, stream, shape, given.searched, given.search):
                     file.write(record)
     print(file.path)
 

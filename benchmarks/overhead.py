@@ -62,6 +62,11 @@ assert not {"cutlass", "torch", "cupy", "jax"} & set(sys.modules)
 """
 
 
+def rectified(acc):
+    """Be traced at every call."""
+    return gm.maximum(acc, 0.0)
+
+
 def sample(call) -> float:
     """Return the microseconds that a call takes to be queued."""
     torch.cuda.synchronize()
@@ -85,12 +90,16 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     kind = getattr(torch, dtype)
     a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
+    bias = torch.randn(n, device="cuda").to(kind)
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
         "torch_mm": lambda: torch.mm(a, b),
         "matmul": lambda: gm.matmul(a, b),
         "gemm_out": lambda: gm.gemm(a, b, alpha=2.0, out=out),
+        "torch_addmm_relu": lambda: torch.relu_(torch.addmm(bias, a, b, out=theirs)),
+        "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
+        "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=rectified, out=out),
     }
     plan = gm.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
@@ -152,7 +161,7 @@ def main() -> None:
     """Measure and write the record."""
     records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
     records += cupy_calls(64)
-    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 4)
+    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 3)
     facts = dict(zip(("dtype", "m", "n", "k"), PROBLEMS[0], strict=True))
     records.append(record("first_call", [first for first, _ in pairs], **facts))
     records.append(record("second_call", [second for _, second in pairs], **facts))

@@ -235,4 +235,4 @@ def test_layers_are_one_gated_product():
     plan = gm.plan(x, w, operation="gemm", epilogue="swiglu", executor="vgpu", absmax=np.zeros(1, np.float32))
     assert (plan.problem.m, plan.problem.n, plan.problem.batch) == (48, 24, ())
     assert plan.problem.epilogue.second == dataclasses.replace(plan.problem.b, alignment=16)
-    assert "epilogue: up; acc; gate 1 1; mul 0 2; absmax" in str(plan).splitlines()
+    assert "epilogue: up * silu(gate); absmax" in str(plan).splitlines()

@@ -236,3 +236,19 @@ def test_narrow_tiles_lie_along_k():
 def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
     problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
     assert SPEC.launch(problem, SPEC.default).overlaps == overlaps
+
+
+def test_lines_between_those_of_the_cache_cost_more():
+    def times(n, k, layout="nn"):
+        return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)
+
+    aligned, both = times(2048, 2048), times(2040, 2040)
+    assert all(more >= less for more, less in zip(both, aligned, strict=True))
+    assert min(both) > min(aligned)
+    # Of operands along K, K alone decides where lines begin; N does for those of the result.
+    assert times(2040, 2048, "nt") == pytest.approx(times(2048, 2048, "nt"), rel=0.05)
+    assert min(times(2048, 2040, "nt")) > min(times(2048, 2048, "nt"))
+    # One line has none beside it.
+    row = gemm_problem(1, 2048, 2040, "bfloat16", "bfloat16", "nn")
+    padded = gemm_problem(1, 2048, 2048, "bfloat16", "bfloat16", "nn")
+    assert min(SPEC.costs(row, SPEC.configs, 132)) <= min(SPEC.costs(padded, SPEC.configs, 132))

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from gemmule.core.dtype import FLOAT32, FLOAT64, INT32
+from gemmule.core.dtype import BFLOAT16, FLOAT32, FLOAT64, INT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import BytesParam, Launch, ScalarParam, TensorParam
+from gemmule.core.launch import BytesParam, Launch, ScalarParam, TensorMapParam, TensorParam
 
 
 def test_a_tensor_is_pointer_extents_strides():
@@ -42,3 +42,11 @@ def test_bytes_are_as_they_are_given():
 
 def test_threads():
     assert Launch((1, 1, 1), (32, 4, 2), ()).threads == 256
+
+
+@pytest.mark.parametrize(("pitches", "fetched"), [((512, 4096), 256), ((640, 5120), 128), ((528, 512), 128), ((), 256)])
+def test_the_cache_fetches_no_more_than_whole_lines_around_a_row(pitches, fetched):
+    extents = (16,) * (len(pitches) + 1)
+    described = TensorMapParam("a", BFLOAT16, extents, pitches, extents, 32)
+    assert described.fetched_bytes == fetched
+    assert TensorMapParam("a", BFLOAT16, extents, pitches, extents, 32, promotion=0).fetched_bytes == 0

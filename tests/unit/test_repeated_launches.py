@@ -32,19 +32,20 @@ def launched(monkeypatch):
         queue.first = dict(zip(operands, addresses, strict=True))
         return types.SimpleNamespace(queue=queue)
 
-    class Buffer:
-        def __init__(self, nbytes, ordinal, stream):
-            self.nbytes, self.stream, self.address, self.open = nbytes, stream, 0x7000000 + 0x100000 * len(memory), True
-            memory.append(self)
+    class Memory:
+        def __init__(self, nbytes, ordinal):
+            self.nbytes = nbytes
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc):
-            self.open = False
+        def lend(self, use, stream):
+            lent = types.SimpleNamespace(
+                nbytes=self.nbytes, stream=stream, address=0x7000000 + 0x100000 * len(memory), open=True
+            )
+            memory.append(lent)
+            use(lent.address)
+            lent.open = False
 
     monkeypatch.setattr(repeated, "direct_launch", direct_launch)
-    monkeypatch.setattr(repeated, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(repeated, "LentMemory", Memory)
     monkeypatch.setattr(execute, "get_device", lambda ordinal: types.SimpleNamespace(arch=ARCH))
     monkeypatch.setattr(
         execute,

@@ -269,3 +269,40 @@ def test_the_table_of_streamed_products():
     assert rows[2] == f"| {' | '.join(cells)} |"
     assert rows[3].startswith("| 4 x 5 x 6 float32 |  | pinned | cublasXt, blocks of 8192 | 2.500 |  | 48.7 |")
     assert len(stream_table([own, peer]).splitlines()) == 2
+
+
+def test_the_tables_around_streamed_products():
+    from gemmule.lab.stream_tables import (
+        stream_conditions_table,
+        stream_lines_table,
+        stream_peers_table,
+        streamed_files_table,
+    )
+
+    core = {"tflops": 48.94, "clock_mhz": 1605, "power_w": 578.5}
+    own = {
+        "record": "stream", "strategy": "panels", "dtype": "float32", "m": 4, "n": 5, "k": 6, "wall_s": 2.2,
+        "predicted_s": 2.0, "devices": 2, "incore": [core, core | {"tflops": 48.1}], "speedup": 1.956,
+        "sensors": [[core], [core | {"power_w": 700.1}, core]],
+    }  # fmt: skip
+    files = {
+        "record": "stream", "source": "files", "dtype": "float32", "m": 4, "n": 5, "k": 6, "wall_s": 4.5,
+        "stream_s": 3.25, "predicted_s": 3.5, "compute_s": 0.5, "bound_share": 0.923,
+        "disk": {"read_s": 2.0, "write_s": 1.5, "both_s": 3.0},
+    }  # fmt: skip
+    assert stream_conditions_table([own, files]).splitlines()[2:] == [
+        "| 4 x 5 x 6 float32 | panels | 2 | 48.9 (1605 MHz, 578 W) | 48.1 (1605 MHz, 578 W) | "
+        "1605 MHz, 700 W, 1605 MHz, 578 W | +10.0 % | 1.956 |"
+    ]
+    lines = {"record": "stream", "source": "lines", "pitch": 131072, "bytes_per_s": {"2048": 20.04e9, "65536": 54e9}}
+    assert stream_lines_table([own, lines]).splitlines()[2:] == ["| 2 KiB | 20.0 |", "| 64 KiB | 54.0 |"]
+    one = own | {"m": 1000, "n": 1000, "k": 1000, "devices": 1, "tflops": 1, "incore_tflops": 1e-3, "source": "pinned"}
+    peer = {name: one[name] for name in ("record", "dtype", "m", "n", "k", "source", "tflops")}
+    peers = [peer | {"strategy": "cublasXt", "block": block, "wall_s": wall} for block, wall in ((8, 4.0), (16, 3.3))]
+    other = peer | {"strategy": "cublasXt", "block": 8, "wall_s": 1.0, "source": "pageable"}
+    assert stream_peers_table([one, *peers, other, files, lines]).splitlines()[2:] == [
+        "| 1000 x 1000 x 1000 float32 | pinned | 2.200 | 3.300 (16) | 1.500 | 2.000 | 1.650 |"
+    ]
+    assert streamed_files_table([own, files, lines]).splitlines()[2:] == [
+        "| 4 x 5 x 6 float32 | 4.50 | 3.25 | 3.50 | 2.00 | 1.50 | 3.00 | 0.50 | 0.923 |"
+    ]

@@ -18,7 +18,10 @@ from gemmule.host.streams import HostStreams
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.choose import choose_plan
 from gemmule.outofcore.device.engine import stream_product
+from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.several import choose_plan_for, shares, stream_on_devices
+from gemmule.outofcore.device.shares import largest_share
+from gemmule.outofcore.plan import Operand, Product
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -240,3 +243,20 @@ def test_one_device_is_as_without(monkeypatch):
         np.testing.assert_array_equal(out, a @ b)
     assert both[0] == both[1]
     assert dataclasses.is_dataclass(ran)
+
+
+@pytest.mark.parametrize(
+    ("count", "share"),
+    [
+        pytest.param(2, 0.51, marks=pytest.mark.slow),
+        pytest.param(3, 0.35, marks=pytest.mark.slow),
+        pytest.param(4, 0.26, marks=pytest.mark.slow),
+    ],
+)
+def test_several_devices_have_equal_shares(count, share):
+    rates = Rates(47e12, 47e12, 50e9, 50e9)
+    whole = Operand(np.dtype("f8"))
+    wanted = Product(40_000, 40_000, 40_000, whole, whole, whole)
+    chosen = choose_plan_for(count, wanted, np.dtype("f8"), 8 << 30, rates)
+    assert 1 / count <= largest_share(chosen.plan, count) < share
+    assert chosen.prediction.seconds < 1.04 * 2 * 40_000**3 / 47e12 / count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
@@ -297,3 +298,41 @@ def test_an_interruption_at_the_end_leaves_no_thread_that_writes(monkeypatch, wh
         left = [one.name for one in set(threading.enumerate()) - before]
     # The device has threads of its own.
     assert not [name for name in left if name.startswith("gemmule-") and not name.startswith("gemmule-stream")]
+
+
+class Prepared(HostStreams):
+    """A device that notes what was made ready, and what was computed without."""
+
+    def __init__(self):
+        super().__init__()
+        self.ready, self.surprised = set(), []
+
+    def prepare(self, stream, a, b, d, alpha, beta=0, c=None):
+        self.ready.add((d.rows, d.cols, a.cols, beta))
+
+    def prepare_convert(self, stream, target, source):
+        self.ready.add((target.rows, target.cols))
+
+    def multiply(self, stream, a, b, d, alpha, beta=0, c=None):
+        if (d.rows, d.cols, a.cols, beta) not in self.ready:
+            self.surprised.append(d)
+        super().multiply(stream, a, b, d, alpha, beta, c)
+
+    def convert(self, stream, target, source):
+        if (target.rows, target.cols) not in self.ready:
+            self.surprised.append(target)
+        super().convert(stream, target, source)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("strategy", ["c-stationary", "panels"])
+def test_every_kernel_is_made_ready(strategy, dtype):
+    plan = planned((197, 161, 103), dtype, strategy, total="f4").plan
+    if strategy == "c-stationary":
+        plan = dataclasses.replace(plan, tile_m=64, tile_n=80, tile_k=32)
+        assert plan.apart == (dtype == "f2")
+    a, b, out = matrix((197, 103), dtype, 0), matrix((103, 161), dtype, 1), np.full((197, 161), np.nan, dtype)
+    with Prepared() as device:
+        stream_product(plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, settings=SMALL)
+        assert device.ready
+        assert device.surprised == []

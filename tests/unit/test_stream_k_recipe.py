@@ -141,7 +141,16 @@ def done(monkeypatch):
         return types.SimpleNamespace(queue=send)
 
     monkeypatch.setattr(repeated, "direct_launch", direct_launch)
-    monkeypatch.setattr(repeated, "DeviceBuffer", Buffer)
+
+    class Memory:
+        def __init__(self, nbytes, ordinal):
+            self.nbytes = nbytes
+
+        def lend(self, use, stream):
+            use(1 << 20)
+            queue.append(("free", self.nbytes))
+
+    monkeypatch.setattr(repeated, "LentMemory", Memory)
     monkeypatch.setattr(workspaces, "DeviceBuffer", Buffer)
     monkeypatch.setattr(workspaces, "current", lambda ordinal: _Nothing())
     monkeypatch.setattr(workspaces, "call", lambda name, *given: queue.append((name, *given)))

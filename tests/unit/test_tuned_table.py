@@ -101,6 +101,35 @@ def test_the_same_processor_lends_its_configs_but_not_its_times():
     assert chosen(gpu="NVIDIA A100-SXM4-80GB").chosen_by == "cost"
 
 
+def test_an_entry_for_the_other_type_of_16_bits_lends_its_config_but_not_its_time(table):
+    half = gemm_problem(520, 584, 1032, "float16", "float16", "nn")
+    assert chosen(half).chosen_by == "cost"
+    write_tuned(table, [entry()])
+    forget()
+    lent = chosen(half)
+    assert (lent.config, lent.chosen_by, lent.predicted_us) == (SPEC.configs[5], "tuned", None)
+    assert "for bfloat16" in lent.source
+    write_tuned(table, [entry(), entry(SPEC.configs[6], problem=half)])
+    forget()
+    assert (chosen(half).config, chosen().config) == (SPEC.configs[6], SPEC.configs[5])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "twin"),
+    [
+        ("float16", "float16", ("bfloat16", "bfloat16")),
+        ("bfloat16", "float32", ("float16", "float32")),
+        ("float32", "float32", None),
+        ("int8", "int32", None),
+    ],
+)
+def test_twins(dtype, out, twin):
+    found = key_of(gemm_problem(64, 64, 64, dtype, out, "tn")).twin()
+    assert (found and (found.a_dtype, found.d_dtype)) == twin
+    mixed = dataclasses.replace(key_of(PROBLEM), d_dtype="float16")
+    assert mixed.twin() is None
+
+
 def test_a_chip_that_no_table_knows_has_its_own_name(table):
     write_tuned(table, [entry(chip="NVIDIA New 3000")])
     forget()

@@ -120,6 +120,38 @@ def test_batches(kernel, only, rng):
     finish(CASES["named_c"], rng, shape=(24, 40, 72), batch=(3,))
 
 
+LAST = {
+    "maximum": lambda acc: gm.maximum(acc, 0.5),
+    "minimum": lambda acc: gm.minimum(acc, 0.5),
+    "neg": lambda acc: -acc,
+    "abs": abs,
+    "exp": lambda acc: gm.exp(acc),
+    "log": lambda acc: gm.log(acc * acc),
+    "sqrt": lambda acc: gm.sqrt(abs(acc)),
+    "tanh": lambda acc: gm.tanh(acc),
+    "erf": lambda acc: gm.erf(acc),
+    "sigmoid": lambda acc: gm.sigmoid(acc),
+    "where": lambda acc: gm.where(acc > 0, acc, 2 * acc),
+    "silu": lambda acc: gm.silu(acc),
+    "gelu": lambda acc: gm.gelu(acc),
+}
+_LAST_CASES = [
+    pytest.param(name, dtype, marks=[] if (name, dtype) == ("maximum", "float64") else pytest.mark.slow)
+    for name in LAST
+    for dtype in ("float64", "float32")
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), _LAST_CASES)
+def test_each_operation_may_be_the_last(name, dtype, only, rng):
+    only("gemm_reference")
+    a, b = rng.standard_normal((9, 5)).astype(dtype), rng.standard_normal((5, 7)).astype(dtype)
+    got = gm.gemm(a, b, epilogue=LAST[name], executor="vgpu")
+    assert got.dtype == dtype
+    unit = 2.0**-44 if dtype == "float64" else 2.0**-18
+    np.testing.assert_allclose(got, gm.gemm(a, b, epilogue=LAST[name], executor="host"), unit, unit)
+
+
 def test_functions_are_as_exact_as_stated(only):
     only("gemm_reference")
     x = np.concatenate([np.linspace(-30, 30, 2401), [-1e30, 1e30, -math.inf, math.inf, math.nan]])

@@ -15,11 +15,12 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.disk_probe import read_rate, write_rate
 from gemmule.outofcore.matrix import AnyDType, MatrixSink, MatrixSource
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
-#: Bytes a second that a disk is taken to read and write where the matrices lie in files.
-DISK_RATE = 1.5e9
+#: Bytes of a line at which a file is read and written at half the disk's rate.
+_FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
@@ -100,15 +101,19 @@ def measured_rates(
     precision: Precision,
     threads: int,
     ordinal: int = 0,
+    path: str | None = None,
 ) -> Rates:
-    """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU."""
+    """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
+
+    `path` is where the result goes, if that is a file.
+    """
     source, to = ([memory_of(a), memory_of(b)], memory_of(sink) if sink is not None else None)
     files = a.path is not None or b.path is not None or to is None
     if name != "gpu":
         rate = _host_rate(out)
         return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
     from gemmule.dispatch.select import choose
-    from gemmule.runtime.link_probe import copy_rate, link_rates, product_rate
+    from gemmule.runtime.link_probe import LINES, SHAPE, copy_rate, link_rates, product_rate, product_waves
     from gemmule.runtime.streams import GpuStreams
 
     with GpuStreams(choose, ordinal, precision) as device:
@@ -116,13 +121,20 @@ def measured_rates(
         orders = a.order + b.order
         compute = product_rate(device, a.dtype, b.dtype, out, added=False, orders=orders)
         added = product_rate(device, a.dtype, b.dtype, sums, added=True, orders=orders)
+        waves = product_waves(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (*source, to)]
     staging = math.inf if all(direct) else copy_rate(threads)
-    slow = min(staging, DISK_RATE) if files else staging
+    reads = min(staging, read_rate([a.path, b.path], threads)) if files else staging
+    writes = staging
+    if path is not None:
+        result = a.shape[0] * b.shape[1] * out.itemsize
+        writes = min(staging, write_rate(os.path.dirname(os.path.abspath(path)), result, threads))
     return Rates(
         compute, added, h2d, d2h,
-        source=math.inf if all(direct[:2]) else slow, sink=math.inf if direct[2] else slow,
+        source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
         half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
+        side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
+        staged_line=_FILE_LINE if files else 0,
     )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import re
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +15,10 @@ import numpy as np
 
 from gemmule.core.activations import NAMED
 from gemmule.core.dtype import dtype_named, numpy_dtype
-from gemmule.core.epilogue import ACC, Epilogue, Expression
+from gemmule.core.epilogue import ACC, MATRIX, NUMBER, Epilogue, Expression
 from gemmule.core.epilogue import SECOND as OPERAND
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.formula import formula
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
@@ -26,6 +29,10 @@ from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS
 from .shapes import ProductShape, batch_strides
 
 _BIAS, _C = "bias", "c"
+_GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")
+#: Parameters of functions that were traced, and of how many they are kept.
+_parameters_known: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
+_MOST_KNOWN = 512
 _MOST_SINGLE = float(np.finfo(np.float32).max)
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
@@ -54,6 +61,15 @@ class Ending:
     numbers: tuple[float, ...]
     absmax: bool = False
     gated: bool = False
+
+    @property
+    def text(self) -> str:
+        """What is computed, by the names of the call's arguments; numbers are given as such."""
+        names = {f"{MATRIX}{place}": _name_of(role) for place, role in enumerate(self.roles)}
+        names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
+        if self.gated:
+            names[ACC] = "gate"
+        return formula(self.expression, names) + ("; absmax" if self.absmax else "")
 
     def check(
         self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
@@ -119,6 +135,14 @@ class Ending:
                 )
 
 
+def _name_of(role: str) -> str:
+    """Return what a function's parameter is called whose values come from the array of that role."""
+    given = _GIVEN.fullmatch(role)
+    if given is not None:
+        return given["name"]
+    return {GATE_BIAS: "gate_bias", UP_BIAS: "up_bias"}.get(role, role)
+
+
 def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
     own = zip(reversed(shape), reversed(result), strict=False)
     return len(shape) <= len(result) and all(extent in (1, whole) for extent, whole in own)
@@ -140,7 +164,7 @@ def ending_of(
         if given:
             raise ArgumentError(f"epilogue_args names {', '.join(given)}, but there is no epilogue; pass a function")
         if bias is not None:
-            return dataclasses.replace(_bias_alone(), absmax=absmax), {_BIAS: bias}
+            return _keeping(_bias_alone(), absmax), {_BIAS: bias}
         return (Ending(Expression((ACC,)), (), (), absmax) if absmax else None), {}
     if isinstance(epilogue, str):
         if given:
@@ -148,14 +172,18 @@ def ending_of(
                 f"epilogue={epilogue!r} has no parameter {', '.join(given)}; epilogue_args belong to a function"
             )
         ending = _named(epilogue, bias is not None)
-        return dataclasses.replace(ending, absmax=absmax), ({} if bias is None else {_BIAS: bias})
+        return _keeping(ending, absmax), ({} if bias is None else {_BIAS: bias})
     if not callable(epilogue):
         raise ArgumentError(
             f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: gemmule.relu(acc), or one "
             f"of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}"
         )
     ending, arrays = _traced(epilogue, bias, c, dict(given or {}), gated)
-    return dataclasses.replace(ending, absmax=absmax), arrays
+    return _keeping(ending, absmax), arrays
+
+
+def _keeping(ending: Ending, absmax: bool) -> Ending:
+    return dataclasses.replace(ending, absmax=True) if absmax else ending
 
 
 @functools.cache
@@ -238,6 +266,23 @@ def _traced(
 
 def _parameters(function: Callable[..., Any], what: str, products: int) -> dict[str, Any]:
     """Return the parameters behind those of the products, with their defaults."""
+    # Of plain functions the code tells; to read a signature takes about as long as all else.
+    plain = isinstance(function, types.FunctionType) and not (
+        function.__defaults__ or function.__kwdefaults__ or function.__dict__
+    )
+    if not plain:
+        return _parameters_read(function, what, products)
+    key = (function.__code__, products)
+    found = _parameters_known.get(key)
+    if found is None:
+        found = _parameters_read(function, what, products)
+        if len(_parameters_known) >= _MOST_KNOWN:
+            _parameters_known.clear()
+        _parameters_known[key] = found
+    return found
+
+
+def _parameters_read(function: Callable[..., Any], what: str, products: int) -> dict[str, Any]:
     try:
         first, *others = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:

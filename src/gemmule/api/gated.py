@@ -19,6 +19,8 @@ NAMED_GATED: dict[str, Callable[[Any], Traced]] = {
 HALVES, PAIRS = "halves", "pairs"
 #: Roles of the second factor and of the halves of the bias. B itself is that of the gates from then on.
 SECOND, GATE_BIAS, UP_BIAS = "up", "bias (of the gates)", "bias (of up)"
+#: Of which array of the call they are a part, where they are none of their own.
+WHOLE = {SECOND: "b", GATE_BIAS: "bias", UP_BIAS: "bias"}
 
 
 def storage_of(epilogue: Any, gated: Any) -> str | None:

@@ -33,6 +33,9 @@ class Repeatable(Protocol):
     def new(self) -> Callable[[], Any]:
         """Makes the output."""
 
+    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
+        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+
 
 class KnownArrays(Protocol):
     """An array library whose products are kept."""
@@ -41,8 +44,11 @@ class KnownArrays(Protocol):
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by; None where it is unusual."""
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
+        """Return what a product of these arrays is known by; None where it is unusual.
+
+        Of the others, some of which may be None, the first is C and the last the output.
+        """
 
     def device(self, x: Any) -> int:
         """Return the number of the array's GPU."""
@@ -53,10 +59,11 @@ class KnownArrays(Protocol):
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of arrays that a guard lets through; None where there is no guard.
 
-        `out` is the output that was given, or None; `result` the one that was filled.
+        The inputs are A, B, and C and a bias as far as there are these. `out` is the output that was given, or None;
+        `result` the one that was filled.
         """
 
 
@@ -115,7 +122,7 @@ class TorchArrays:
         self._guards = tensor_guards(torch)
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
         if type(b) not in types:
@@ -128,7 +135,8 @@ class TorchArrays:
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
-            for place, x in enumerate((c, bias, out)):
+            c = others[0]
+            for place, x in enumerate(others):
                 if x is not None:
                     if type(x) not in types or x.get_device() != device or x.is_neg():
                         return None
@@ -158,25 +166,27 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
-        if self._guards is None or a.requires_grad or b.requires_grad:
+        given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
+        # A guard takes no tensor twice.
+        if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
-        device = a.get_device()
+        a, device, check = inputs[0], inputs[0].get_device(), self._guards(*given)
+        make: Callable[[Any], Any] = lambda _: kept.new()  # noqa: E731
         if out is not None:
-            if out.requires_grad:
-                return None
-            check = self._guards(a, b, out)
-            return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+            if len(inputs) == 2:
+                return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
+            return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
         quick = quick_maker(self._torch, result)
         if quick is not None:
-            new = lambda _: quick()  # noqa: E731
+            make = quick
         elif result.dtype == a.dtype:
             # Of the public ways this is the quickest.
-            new = operator.methodcaller("new_empty", tuple(result.shape))
-        else:
-            new = lambda _: kept.new()  # noqa: E731
-        return recent.with_new_output(self._guards(a, b), new, kept.queue, self._raw_stream, device)
+            make = operator.methodcaller("new_empty", tuple(result.shape))
+        if len(inputs) == 2:
+            return recent.with_new_output(check, make, kept.queue, self._raw_stream, device)
+        return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
 
 
 class CupyArrays:
@@ -199,9 +209,9 @@ class CupyArrays:
         """Return the address of the array's first element."""
         return int(x.data.ptr)
 
-    def describe(self, a: Any, b: Any, c: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Described | None:
+    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, c, bias, out) if x is not None]
+        given = [x for x in (a, b, *others) if x is not None]
         if b is None or any(type(x) is not self._type for x in given):
             return None
         device = self._current_device()
@@ -212,7 +222,7 @@ class CupyArrays:
         arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
         alignments = tuple([address & -address & _LOW for address in addresses])
         return (
-            (options, device, c is None, bias is None, arrays, alignments),
+            (options, device, tuple([x is None for x in others]), arrays, alignments),
             addresses,
             int(self._current_stream().ptr),
         )
@@ -229,7 +239,7 @@ class CupyArrays:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
 
-    def again(self, kept: Repeatable, a: Any, b: Any, out: Any, result: Any) -> recent.Again | None:
+    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return None: CuPy has no guard."""
-        del kept, a, b, out, result
+        del kept, inputs, out, result
         return None

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ class Plan:
         Least time in seconds by the chip's peak rate and bandwidth; None where the chip's facts are not known.
     then : str
         Name and config of the kernel that finishes what `kernel` prepares; empty where that does all itself.
-    workspace_bytes : int
-        Device memory that is taken beyond the arrays while the kernels run.
     chosen_by : str
         How kernel and config were chosen: ``tuned``, by a measurement; ``cost``, by the least predicted cost; or
         ``only one``, where nothing was compared. Empty where no kernel takes part.
@@ -53,8 +51,12 @@ class Plan:
         Where a tuned config comes from; else empty.
     predicted_us : float or None
         Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
+    epilogue : str
+        What is done to each element of a product before it is rounded; empty where nothing is.
     choice : Choice or None
         The kernel and its config as the registry has them; None where no kernel takes part.
+    places : mapping of str to (str, int)
+        On a GPU, for each operand that a product reads the role of its array, and its address.
     """
 
     operation: str
@@ -71,11 +73,19 @@ class Plan:
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
     streaming: Chosen | None = None
     then: str = ""
-    workspace_bytes: int = 0
     chosen_by: str = ""
     chosen_from: str = ""
     predicted_us: float | None = None
+    epilogue: str = ""
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
+    places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory that is taken beyond the arrays while the kernels run."""
+        if self.executor != "gpu" or self.choice is None or self.problem is None:
+            return 0
+        return sum(self.choice.workspaces(self.problem).values())
 
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""
@@ -83,11 +93,12 @@ class Plan:
 
     def __str__(self) -> str:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())
-        epilogue = self.problem.epilogue if isinstance(self.problem, GemmProblem) else None
+        memory = self.workspace_bytes
         lines = [
             f"{self.operation}: {self.kernel}{f' [{config}]' if config else ''} on {self.device} ({self.executor})",
-            *([f"then: {self.then}, in {self.workspace_bytes:.3e} bytes of workspace"] if self.then else []),
-            *([f"epilogue: {epilogue.text}"] if epilogue is not None else []),
+            *([f"then: {self.then}, in {memory:.3e} bytes of workspace"] if self.then else []),
+            *([f"workspace: {memory:.3e} bytes"] if memory and not self.then else []),
+            *([f"epilogue: {self.epilogue}"] if self.epilogue else []),
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]

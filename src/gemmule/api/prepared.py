@@ -9,7 +9,7 @@ things are refused.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
@@ -20,6 +20,8 @@ from .known_arrays import KnownArrays, known_library, usual_scalars
 from .plan import Plan
 from .products import plan_product
 
+#: Queues a product, given addresses and stream.
+Queue = Callable[[tuple[int, ...], int], None]
 #: Products that are kept; the oldest makes room.
 MOST_KEPT = 2048
 #: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
@@ -43,7 +45,7 @@ class Kept:
 
     def __init__(
         self,
-        queue: Callable[[tuple[int, ...], int], None],
+        queue: Queue,
         overlap: tuple[tuple[int, int], ...],
         new: Callable[[], Any],
     ) -> None:
@@ -100,7 +102,7 @@ def product(
     library = _libraries[kind] if kind in _libraries else _first_seen(kind)
     known = None
     if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, c, bias, out, (operation, alpha, beta, out_dtype, precision, executor))
+        known = library.describe(a, b, (c, bias, out), (operation, alpha, beta, out_dtype, precision, executor))
     if library is not None and known is not None:
         key, addresses, now = known
         try:
@@ -112,13 +114,15 @@ def product(
             if out is None:
                 result = kept.new()
                 kept.queue((*addresses, library.address(result)), now)
-                if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, None, addresses, result)
+                if out_dtype is precision is executor is None:
+                    at = (id(a), id(b), id(None)) if operation == "matmul" else called(a, b, c, bias, None, alpha, beta)
+                    make_recent(library, kept, at, (a, b, c, bias), None, addresses, result)
                 return result
             if kept.apart(addresses, c is out):
                 kept.queue(addresses, now)
-                if operation == "matmul" and out_dtype is precision is executor is None:
-                    _make_recent(library, kept, a, b, out, addresses, out)
+                if out_dtype is precision is executor is None:
+                    at = (id(a), id(b), id(out)) if operation == "matmul" else called(a, b, c, bias, out, alpha, beta)
+                    make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
                 return out
     plan = plan_product(
         operation,
@@ -143,22 +147,56 @@ def product(
     return result
 
 
-def _make_recent(
-    library: KnownArrays, kept: Kept, a: Any, b: Any, out: Any, addresses: tuple[int, ...], result: Any
+def called(a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None = None) -> Any:
+    """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
+    return id(a), id(b), id(c), id(bias), id(out), alpha, beta, epilogue
+
+
+def make_recent(
+    library: KnownArrays,
+    kept: Kept,
+    key: tuple[Any, ...],
+    arrays: tuple[Any, ...],
+    out: Any,
+    addresses: tuple[int, ...],
+    result: Any,
 ) -> None:
-    """Let the next call with these arrays find the product by them; `result` is what this call has filled."""
+    """Let the next call with these arrays find the product by them.
+
+    Parameters
+    ----------
+    library, kept
+        Of the product.
+    key : tuple
+        What the call will be looked up by.
+    arrays : tuple
+        A, B, C and the bias, some of which may be None.
+    out : array or None
+        The output that was given.
+    addresses : tuple of int
+        Of the arrays that there are.
+    result : array
+        What this call has filled.
+    """
     # A guard takes no array twice.
+    a, b, *others = arrays
     if a is b or any(address & recent.LOW for address in addresses):
         return
     again = kept.again
-    if again is None or recent.find((id(a), id(b), id(out))) is again:
+    if again is None or recent.find(key) is again:
         # There is no guard, or the one there is does not let these arrays through, in this state of the library.
         if kept.guards == MOST_GUARDS:
             return
         kept.guards += 1
-        again = kept.again = library.again(kept, a, b, out, result)
+        inputs = (a, b, *[x for x in others if x is not None])
+        again = kept.again = library.again(kept, inputs, out, result)
     if again is not None:
-        recent.remember(a, b, out, again)
+        recent.remember(key, again)
+
+
+def find(key: Any) -> Kept | None:
+    """Return the product that is known by this, if it is kept."""
+    return _kept.get(key)
 
 
 def forget() -> None:
@@ -169,6 +207,11 @@ def forget() -> None:
 
 
 forgets_choices(forget)
+
+
+def library_for(kind: type) -> KnownArrays | None:
+    """Return the library of a type of array, if products of it are kept."""
+    return _libraries[kind] if kind in _libraries else _first_seen(kind)
 
 
 def _first_seen(kind: type) -> KnownArrays | None:
@@ -208,11 +251,15 @@ def _keep(
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
-    if queue is None:
-        return
+    if queue is not None:
+        add(library, key, queue, inputs.values(), result)
+
+
+def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any) -> None:
+    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
     low, high = library.reach(result)
     overlap = []
-    for x in inputs.values():
+    for x in inputs:
         begins, ends = library.reach(x)
         overlap.append((low - ends, high - begins))
     kept = Kept(queue, tuple(overlap), library.maker(result))

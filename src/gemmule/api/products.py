@@ -105,11 +105,18 @@ def plan_product(
     epilogue_args: Mapping[str, Any] | None = None,
     gated: Any = None,
     absmax: Any = None,
+    traced: tuple[Ending | None, Mapping[str, Any]] | None = None,
 ) -> Plan:
-    """Check a product and say what would run. The parameters are those of `gemm` and `matmul`."""
+    """Check a product and say what would run. The parameters are those of `gemm` and `matmul`.
+
+    `traced` is what `ending_of` has made of the epilogue already.
+    """
     executor = wanted_executor(executor)
     storage = storage_of(epilogue, gated)
-    ending, inputs = ending_of(epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None)
+    ending, arrays = traced or ending_of(
+        epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None
+    )
+    inputs = dict(arrays)
     if absmax is not None:
         inputs[ABSMAX] = absmax
     if gated is not None and not isinstance(gated, str):
@@ -248,7 +255,9 @@ def _plan_device(product: Product, executor: str | None) -> Plan:
         operands.keep_until_done(stream, out)
         return finish()
 
-    return _plan(product, "gpu", device.name, choice, reason, problem, run)
+    planned = _plan(product, "gpu", device.name, choice, reason, problem, run)
+    places = {name: (role, product.view(role).address) for name, role in roles.items()}
+    return dataclasses.replace(planned, places=places)
 
 
 def _plan_host(product: Product, executor: str | None) -> Plan:
@@ -407,9 +416,9 @@ def _plan(
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
         then=f"{then.spec.name} [{then.config}]" if then else "",
-        workspace_bytes=sum(then.workspaces.values()) if then else 0,
         chosen_by=choice.chosen_by if executor != "host" and choice else "",
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        epilogue=product.ending.text if product.ending is not None else "",
         choice=choice,
     )

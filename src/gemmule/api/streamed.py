@@ -257,11 +257,12 @@ def planned_part(
     assert place is not None
     precision = Precision.parse(request.precision)
     sink = place if isinstance(place, ArraySink) else None
+    path = None if sink is not None else place.name
     pinned = _bytes(request.pinned_memory)
     devices = request.devices or (0,)
 
     def rates(sums: AnyDType) -> Rates:
-        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0])
+        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0], path)
 
     return plan_device_product(
         device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,

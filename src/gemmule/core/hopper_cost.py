@@ -33,9 +33,10 @@ _BRING1, _BRING2, _CARRY1, _CARRY2, _WRITE1, _WRITE2 = 1.0, 2.04, 2.51, 3.63, 1.
 _HOT, _HALF_HOT = 0.318, 117.0
 #: Bytes a microsecond from memory, and to the slices; the three limits hold together as a norm of this degree.
 _MEMORY, _SLICES, _DEGREE = 4.31e6, 20.5e6, 2.45
-#: What stream-K adds, assumed and not measured: bytes a microsecond of sums that all multiprocessors
-#: leave and read, and that one of them reads; zeros for the flags, with the launches that do not overlap then.
-_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.11e6, 2.0
+#: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
+#: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
+#: overlap then.
+_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 # Lists of configs whose tiles are kept.
 _MOST_KNOWN = 16
 #: Rows and columns that `_OUTSIDE_ROWS` and `_OUTSIDE_COLS` are of, and bytes of a slice's row.

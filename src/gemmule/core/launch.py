@@ -190,8 +190,9 @@ class TensorMapParam:
         Elements that one copy brings.
     swizzle : int
         Bytes of the pattern in which shared memory is permuted: 0, 32, 64 or 128.
-    promotion : int
-        Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
+    promotion : int or None
+        Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256. None: 256 where all lines begin
+        at multiples of 256, else 128: around a row of a box they would be up to half in vain.
     tf32 : bool
         Whether float32 is rounded to TF32 on its way.
     """
@@ -202,8 +203,15 @@ class TensorMapParam:
     pitches: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
-    promotion: int = 256
+    promotion: int | None = None
     tf32: bool = False
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that the L2 cache is asked to read from memory at once."""
+        if self.promotion is not None:
+            return self.promotion
+        return 128 if any(pitch % 256 for pitch in self.pitches[:1]) else 256
 
     @property
     def alignment(self) -> int:

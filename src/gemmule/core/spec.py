@@ -235,3 +235,13 @@ class Choice:
             return None
         inner, _, _ = split_batch(problem, self.spec.batch_dims)
         return self.spec.following(inner, self.config)
+
+    def workspaces(self, problem: Problem) -> dict[str, int]:
+        """Return the bytes of device memory that its launches need beyond the operands, by name."""
+        inner, _, _ = split_batch(problem, self.spec.batch_dims)
+        then = self.spec.following(inner, self.config) if self.spec.following is not None else None
+        launches = [self.spec.launch(inner, self.config)]
+        if then is not None:
+            launches.append(then.spec.launch(then.problem, then.config))
+        own = {one.name: one.nbytes for launch in launches for one in launch.workspaces}
+        return {**(then.workspaces if then is not None else {}), **own}

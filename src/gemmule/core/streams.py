@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, Protocol
 
@@ -100,6 +101,9 @@ class DeviceStreams(Protocol):
     def describe(self) -> str:
         """Name the device."""
 
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which this thread, and those that it starts, run beside the device."""
+
     def allocate(self, nbytes: int) -> Any:
         """Return a buffer of device memory."""
 
@@ -144,6 +148,9 @@ class DeviceStreams(Protocol):
 
     def convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a copy on the device that rounds into another element type."""
+
+    def prepare_convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Make ready what `convert` of these matrices needs."""
 
     def record(self, stream: Any) -> Any:
         """Return an event that happens when the work queued so far is done."""

@@ -13,6 +13,9 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 _UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
            "less": "lt", "less_equal": "le", "equal": "eq", "not_equal": "ne"}  # fmt: skip
 _DEPTH, _MOST_STEPS, _MOST_POWER = 4, 512, 64
+#: What was brought into its canonical form, by its structure, and how much of it is kept.
+_MOST_KNOWN = 512
+_known: dict[tuple[Any, ...], tuple[Expression, tuple[str, ...], tuple[str, ...]]] = {}
 
 
 class Traced:
@@ -242,6 +245,35 @@ def lowered(result: Any, what: str) -> tuple[Expression, tuple[str, ...], tuple[
         raise ArgumentError(
             f"{what} returned the comparison {result!r}; choose values by it: gemmule.where({result!r}, 1, 0)"
         )
+    structure = _structure(result)
+    found = _known.get(structure)
+    if found is None:
+        found = _canonical(result, what)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[structure] = found
+    return found
+
+
+def _structure(result: Traced) -> tuple[Any, ...]:
+    """Return what was traced as it is, which takes less time than to bring it into its canonical form."""
+    places: dict[int, int] = {}
+    steps: list[Any] = []
+    stack = [result]
+    while stack:
+        node = stack[-1]
+        waiting = [arg for arg in node.args if id(arg) not in places]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if id(node) not in places:
+            places[id(node)] = len(steps)
+            steps.append((node.op, node.name, node.order, *[places[id(arg)] for arg in node.args]))
+    return tuple(steps)
+
+
+def _canonical(result: Traced, what: str) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     steps: dict[str, int] = {}
     done: dict[int, int] = {}
     names: dict[str, list[str]] = {MATRIX: [], NUMBER: []}

@@ -13,6 +13,8 @@ from gemmule.core.problem import GemmProblem, collapse_batch
 
 #: Bytes of the widest aligned copy: addresses and pitches that are more aligned are taken alike.
 _WHOLE = 16
+#: Types that move as many bytes and are multiplied as fast as each other.
+_TWINS = {"float16": "bfloat16", "bfloat16": "float16"}
 _NAMES = ("a_dtype", "b_dtype", "c_dtype", "d_dtype", "precision", "layout", "d_layout", "shared")
 
 
@@ -53,6 +55,16 @@ class ProblemKey:
     d_layout: str
     alignment: tuple[int, ...]
     shared: str
+
+    def twin(self) -> ProblemKey | None:
+        """Return the key of the same product in the other floating-point type of 16 bits, or None."""
+        if self.a_dtype not in _TWINS or self.b_dtype != self.a_dtype:
+            return None
+        names = {name: getattr(self, name) for name in ("a_dtype", "b_dtype", "c_dtype", "d_dtype")}
+        if any(_TWINS.get(kind) == self.a_dtype for kind in names.values()):
+            # Not all of its 16-bit matrices are of one type.
+            return None
+        return dataclasses.replace(self, **{name: _TWINS.get(kind, kind) for name, kind in names.items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them."""

@@ -157,7 +157,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
     config = tuned_config(spec, entry, inner, arch)
     if config is None or math.prod(outer) > MAX_LAUNCHES:
         return None
-    predicted = entry.us if found.same_chip else None
+    predicted = entry.us if found.same else None
     return Choice(spec, config, (), "tuned", predicted, f"{found.source}: {entry.source}")
 
 

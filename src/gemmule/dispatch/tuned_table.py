@@ -32,13 +32,13 @@ class Tuned:
         The entry.
     source : str
         Where it stands, in words.
-    same_chip : bool
-        Whether it was measured on this chip, so that its time may be expected.
+    same : bool
+        Whether it was measured for this product on this chip, so that its time may be expected.
     """
 
     entry: Entry
     source: str
-    same_chip: bool
+    same: bool
 
 
 def chip_name(device: str) -> str:
@@ -107,10 +107,14 @@ class TunedTable:
                 self._places = (*self._places[: self._own], place, *self._places[self._own :])
 
     def find(self, key: ProblemKey) -> Tuned | None:
-        """Return the first entry for a product, or None."""
+        """Return the first entry for a product, else for its twin in the other type of 16 bits, or None."""
         for source, entries, same_chip in self._places:
             if (entry := entries.get(key)) is not None:
                 return Tuned(entry, source, same_chip)
+        if (twin := key.twin()) is not None:
+            for source, entries, _ in self._places:
+                if (entry := entries.get(twin)) is not None:
+                    return Tuned(entry, f"{source}, for {twin.a_dtype}", same=False)
         return None
 
     def remember(self, entries: Iterable[Entry]) -> None:

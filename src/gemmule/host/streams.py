@@ -6,6 +6,7 @@ when it is queued: forgotten waits show.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -83,6 +84,10 @@ class HostStreams:
         """Say which BLAS computes."""
         return HostTileExecutor().describe()
 
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block that changes nothing."""
+        return contextlib.nullcontext()
+
     def allocate(self, nbytes: int) -> Array:
         """Return poisoned memory: as floats all NaN."""
         self.allocated += nbytes
@@ -147,6 +152,9 @@ class HostStreams:
             array_of(target)[...] = array_of(source)
 
         self._queue(stream, "convert", target.rows * target.cols, work)
+
+    def prepare_convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Do nothing: NumPy is ready."""
 
     def record(self, stream: _Stream) -> _Event:
         """Return an event."""

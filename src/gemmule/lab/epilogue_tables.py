@@ -17,6 +17,9 @@ _NAMES = {
     "beta_c": "x + beta * c",
     "c": "x + c",
     "bias_residual": "x + bias + c",
+    "swiglu": "silu(x) * y",
+    "geglu_tanh": "gelu_tanh(x) * y",
+    "bias_relu_absmax": "relu(x + bias), absmax",
 }
 
 

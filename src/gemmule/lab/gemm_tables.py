@@ -70,11 +70,11 @@ def note_of(record: Record) -> str:
 
 
 def ratios(records: Sequence[Record]) -> Table:
-    """Return ratios to the yardstick, a row for each size and a column for each kernel."""
+    """Return ratios to the yardstick: rows are sizes, and layouts of a size that has several, columns kernels."""
     names = labels(records)
     measured = [record for record in records if record["record"] == "gemm" and "ratio" in record]
     columns = list(dict.fromkeys(name_of(record, names) for record in measured))
-    cells = {(size_text(record), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
+    cells = {(_product_text(record, measured), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
     sizes = list(dict.fromkeys(size for size, _ in cells))
     return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
 
@@ -158,6 +158,13 @@ def size_text(record: Record) -> str:
     """Return the size in words: M x N x K, and where matrices begin that are not aligned."""
     late = f", at {record['alignment']} bytes" if "alignment" in record else ""
     return f"{record['m']} x {record['n']} x {record['k']}{late}"
+
+
+def _product_text(record: Record, records: Sequence[Record]) -> str:
+    """Return the size in words, and the layout where records have several of it."""
+    size = size_text(record)
+    several = len({other["layout"] for other in records if size_text(other) == size}) > 1
+    return f"{size}, {record['layout']}" if several else size
 
 
 def key_of(record: Record) -> Key:

@@ -10,11 +10,14 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 ``diff BEFORE AFTER`` for what a kernel changes of another, and ``source KERNEL`` for its class. ``transposes FILE
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
-FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
-``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
-steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
-virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how
-many random products were checked, ``untuned FILE …`` what the cost model's choices reach of a search.
+FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
+``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
+length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
+a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
+KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
+synchronisation the virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
+``random_problems FILE …`` says how many random products were checked, ``untuned FILE …`` what the cost model's choices
+reach of a search.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
 from . import checked_kernels, counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
+from .ceiling_tables import ceiling_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .explain.measured import measured_block
@@ -42,6 +46,12 @@ from .random_tables import random_problems_block, untuned_block
 from .records import read_records
 from .rung_diff import diff_block, source_block
 from .searched import searched
+from .stream_tables import (
+    stream_conditions_table,
+    stream_lines_table,
+    stream_peers_table,
+    streamed_files_table,
+)
 from .tables import (
     check_table,
     device_stream_table,
@@ -111,6 +121,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             else:
                 tables = {
                     "bits": faithful.bits_table,
+                    "ceilings": ceiling_table,
                     "checks": check_table,
                     "choices": choices_block,
                     "counters": faithful.counters_table,
@@ -125,7 +136,11 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
+                    "stream_conditions": stream_conditions_table,
+                    "stream_lines": stream_lines_table,
+                    "stream_peers": stream_peers_table,
                     "streamed": device_stream_table,
+                    "streamed_files": streamed_files_table,
                     "training": framework_tables.training_table,
                 }
                 content = tables[name](records)

@@ -151,7 +151,7 @@ def _two(instruction: str, x: Any, y: Any) -> Any:
 def _extreme64(which: Callable[..., Any]) -> Callable[..., Any]:
     def extreme(x: Any, y: Any) -> Any:
         # The instruction drops NaN.
-        return cutlass.select_(x != x, x, cutlass.select_(y != y, y, which(x, y)))
+        return Float64(cutlass.select_(x != x, x, cutlass.select_(y != y, y, which(x, y))))
 
     return extreme
 

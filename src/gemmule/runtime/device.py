@@ -85,7 +85,8 @@ def get_device(ordinal: int = 0) -> Device:
 
 
 @functools.cache
-def _primary_context(ordinal: int) -> Any:
+def primary_context(ordinal: int) -> Any:
+    """Return the driver's handle of the context that a GPU's memory and kernels are in."""
     # Retained for the life of the process: it is the context that array libraries use.
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
 
@@ -93,7 +94,7 @@ def _primary_context(ordinal: int) -> Any:
 @contextlib.contextmanager
 def current(ordinal: int) -> Iterator[None]:
     """Make a GPU's primary context the calling thread's for the length of the block."""
-    context = _primary_context(ordinal)
+    context = primary_context(ordinal)
     if int(call("cuCtxGetCurrent")) == int(context):
         yield
         return

@@ -132,52 +132,50 @@ class DirectLaunch:
     ----------
     what : Packed
         The launch.
+
+    Attributes
+    ----------
+    queue : callable
+        ``queue(addresses, stream)`` queues it: the operands' addresses, a tuple of int, and the driver's handle of the
+        stream. It raises DriverError if the driver refuses the launch.
     """
 
+    __slots__ = ("queue",)
+
     def __init__(self, what: Packed) -> None:
-        self._what = what
-        self._function = what.function
-        bindings = driver()
-        self._launch = bindings.cuLaunchKernelEx
-        known = bindings.CUresult
-        self._success = known.CUDA_SUCCESS
-        self._elsewhere = (known.CUDA_ERROR_INVALID_CONTEXT, known.CUDA_ERROR_INVALID_HANDLE)
-        # Each call takes a frame out of the list and puts it back, so that no two write into one.
-        self._free = [_Frame(what)]
+        self.queue: Callable[[tuple[int, ...], int], None] = _queueing(what)
 
-    def queue(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Queue the launch.
 
-        Parameters
-        ----------
-        addresses : tuple of int
-            The operands' addresses.
-        stream : int
-            The driver's handle of the stream.
+def _queueing(what: Packed) -> Callable[[tuple[int, ...], int], None]:
+    """Return what queues a launch: a function of its own, for which all that it needs is at hand."""
+    bindings = driver()
+    launch, function, success = bindings.cuLaunchKernelEx, what.function, bindings.CUresult.CUDA_SUCCESS
+    elsewhere = (bindings.CUresult.CUDA_ERROR_INVALID_CONTEXT, bindings.CUresult.CUDA_ERROR_INVALID_HANDLE)
+    # Each call takes a frame out of the list and puts it back, so that no two write into one.
+    free = [_Frame(what)]
+    take, give = free.pop, free.append
 
-        Raises
-        ------
-        DriverError
-            If the driver refuses the launch.
-        """
-        free = self._free
+    def queue(addresses: tuple[int, ...], stream: int) -> None:
         try:
-            frame = free.pop()
+            frame = take()
         except IndexError:
-            frame = _Frame(self._what)
-        if frame.addresses != addresses:
+            frame = _Frame(what)
+        # Callers that keep their tuple are spared the comparison.
+        if frame.addresses is not addresses and frame.addresses != addresses:
             _point(frame, addresses)
         if frame.stream != stream:
             frame.config.hStream = stream
             frame.stream = stream
-        (status,) = self._launch(frame.config, self._function, frame.params, 0)
-        if status != self._success:
-            if status not in self._elsewhere:
+        (status,) = launch(frame.config, function, frame.params, 0)
+        if status != success:
+            if status not in elsewhere:
                 check("cuLaunchKernelEx", int(status))
             # The thread has no context, or another one is current. To ask before every launch would cost more.
-            with current(self._what.ordinal):
-                call("cuLaunchKernelEx", frame.config, self._function, frame.params, 0)
-        free.append(frame)
+            with current(what.ordinal):
+                call("cuLaunchKernelEx", frame.config, function, frame.params, 0)
+        give(frame)
+
+    return queue
 
 
 def _point(frame: _Frame, addresses: tuple[int, ...]) -> None:

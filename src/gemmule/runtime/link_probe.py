@@ -13,8 +13,13 @@ from .streams import GpuStreams
 
 #: Bytes of a copy that is timed, copies of a sample, and bytes of its lines.
 _COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
+#: Share of the links' rates that a GPU's copy engine reaches with lines of so many bytes and more that lie apart, as
+#: measured on an H200; the same for every pitch.
+LINES = ((0, 0.28), (2 << 10, 0.37), (8 << 10, 0.6), (32 << 10, 0.82), (64 << 10, 1.0))
+#: How often numbers are taken again, shifted by one each time.
+_SHIFTS = 4093
 #: Sides of the product that is timed, and its depth.
-_SIDE, _DEPTH = 4096, 2048
+SHAPE = _SIDE, _DEPTH = 4096, 2048
 
 
 def link_rates(device: GpuStreams) -> tuple[float, float]:
@@ -62,16 +67,12 @@ def product_rate(
     stream = device.stream()
     shapes = ((a, (side, depth), orders[0]), (b, (depth, side), orders[1]), (d, (side, side), "C"))
     matrices = []
-    numbers = np.random.default_rng(0).standard_normal((1 << 20) + 4093)
+    numbers = np.random.default_rng(0).standard_normal((1 << 20) + _SHIFTS)
     for dtype, shape, order in shapes:
-        matrix = DeviceMatrix.compact(
-            device.allocate(matrix_bytes(*shape, dtype.itemsize, order)), dtype, *shape, order
-        )
+        buffer = device.allocate(matrix_bytes(*shape, dtype.itemsize, order))
         # The power that a product takes, and with it the clock, depends on its numbers.
-        values = device.pinned(shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]
-        _fill(values.reshape(-1, order="A"), numbers.astype(dtype))
-        device.copy_in(stream, matrix, values)
-        matrices.append(matrix)
+        _fill(device, stream, buffer, matrix_bytes(*shape, dtype.itemsize, order), numbers.astype(dtype))
+        matrices.append(DeviceMatrix.compact(buffer, dtype, *shape, order))
     first, second, target = matrices
     beta, c = (1, target) if added else (0, None)
 
@@ -89,12 +90,28 @@ def product_rate(
     return 2.0 * side * side * depth / each
 
 
-def _fill(flat: np.ndarray[Any, np.dtype[Any]], numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """Fill memory with numbers, again and again, shifted each time."""
-    size = 1 << 20
-    for place, start in enumerate(range(0, flat.size, size)):
-        part = flat[start : start + size]
-        part[...] = numbers[place % 4093 : place % 4093 + part.size]
+def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
+    """Fill device memory with numbers, again and again, shifted each time; few of them are pinned."""
+    given = device.pinned(numbers.nbytes)
+    given[:] = numbers.view(np.uint8)
+    item = numbers.dtype.itemsize
+    size = numbers.nbytes - _SHIFTS * item
+    for place, start in enumerate(range(0, nbytes, size)):
+        length = min(size, nbytes - start)
+        shift = place % _SHIFTS * item
+        target = DeviceMatrix(buffer, np.dtype(np.uint8), 1, length, length, offset=start)
+        device.copy_in(stream, target, given[None, shift : shift + length])
+
+
+def product_waves(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
+) -> tuple[int, int, int]:
+    """Return what the CTAs of a large product of those types compute, as `GpuStreams.waves`."""
+    first, second, target = (
+        DeviceMatrix.compact(0, dtype, 4 * _SIDE, 4 * _SIDE, order)
+        for dtype, order in zip((a, b, d), orders + "C", strict=True)
+    )
+    return device.waves(first, second, target)
 
 
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from gemmule.core.errors import DeviceMemoryError
 
-from .device import current
-from .driver import call
+from .device import current, primary_context
+from .driver import call, check, driver
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -77,6 +78,47 @@ class DeviceBuffer:
             with current(self.ordinal):
                 call("cuMemcpyDtoHAsync", array.ctypes.data, self.address, array.nbytes, self.stream)
                 call("cuStreamSynchronize", self.stream)
+
+
+class LentMemory:
+    """Device memory in stream order that is taken again and again: with as few questions as can be.
+
+    Parameters
+    ----------
+    nbytes : int
+        Size, more than 0.
+    ordinal : int
+        The GPU.
+    """
+
+    def __init__(self, nbytes: int, ordinal: int) -> None:
+        bindings = driver()
+        self._nbytes, self._ordinal, self._context = nbytes, ordinal, int(primary_context(ordinal))
+        self._current, self._success = bindings.cuCtxGetCurrent, bindings.CUresult.CUDA_SUCCESS
+        self._take, self._give = bindings.cuMemAllocAsync, bindings.cuMemFreeAsync
+
+    def lend(self, use: Callable[[int], None], stream: int) -> None:
+        """Call a function with the memory's address, and give it back once the work queued by then is done.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If the GPU has too little free memory.
+        """
+        status, context = self._current()
+        if status == self._success and int(context) == self._context:
+            status, memory = self._take(self._nbytes, stream)
+            if status == self._success:
+                try:
+                    use(int(memory))
+                finally:
+                    (status,) = self._give(memory, stream)
+                    if status != self._success:
+                        check("cuMemFreeAsync", int(status))
+                return
+        # Another context is current; or there is too little memory, which is said there.
+        with DeviceBuffer(self._nbytes, self._ordinal, stream) as buffer:
+            use(buffer.address)
 
 
 def clear(address: int, nbytes: int, ordinal: int, stream: int) -> None:

@@ -10,7 +10,7 @@ from gemmule.core.spec import Choice
 
 from .direct import DirectLaunch, direct_launch
 from .execute import Launches, launches_of
-from .memory import DeviceBuffer
+from .memory import LentMemory
 from .workspaces import clear, needs_zeros
 
 #: Launches of one problem beyond which they are not kept: packing them then costs little of the whole.
@@ -63,6 +63,7 @@ class _Several:
         for name, nbytes in work.workspaces.items():
             begins[name] = self._bytes
             self._bytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        self._memory = LentMemory(self._bytes, ordinal) if self._bytes else None
         # The workspaces' memory comes behind the operands; until it is there, an aligned address stands in for its.
         order = {name: place for place, name in enumerate(operands)}
         given = (*addresses, _ALIGNMENT)
@@ -82,11 +83,10 @@ class _Several:
 
     def queue(self, addresses: tuple[int, ...], stream: int) -> None:
         """Queue them."""
-        if not self._bytes:
+        if self._memory is None:
             self._queue(addresses, stream)
-            return
-        with DeviceBuffer(self._bytes, self._ordinal, stream) as memory:
-            self._queue((*addresses, memory.address), stream)
+        else:
+            self._memory.lend(lambda address: self._queue((*addresses, address), stream), stream)
 
     def _queue(self, addresses: tuple[int, ...], stream: int) -> None:
         for number, (launch, places) in enumerate(self._steps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import numpy as np
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
 from .driver import call, driver
 from .execute import prepared_launches
+from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .tiles import Chooser
 from .workspaces import Workspaces
@@ -84,6 +87,10 @@ class GpuStreams:
     def describe(self) -> str:
         """Name the GPU."""
         return self.device.name
+
+    def near(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which this thread, and those that it starts, run beside the GPU."""
+        return bound_to(processors_near(self.device.pci_bus_id))
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""
@@ -196,9 +203,7 @@ class GpuStreams:
         launches = self._prepared.get(key)
         if launches is None:
             problem, pointers = self._problem(a, b, d, alpha, beta, c)
-            choice = self._choose(
-                problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name
-            )
+            choice = self._choice(problem)
             workspaces = self._workspaces.setdefault(stream, Workspaces(self.ordinal, stream))
             launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream, workspaces))
             # The same few come again and again, with the buffers in turn.
@@ -224,13 +229,29 @@ class GpuStreams:
         )  # fmt: skip
         return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
+    def waves(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> tuple[int, int, int]:
+        """Return the rows and columns that a CTA of a product's kernel computes, and how many CTAs run at a time.
+
+        Zeros for kernels whose tiles are chosen by a model of their time: these leave no wave half empty.
+        """
+        choice = self._choice(self._problem(a, b, d, 1, 0, None)[0])
+        config = choice.config
+        if choice.spec.cost_in_us or not (hasattr(config, "tile_m") and hasattr(config, "tile_n")):
+            return 0, 0, 0
+        return config.tile_m, config.tile_n, self.device.multiprocessors
+
+    def _choice(self, problem: GemmProblem) -> Choice:
+        return self._choose(
+            problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name
+        )
+
     def convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
-        """Queue a rounding copy: a product of depth 0, to which the source is added."""
-        own = dtype_named(target.dtype.name)
-        factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
-        a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
-        b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
-        self.multiply(stream, a, b, target, 0, 1, source)
+        """Queue a rounding copy."""
+        self.multiply(stream, *_rounding(target, source))
+
+    def prepare_convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Load the kernel that rounds, and keep the launch."""
+        self.prepare(stream, *_rounding(target, source))
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""
@@ -260,6 +281,17 @@ class GpuStreams:
 def sum_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type that kernels sum products of these types in."""
     return accumulator(dtype_named(a.name), dtype_named(b.name)).numpy()
+
+
+def _rounding(
+    target: DeviceMatrix, source: DeviceMatrix
+) -> tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, int, int, DeviceMatrix]:
+    """Return a rounding copy as a product of depth 0, to which the source is added."""
+    own = dtype_named(target.dtype.name)
+    factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
+    a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
+    b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
+    return a, b, target, 0, 1, source
 
 
 def _strided(matrix: DeviceMatrix) -> StridedMatrix:

@@ -35,7 +35,8 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
     bindings = driver()
     rank = len(param.extents)
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{param.swizzle}B' if param.swizzle else 'NONE'}"
-    promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{param.promotion}B' if param.promotion else 'NONE'}"
+    fetched = param.fetched_bytes
+    promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{fetched}B' if fetched else 'NONE'}"
     kind = "TFLOAT32" if param.tf32 else _TYPES[param.dtype.name]
     described = call(
         "cuTensorMapEncodeTiled",

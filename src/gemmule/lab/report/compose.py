@@ -38,6 +38,7 @@ _TITLES = {
     "timeline": "Pipelines that gemmule explain shows in steps",
     "random_problems": "Random products held against a reference",
     "untuned": "What the cost model takes, beside a search",
+    "ceiling": "What the main loop of a kernel can reach, part by part",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
 

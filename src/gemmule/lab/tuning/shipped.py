@@ -14,6 +14,7 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError
 from gemmule.dispatch.problem_key import ProblemKey, key_of
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.tuned_file import Entry, write_tuned
 from gemmule.dispatch.tuned_table import shipped_file
 
@@ -62,6 +63,7 @@ def shipped_entries(files: Sequence[Path]) -> list[Entry]:
     FileFormatError
         If a file is no record of a GPU that the table of chips knows.
     """
+    kernels = {spec.name for spec in REGISTRY}
     best: dict[tuple[str, ProblemKey], Entry] = {}
     for file in files:
         block, *records = read_records(file)
@@ -70,6 +72,9 @@ def shipped_entries(files: Sequence[Path]) -> list[Entry]:
         run = provenance(block, chip_named(str(block["gpu"])).name, record=file.name)
         for record in records:
             if record["record"] != "gemm" or "ratio" not in record or "failure" in record:
+                continue
+            if record["kernel"] not in kernels:
+                # A variant that was tried beside them.
                 continue
             late = record.get("alignment", _ALIGNED) < _ALIGNED
             size = (record["m"], record["n"], record["k"])

@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future
 from typing import Any
 
 from ...core.activity import Transfer
-from ...core.streams import DeviceStreams
+from ...core.streams import DeviceMatrix, DeviceStreams
 from ..matrix import Array, MatrixSink, MatrixSource
 from .board import Board
 from .buffers import Buffers
@@ -128,9 +128,10 @@ def stream_product(
     Streamed
         What it took.
     """
-    run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
-    with contextlib.closing(run):
-        return run.run()
+    with device.near():
+        run = _Run(plan, sources, sink, device, alpha, beta, settings or Settings(), done, progress, stored)
+        with contextlib.closing(run):
+            return run.run()
 
 
 class _Run:
@@ -205,12 +206,16 @@ class _Run:
         for name, run in runs.items():
             lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded)
             self.lanes.append(lanes[name])
-        self._prepare(lanes[COMPUTE].stream)
         self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
+        prepared = False
         try:
             for op in operations(self.plan, self.done):
                 if self.board.failed:
                     break
+                if not prepared and op.stream == COMPUTE:
+                    # The first slices are on their way meanwhile.
+                    self._prepare(lanes[COMPUTE].stream)
+                    prepared = True
                 lanes[op.stream].put(op, self._prepared(op))
         except BaseException as error:
             self.board.fail(error)
@@ -289,18 +294,22 @@ class _Run:
     def _compute(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         start = self.device.record(stream)
         if isinstance(op, Convert):
-            rows, cols = self.buffers.tile(op)
-            source = self.buffers.whole_tile("sum", op.source, op).part(rows, cols)
-            self.device.convert(stream, self.buffers.whole_tile("out", op.target, op).part(rows, cols), source)
+            self.device.convert(stream, *self._converted(op))
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
                 self.device.multiply(stream, *arguments)
         return start, self.device.record(stream)
 
+    def _converted(self, op: Convert) -> tuple[DeviceMatrix, DeviceMatrix]:
+        """Return the part of a result, and the sum that is rounded into it."""
+        rows, cols = self.buffers.tile(op)
+        source = self.buffers.whole_tile("sum", op.source, op).part(rows, cols)
+        return self.buffers.whole_tile("out", op.target, op).part(rows, cols), source
+
     def _prepare(self, stream: Any) -> None:
         """Make every kernel ready that will be needed."""
-        seen = set()
+        seen: set[Hashable] = set()
         for op in operations(self.plan, self.done):
             if isinstance(op, Multiply):
                 kind = (op.shape, op.first, op.last)
@@ -308,6 +317,9 @@ class _Run:
                     seen.add(kind)
                     for arguments in self.buffers.products(op, self.alpha, self.beta):
                         self.device.prepare(stream, *arguments)
+            elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
+                seen.add((op.rows, op.cols))
+                self.device.prepare_convert(stream, *self._converted(op))
 
     def _store(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         assert isinstance(op, Store)

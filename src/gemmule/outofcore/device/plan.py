@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Container, Iterator
 
 from ...core.dtype import numpy_dtype
 from ...core.streams import matrix_bytes
@@ -15,9 +16,9 @@ from ..plan import Product
 #: Strategies: what stays on the device while the rest passes by.
 PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
 STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
-#: The first slice, or panel, is cut into parts that double from one in so many on, so that computing begins early.
-#: Every part of a panel takes a whole buffer.
-_SLICE_RAMP, _PANEL_RAMP = 16, 4
+#: The first panel of rows, that of columns, and the first slice are cut into parts that double from one in so many on,
+#: so that computing begins early. Every part of a panel takes a whole buffer.
+RAMPS = (4, 4, 16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,13 @@ class DevicePlan:
         Whether B is the transpose of A: only tiles on and below the diagonal are computed, and mirrored.
     strips : int
         Parts in which the last tile is finished, so that the first of them leave while the others are computed.
+    ramps : tuple of int
+        Smallest part of the first panel of rows, of the first panel of columns, and of the first slice: one in so many.
+    opening : int
+        Panels that stay first, fewer than later: the others are loaded while there is something to compute. 0 for as
+        many as later.
+    devices : int
+        Devices that share the tiles: slices of the first tile of each come in parts, whoever computes it.
     """
 
     product: Product
@@ -70,10 +78,14 @@ class DevicePlan:
     stationary: str = "a"
     symmetric: bool = False
     strips: int = 1
+    ramps: tuple[int, int, int] = RAMPS
+    opening: int = 0
+    devices: int = 1
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
         object.__setattr__(self, "slots", tuple(self.slots))
+        object.__setattr__(self, "ramps", tuple(self.ramps))
 
     @functools.cached_property
     def sum_dtype(self) -> AnyDType:
@@ -83,22 +95,22 @@ class DevicePlan:
     @functools.cached_property
     def row_edges(self) -> tuple[int, ...]:
         """Rows at which tiles begin, and the end."""
-        return self._edges(self.product.m, self.tile_m)
+        return self._edges(self.product.m, self.tile_m, self.ramps[0])
 
     @functools.cached_property
     def col_edges(self) -> tuple[int, ...]:
         """Columns at which tiles begin, and the end."""
-        return self._edges(self.product.n, self.tile_n)
+        return self._edges(self.product.n, self.tile_n, self.ramps[1])
 
     @functools.cached_property
     def inner_edges(self) -> tuple[int, ...]:
         """Depths at which slices begin, and the end."""
         return edges(self.product.k, self.tile_k)
 
-    def _edges(self, extent: int, part: int) -> tuple[int, ...]:
+    def _edges(self, extent: int, part: int, share: int) -> tuple[int, ...]:
         # Stores that are written in blocks take tiles that are multiples of them.
         ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
-        return ramped(edges(extent, part), _PANEL_RAMP if ramp else 1)
+        return ramped(edges(extent, part), share if ramp else 1)
 
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
@@ -147,6 +159,20 @@ class DevicePlan:
             found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize, product.c.order))
         return found
 
+    @functools.cached_property
+    def host_lines(self) -> dict[str, float]:
+        """Bytes of the lines that a whole piece of each matrix has in host memory; infinite where they join."""
+        product = self.product
+        found = {}
+        for name, operand, across, along in (
+            ("a", product.a, (self.tile_m, product.m), (self.tile_k, product.k)),
+            ("b", product.b, (self.tile_k, product.k), (self.tile_n, product.n)),
+            ("out", product.out, (self.tile_m, product.m), (self.tile_n, product.n)),
+        ):
+            length, extent = along if operand.order == "C" else across
+            found[name] = math.inf if length >= extent else float(length * operand.itemsize)
+        return found
+
     @property
     def memory_bytes(self) -> int:
         """Device memory of all buffers, under the name that a plan without a device has for its memory."""
@@ -162,9 +188,12 @@ class DevicePlan:
         rows, cols, _ = self.grid
         if self.strategy == PANELS:
             by_rows = self.stationary == "a"
-            outer, inner = (rows, cols) if by_rows else (cols, rows)
+            sides = [
+                [end - start for start, end in itertools.pairwise(one)] for one in (self.row_edges, self.col_edges)
+            ]
+            outer, inner = sides if by_rows else sides[::-1]
             held = self.slots if by_rows else self.slots[::-1]
-            for stays, passes in _panels(outer, inner, *held):
+            for stays, passes in _panels(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
         for i in range(rows):
@@ -178,19 +207,53 @@ class DevicePlan:
             yield from self._slice_by_slice()
             return
         regular = list(itertools.pairwise(self.inner_edges)) or [(0, 0)]
-        for number, (i, j) in enumerate(self.order()):
-            slices = regular
-            if number == 0 and self.strategy == C_STATIONARY:
-                slices = self._first_slices()
-            elif self.serpentine and number % 2:
-                slices = regular[::-1]
+        back = False
+        for i, j in self.order():
+            if (i, j) in self.first_tiles:
+                slices, back = self._first_slices(), False
+            else:
+                slices = regular[::-1] if back else regular
+            back = not back and self.serpentine
             for place, inner in enumerate(slices):
                 yield Step(i, j, inner, place == 0, place == len(slices) - 1)
+
+    @functools.cached_property
+    def first_tiles(self) -> frozenset[tuple[int, int]]:
+        """Tiles that a device begins with, whose first slice comes in parts."""
+        if self.strategy != C_STATIONARY:
+            return frozenset()
+        return frozenset(share[0] for share in self.shares(self.devices) if share)
+
+    def shares(self, count: int, done: Container[tuple[int, int]] = ()) -> list[list[tuple[int, int]]]:
+        """Return the tiles of each of several devices in order: runs of areas as even as whole tiles allow.
+
+        Parameters
+        ----------
+        count : int
+            Devices.
+        done : container of tuple of int
+            Tiles that are there already; what is left is shared.
+        """
+        left = [tile for tile in self.order() if tile not in done]
+        areas = [self.area(tile) for tile in left]
+        total = sum(areas)
+        found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        before = 0
+        for tile, area in zip(left, areas, strict=True):
+            # Its middle tells where it belongs.
+            found[min((2 * before + area) * count // (2 * max(total, 1)), count - 1)].append(tile)
+            before += area
+        return found
+
+    def area(self, tile: tuple[int, int]) -> int:
+        """Return the elements of a tile."""
+        rows, cols = self.rows(tile[0]), self.cols(tile[1])
+        return int((rows.stop - rows.start) * (cols.stop - cols.start))
 
     def _first_slices(self) -> list[tuple[int, int]]:
         # A depth that is not cut at all is not summed in the accumulator's type.
         cut = self.grid[2] > 1 or self.sum_dtype == self.product.out.dtype
-        return list(itertools.pairwise(ramped(self.inner_edges, _SLICE_RAMP if cut else 1))) or [(0, 0)]
+        return list(itertools.pairwise(ramped(self.inner_edges, self.ramps[2] if cut else 1))) or [(0, 0)]
 
     def _slice_by_slice(self) -> Iterator[Step]:
         slices = self._first_slices()
@@ -202,6 +265,10 @@ class DevicePlan:
 def edges(extent: int, part: int) -> tuple[int, ...]:
     """Return where parts of that length begin, and the end; only the end where there is nothing."""
     return (*range(0, extent, part), extent)
+
+
+def _lengths(cut: tuple[int, ...]) -> list[int]:
+    return [end - start for start, end in itertools.pairwise(cut)]
 
 
 def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
@@ -218,26 +285,49 @@ def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
     return (regular[0], *cuts, *regular[1:])
 
 
-def _panels(outer: int, inner: int, outer_held: int, inner_held: int) -> Iterator[tuple[int, int]]:
+def _panels(
+    outer: list[int], inner: list[int], outer_held: int, inner_held: int, opening: int
+) -> Iterator[tuple[int, int]]:
     """Yield pairs so that every `outer_held` panels of one side meet all of the other, with few loads.
 
-    At the start, panels of both sides come in turn, and each meets all that are there: what there is to compute grows
-    as fast as it can. Later groups first meet the panels that the group before has left.
+    At the start, panels of both sides come so that as many rows as columns are there, and each meets all that are
+    there: what there is to compute grows as fast as it can. Later groups first meet the panels that the group before
+    has left.
+
+    Parameters
+    ----------
+    outer, inner : list of int
+        Heights of the panels of each side.
+    outer_held, inner_held : int
+        Panels of each side that the device holds.
+    opening : int
+        Panels of the outer side that meet the others first, if not as many as later.
     """
     # One slot of each side takes the next panel meanwhile.
-    group = max(outer_held - (outer_held < outer), 1)
+    group = max(outer_held - (outer_held < len(outer)), 1)
     kept = max(inner_held - 1, 1)
-    for number, start in enumerate(range(0, outer, group)):
-        members = range(start, min(start + group, outer))
-        passing = list(range(inner) if number % 2 == 0 else range(inner - 1, -1, -1))
+    first = min(opening or group, group)
+    for number, start in enumerate((0, *range(first, len(outer), group))):
+        members = range(start, min(start + (group if number else first), len(outer)))
+        order = range(len(inner))
+        passing = list(order if number % 2 == 0 else reversed(order))
         there, coming = passing[:kept], passing[kept:]
         if number == 0:
-            for size in range(max(len(members), len(there))):
-                if size < len(members):
-                    yield from ((members[size], other) for other in there[: size + 1])
-                if size < len(there):
-                    yield from ((member, there[size]) for member in members[:size])
+            yield from _growing([outer[member] for member in members], [inner[other] for other in there])
         else:
             yield from itertools.product(members, there)
         for other in coming:
             yield from ((member, other) for member in members)
+
+
+def _growing(outer: list[int], inner: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield all pairs, a panel of the side with less of it next, and each with all of the other side so far."""
+    members = others = 0
+    while members < len(outer) or others < len(inner):
+        behind = sum(outer[:members]) <= sum(inner[:others])
+        if others == len(inner) or (members < len(outer) and behind):
+            yield from ((members, other) for other in range(others))
+            members += 1
+        else:
+            yield from ((member, others) for member in range(members))
+            others += 1

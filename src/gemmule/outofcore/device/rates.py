@@ -21,13 +21,25 @@ class Rates:
     source, sink : float
         Bytes a second at which operands reach pinned memory, and results leave it; infinite where nothing is staged.
     half : int
-        Sides m, n and four times the depth k at which a product runs at half its rate.
+        Sides m, n and four times the depth k at which a product runs at half its rate; where `waves` is known, the
+        depth alone.
     launch : float
         Seconds that every operation takes before it begins.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
         Whether they were measured on this machine.
+    side, depth : int
+        Sides and depth of the products that were measured; 0 where the rates are those of very large ones. What adding
+        to a sum takes more than writing a result is the same for every depth.
+    waves : tuple of int
+        Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
+        Zeros where that is not known.
+    lines : tuple of (int, float)
+        The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
+        bytes of a line on, ascending. Empty where lines do not matter.
+    staged_line : float
+        Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     """
 
     compute: float
@@ -40,14 +52,51 @@ class Rates:
     launch: float = 5e-6
     files: bool = False
     measured: bool = False
+    side: int = 0
+    depth: int = 0
+    waves: tuple[int, int, int] = (0, 0, 0)
+    lines: tuple[tuple[int, float], ...] = ()
+    staged_line: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum."""
-        rate = self.accumulate if added else self.compute
+        rate = self.accumulate if added and not self.depth else self.compute
         filled = 1.0
-        for extent in (m, n, 4 * k):
+        for extent in (4 * k,) if self.waves[2] else (m, n, 4 * k):
             filled *= extent / (extent + self.half) if extent else 1.0
-        return 2 * m * n * k / (rate * filled)
+        found = 2 * self._elements(m, n) * k / (rate * filled)
+        if self.side:
+            found *= self.side * self.side / self._elements(self.side, self.side)
+        if added and self.depth:
+            found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
+        return found
+
+    def _elements(self, m: int, n: int) -> int:
+        """Return how many elements of a result take as long as whole waves of CTAs."""
+        tall, wide, ctas = self.waves
+        if not ctas:
+            return m * n
+        return -(-(-(-m // tall) * -(-n // wide)) // ctas) * ctas * tall * wide
+
+    def arriving(self, nbytes: int, line: float) -> float:
+        """Return the seconds in which that many bytes reach the device, from lines of so many bytes on the host."""
+        return self._through(nbytes, self.h2d, self.source, line)
+
+    def departing(self, nbytes: int, line: float) -> float:
+        """Return the seconds in which that many bytes leave the device, to lines of so many bytes on the host."""
+        return self._through(nbytes, self.d2h, self.sink, line)
+
+    def _through(self, nbytes: int, link: float, stage: float, line: float) -> float:
+        """Return the time of the slower step: what is staged crosses the link in long lines."""
+        if math.isinf(stage):
+            share = next((share for least, share in reversed(self.lines) if line >= least), 1.0)
+            return nbytes / (link * share)
+        return max(nbytes / link, nbytes / stage * (1 + self.staged_line / line if line else 1.0))
+
+    @property
+    def one_disk(self) -> bool:
+        """Whether operands and results take turns at a disk."""
+        return self.files and math.isfinite(self.source) and math.isfinite(self.sink)
 
     @property
     def arrival(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 import threading
 from collections.abc import Callable, Container, Sequence
@@ -16,38 +15,12 @@ from .choose import Chosen, choose_plan
 from .engine import Settings, Streamed, stream_product
 from .plan import DevicePlan
 from .rates import Rates
-from .simulate import Prediction, simulate
+from .shares import Tile, shares
 from .watch import Progress
-
-Tile = tuple[int, int]
 
 
 class OtherDeviceError(Exception):
     """Another device has failed, or somebody interrupted: this one need not go on."""
-
-
-def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[frozenset[Tile]]:
-    """Return the tiles of each device: runs of the plan's order, of areas as even as whole tiles allow.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-        The plan.
-    count : int
-        Devices.
-    done : container of tuple of int
-        Tiles that are there already; what is left is shared.
-    """
-    left = [tile for tile in plan.order() if tile not in done]
-    areas = [_area(plan, tile) for tile in left]
-    total = sum(areas)
-    found: list[set[Tile]] = [set() for _ in range(count)]
-    before = 0
-    for tile, area in zip(left, areas, strict=True):
-        # Its middle tells where it belongs.
-        found[min((2 * before + area) * count // (2 * max(total, 1)), count - 1)].add(tile)
-        before += area
-    return [frozenset(share) for share in found]
 
 
 def choose_plan_for(
@@ -65,35 +38,8 @@ def choose_plan_for(
     What brings and takes the matrices is shared by all; every device has links of its own. The other parameters, and
     what is raised, are those of `choose_plan`.
     """
-    if count == 1:
-        return choose_plan(product, sum_dtype, memory, rates, symmetric=symmetric, strategy=strategy)
     shared = dataclasses.replace(rates, source=rates.source / count, sink=rates.sink / count)
-    found = [choose_plan(product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy)]
-    if not symmetric:
-        # What suits one device's part of the rows, or columns, cuts the whole into parts that all have as many of.
-        side = "m" if product.m >= product.n else "n"
-        band = dataclasses.replace(product, **{side: max(-(-getattr(product, side) // count), 1)})
-        chosen = choose_plan(band, sum_dtype, memory, shared, strategy=strategy)
-        whole = dataclasses.replace(chosen.plan, product=product)
-        if whole.device_bytes <= memory:
-            found.append(dataclasses.replace(chosen, plan=whole))
-    told = [dataclasses.replace(one, prediction=predicted(one.plan, shared, count)) for one in found]
-    return min(told, key=lambda one: one.prediction.seconds)
-
-
-def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
-    """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move."""
-    every = set(plan.order())
-    each = [simulate(plan, rates, every - share)[0] for share in shares(plan, count) if share]
-    if not each:
-        return simulate(plan, rates)[0]
-    slowest = max(each, key=lambda one: one.seconds)
-    return dataclasses.replace(
-        slowest,
-        bytes_in=sum(one.bytes_in for one in each),
-        bytes_out=sum(one.bytes_out for one in each),
-        flop=sum(one.flop for one in each),
-    )
+    return choose_plan(product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy, count=count)
 
 
 def stream_on_devices(
@@ -163,7 +109,7 @@ class _Told:
         self.stop = threading.Event()
         self._progress = progress
         self._lock = threading.Lock()
-        self._flop = [2 * plan.product.k * sum(_area(plan, tile) for tile in part) for part in parts]
+        self._flop = [2 * plan.product.k * sum(plan.area(tile) for tile in part) for part in parts]
         self._tiles = [len(part) for part in parts]
         self._now: dict[int, Progress] = {}
         #: What failed first.
@@ -220,8 +166,3 @@ def _together(ran: dict[int, Streamed]) -> Streamed:
             for transfer in one.activity
         ),
     )
-
-
-def _area(plan: DevicePlan, tile: Tile) -> int:
-    rows, cols = plan.rows(tile[0]), plan.cols(tile[1])
-    return math.prod(part.stop - part.start for part in (rows, cols))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container
 
 from .plan import DevicePlan
@@ -81,7 +82,8 @@ class Ran:
 def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> tuple[Prediction, list[Ran]]:
     """Return what a plan takes at those rates, and when each operation runs.
 
-    The two streams towards the device share a link, on which copies take turns. Operations of a stream follow each
+    The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
+    Operations of a stream follow each
     other; each begins when those that it waits for are over. Tiles that are `done` are left out.
     """
     free = dict.fromkeys(STREAMS, 0.0)
@@ -104,10 +106,11 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
             compute += duration
         else:
             assert isinstance(op, Load | Store)
-            direction, rate = ("d2h", rates.departure) if op.stream == C_OUT else ("h2d", rates.arrival)
-            start = max(start, link[direction])
-            duration = rates.launch + op.nbytes / rate
-            link[direction] = start + duration
+            direction, over = ("d2h", rates.departing) if op.stream == C_OUT else ("h2d", rates.arriving)
+            ways = ("h2d", "d2h") if rates.one_disk else (direction,)
+            start = max(start, *(link[way] for way in ways), 0.0)
+            duration = rates.launch + over(op.nbytes, _line(plan, op))
+            link.update(dict.fromkeys(ways, start + duration))
             moved[direction] += op.nbytes
         end = start + duration
         free[op.stream] = ends[op.number] = end
@@ -127,6 +130,21 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
         ),
         ran,
     )
+
+
+def _line(plan: DevicePlan, op: Load | Store) -> float:
+    """Return the bytes of the lines that a piece has in host memory; infinite where they join."""
+    product = plan.product
+    name = op.operand if isinstance(op, Load) else "out"
+    operand, extents = {
+        "a": (product.a, (product.m, product.k)),
+        "b": (product.b, (product.k, product.n)),
+        "c": (product.c or product.out, (product.m, product.n)),
+        "out": (product.out, (product.m, product.n)),
+    }[name]
+    part, extent = (op.cols, extents[1]) if operand.order == "C" else (op.rows, extents[0])
+    length = part[1] - part[0]
+    return math.inf if length >= extent else float(length * operand.itemsize)
 
 
 def _area(op: Convert) -> int:

@@ -12,8 +12,8 @@ Data movement
     The tile of 128 x 128: 64 FLOP a byte in 16 bits. A warp's part of 64 x 64 reads 4 KiB of fragments for 32
     mma.sync m16n8k16.
 Limits
-    On Hopper mma.sync feeds the tensor cores at about 0.62 of the rate of wgmma, which takes its operands from shared
-    memory by itself. Shared memory is nearly as busy as the tensor cores.
+    On Hopper mma.sync feeds the tensor cores at 0.67 of the rate of wgmma, which takes its operands from shared memory
+    by itself, and at 0.5 with the fragments that it needs. Power limits what is left.
 Sources
     NVIDIA CUTLASS, the CuTe tutorial for sm_80: swizzled atoms, the three levels, alpha and beta. PTX ISA: fragments
     of mma.sync, ldmatrix.

@@ -1,0 +1,109 @@
+"""Tables of streamed products beyond those of `tables`: from files, and what was measured around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .tables import markdown
+
+Record = Mapping[str, Any]
+
+
+def streamed_files_table(records: Sequence[Record]) -> str:
+    """Return products from files to a file through a GPU, beside the disk alone."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            f"{r['wall_s']:.2f}",
+            f"{r['stream_s']:.2f}",
+            f"{r['predicted_s']:.2f}",
+            f"{r['disk']['read_s']:.2f}",
+            f"{r['disk']['write_s']:.2f}",
+            f"{r['disk']['both_s']:.2f}",
+            f"{r['compute_s']:.2f}",
+            f"{r['bound_share']:.3f}",
+        ]
+        for r in records
+        if r["record"] == "stream" and "disk" in r
+    ]
+    header = [
+        "product", "call, s", "streaming, s", "expected, s", "disk alone: reads, s", "writes, s", "both at once, s",
+        "products, s", "best of the bottleneck over streaming",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def stream_peers_table(records: Sequence[Record]) -> str:
+    """Return products on one GPU beside cuBLASXt with its best block, and beside the most that kernels allow."""
+    rows = []
+    timed = [r for r in records if r["record"] == "stream" and "tflops" in r]
+    for own in timed:
+        if "incore_tflops" not in own or own["devices"] != 1 or own["strategy"] == "paper":
+            continue
+        peers = [r for r in timed if r["strategy"] == "cublasXt" and _product(r) == _product(own)]
+        if not peers:
+            continue
+        peer = min(peers, key=lambda r: r["wall_s"])
+        best = 2e-12 * own["m"] * own["n"] * own["k"] / own["incore_tflops"]
+        rows.append(
+            [
+                f"{own['m']} x {own['n']} x {own['k']} {own['dtype']}",
+                own["source"],
+                f"{own['wall_s']:.3f}",
+                f"{peer['wall_s']:.3f} ({peer['block']})",
+                f"{peer['wall_s'] / own['wall_s']:.3f}",
+                f"{best:.3f}",
+                f"{peer['wall_s'] / best:.3f}",
+            ]
+        )
+    header = [
+        "product", "operands", "gemmule, s", "cuBLASXt, s (block)", "cuBLASXt / gemmule",
+        "products at the rate in core, s", "cuBLASXt / that",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _product(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in ("m", "n", "k", "dtype", "source"))
+
+
+def stream_lines_table(records: Sequence[Record]) -> str:
+    """Return how fast lines that lie apart are copied to a GPU, by their length."""
+    rows = [
+        [f"{int(width) / 1024:.0f} KiB", f"{rate / 1e9:.1f}"]
+        for r in records
+        if r["record"] == "stream" and "bytes_per_s" in r
+        for width, rate in r["bytes_per_s"].items()
+    ]
+    return markdown(["line", "GB/s"], rows)
+
+
+def stream_conditions_table(records: Sequence[Record]) -> str:
+    """Return clocks and watts of streamed products, and of the products in core before and after them."""
+    rows = []
+    for r in records:
+        if r["record"] != "stream" or "incore" not in r:
+            continue
+        before, after = r["incore"]
+        rows.append(
+            [
+                f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+                r["strategy"],
+                str(r["devices"]),
+                _in_core(before),
+                _in_core(after),
+                ", ".join(f"{one['clock_mhz']:.0f} MHz, {one['power_w']:.0f} W" for one in r["sensors"][-1]),
+                f"{100 * (r['wall_s'] / r['predicted_s'] - 1):+.1f} %",
+                f"{r['speedup']:.3f}" if "speedup" in r else "",
+            ]
+        )
+    header = [
+        "product", "strategy", "GPUs", "in core before, TFLOP/s", "after", "last run", "measured over expected",
+        "one GPU's time over this",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _in_core(measured: Mapping[str, float]) -> str:
+    return f"{measured['tflops']:.1f} ({measured['clock_mhz']:.0f} MHz, {measured['power_w']:.0f} W)"

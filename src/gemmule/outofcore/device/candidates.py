@@ -1,0 +1,196 @@
+"""Plans that may suit a product: strategies, tiles and slices that fit into a device's memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+from ..matrix import AnyDType
+from ..plan import Product
+from .plan import PANELS, PAPER, RESIDENT, DevicePlan, edges
+
+#: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
+Waves = tuple[int, int, int]
+
+#: Smallest side of a tile and depth of a slice that is planned.
+LEAST = 16
+#: Sides are multiples of the first of these that is at most an eighth of them, so that kernels work on whole tiles.
+_UNITS = (256, 128, 64, 32, 16)
+#: Depths of a slice that are tried.
+_DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
+#: Widths of tiles that are tried of those that fit, the widest ones.
+_MOST_WIDTHS = 12
+#: Most buffers of panels of one side.
+_MOST_PANELS = 128
+_STRIPS = 8
+
+
+def candidates(
+    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, symmetric: bool, waves: Waves = (0, 0, 0)
+) -> Iterator[DevicePlan]:
+    """Yield plans that may fit, among them always the one that takes least; `waves` as of `Rates`."""
+    if strategy == PANELS:
+        yield from _panels(product, sum_dtype, memory, waves)
+        return
+    if strategy == RESIDENT:
+        yield from _resident(product, sum_dtype, memory)
+        return
+    for depth in _depths(product.k):
+        for c_tiles in (1,) if strategy == PAPER else (2, 1):
+
+            def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
+                tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
+                tile = _blocks(product, tile_m, tile_n)
+                strips = 1 if strategy == PAPER else _strips(product)
+                return DevicePlan(
+                    product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
+                    (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
+                )  # fmt: skip
+
+            yield from _tallest(product, made, memory, square=symmetric)
+
+
+def _tallest(
+    product: Product, made: Callable[[int, int], DevicePlan], memory: int, *, square: bool
+) -> Iterator[DevicePlan]:
+    """Yield, for tiles of several widths, the plan with the tallest ones that fit, and the smallest of all."""
+    yield made(_least(product.m), _least(product.n))
+    fitting = 0
+    for width in _sides(product.n):
+        if square:
+            yield made(width, width)
+            continue
+        if fitting == _MOST_WIDTHS:
+            return
+        low, high = _least(product.m), max(product.m, 1)
+        if made(low, width).device_bytes > memory:
+            continue
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if made(middle, width).device_bytes <= memory else (low, middle - 1)
+        fitting += 1
+        yield made(_whole(low), width)
+        yield made(_even(product.m, low), width)
+        for part in (2, 4, 8):
+            yield made(_even(product.m, max(low // part, 1)), width)
+
+
+def _panels(product: Product, sum_dtype: AnyDType, memory: int, waves: Waves) -> Iterator[DevicePlan]:
+    """Yield plans in which panels of one side stay; the whole depth is one slice."""
+    depth = max(product.k, 1)
+
+    def made(tile_m: int, tile_n: int, slots: tuple[int, int], stationary: str) -> DevicePlan:
+        tile = _blocks(product, tile_m, tile_n)
+        return DevicePlan(
+            product, sum_dtype.name, PANELS, *tile, depth, 2, slots, stationary, strips=_strips(product)
+        )  # fmt: skip
+
+    yield made(_least(product.m), _least(product.n), (1, 1), "a")
+    for tile_m, tile_n in _panel_sides(product, waves):
+        small = made(tile_m, tile_n, (2, 2), "a")
+        if small.device_bytes > memory:
+            continue
+        a_size, b_size = (small.buffers[name][1] for name in "ab")
+        grid = small.grid
+        for stationary in ("a", "b"):
+            outer, inner = grid[:2] if stationary == "a" else grid[1::-1]
+            stay_size, pass_size = (a_size, b_size) if stationary == "a" else (b_size, a_size)
+            free = memory - small.device_bytes + 2 * a_size + 2 * b_size
+            most = (free - stay_size) // pass_size
+            for passing in {2, 3, 4, 6, 8, most // 4 + 1, most // 2}:
+                stays = min(outer, (free - passing * pass_size) // stay_size, _MOST_PANELS)
+                if stays >= 1 and passing >= 1:
+                    slots = (stays, min(passing, inner))
+                    yield made(tile_m, tile_n, slots if stationary == "a" else slots[::-1], stationary)
+
+
+def _panel_sides(product: Product, waves: Waves) -> Iterator[tuple[int, int]]:
+    """Yield heights of panels of A and widths of panels of B.
+
+    Wide panels of B (high ones of A, where its columns are contiguous) have longer lines to copy.
+    """
+    for side in (8192, 4096, 2048, 1024, 512, 256, 128, 64, LEAST):
+        sides = [(side, side)]
+        if side >= 1024:
+            sides += [(side, 2 * side), (2 * side, side), (side, 4 * side), (4 * side, side)]
+            # Whole lines, as files are read and written fastest.
+            sides += [(side, product.n), (product.m, side)]
+        for pair in sides:
+            tile_m, tile_n = (
+                _even(extent, min(one, max(extent, 1)))
+                for extent, one in zip((product.m, product.n), pair, strict=True)
+            )
+            yield tile_m, tile_n
+    for tall, wide in _whole_waves(waves):
+        for across, along in itertools.product(range(1, 7), repeat=2):
+            tile_m, tile_n = across * tall, along * wide
+            if tile_m <= product.m and tile_n <= product.n and max(tile_m, tile_n) <= 4 * min(tile_m, tile_n):
+                yield tile_m, tile_n
+
+
+def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
+    """Return the sides of products that are one wave of CTAs, if not much longer than wide."""
+    tall, wide, ctas = waves
+    sides = [(rows * tall, ctas // rows * wide) for rows in range(1, ctas + 1) if ctas % rows == 0]
+    return [(one, other) for one, other in sides if max(one, other) <= 3 * min(one, other)]
+
+
+def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
+    """Yield plans in which all tiles on and below the diagonal stay."""
+    for depth in _depths(product.k):
+        sides = set(_sides(product.m)) | {max(product.m, 1)}
+        for side in sorted(sides, reverse=True):
+            count = len(edges(product.m, side)) - 1
+            if count <= 64:
+                plan = DevicePlan(
+                    product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
+                    (2 * max(count, 1), 0), symmetric=True, strips=_STRIPS,
+                )  # fmt: skip
+                if plan.device_bytes <= memory or memory == 0:
+                    yield plan
+
+
+def _depths(extent: int) -> list[int]:
+    """Return the depths of a slice that are tried, each at most the extent."""
+    return sorted({min(depth, max(extent, 1)) for depth in _DEPTHS}, reverse=True)
+
+
+def _sides(extent: int) -> Iterator[int]:
+    """Yield sides of a tile, longest first, each cutting the extent evenly."""
+    count = 1.0
+    while True:
+        side = _even(extent, max(math.ceil(extent / count), _least(extent)))
+        yield side
+        if side <= _least(extent):
+            return
+        count = max(count * 1.2, len(edges(extent, side)))
+
+
+def _even(extent: int, side: int) -> int:
+    """Return the shortest side that cuts `extent` into as many parts as `side` does, a multiple of a unit if it can."""
+    if extent == 0:
+        return 1
+    shortest = max(-(-extent // -(-extent // side)), _least(extent))
+    unit = next((unit for unit in _UNITS if unit * 8 <= shortest), 1)
+    return -(-shortest // unit) * unit
+
+
+def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
+    """Return a tile that is made of whole blocks of the store that the result goes to."""
+    sides = zip((tile_m, tile_n), product.out.grain, strict=True)
+    tall, wide = (-(-side // grain) * grain for side, grain in sides)
+    return tall, wide
+
+
+def _strips(product: Product) -> int:
+    return _STRIPS if product.out.grain == (1, 1) else 1
+
+
+def _whole(side: int) -> int:
+    """Return the side, cut down to a multiple of a unit if it has one."""
+    return side - side % next((unit for unit in _UNITS if unit * 8 <= side), 1)
+
+
+def _least(extent: int) -> int:
+    return max(min(extent, LEAST), 1)

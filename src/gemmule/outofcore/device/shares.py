@@ -1,0 +1,52 @@
+"""How several devices share the tiles of one plan, and what that is expected to take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container
+
+from .plan import DevicePlan
+from .rates import Rates
+from .simulate import Prediction, simulate
+
+Tile = tuple[int, int]
+
+
+def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[frozenset[Tile]]:
+    """Return the tiles of each device: runs of the plan's order, of areas as even as whole tiles allow.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        The plan.
+    count : int
+        Devices.
+    done : container of tuple of int
+        Tiles that are there already; what is left is shared.
+    """
+    return [frozenset(share) for share in plan.shares(count, done)]
+
+
+def largest_share(plan: DevicePlan, count: int) -> float:
+    """Return the share of the result that the device with most of it computes."""
+    whole = sum(plan.area(tile) for tile in plan.order())
+    if count == 1 or not whole:
+        return 1.0
+    return max(sum(plan.area(tile) for tile in share) for share in shares(plan, count)) / whole
+
+
+def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
+    """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move."""
+    if count == 1:
+        return simulate(plan, rates)[0]
+    every = set(plan.order())
+    each = [simulate(plan, rates, every - share)[0] for share in shares(plan, count) if share]
+    if not each:
+        return simulate(plan, rates)[0]
+    slowest = max(each, key=lambda one: one.seconds)
+    return dataclasses.replace(
+        slowest,
+        bytes_in=sum(one.bytes_in for one in each),
+        bytes_out=sum(one.bytes_out for one in each),
+        flop=sum(one.flop for one in each),
+    )

@@ -1,0 +1,229 @@
+"""Products with an epilogue that were computed before, on tensors that stand in for a GPU's."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from test_repeated_products import OUT, A, B, FakeParameter, FakeTensor, fake, state
+
+import gemmule as gm
+from gemmule.api import finished, prepared
+from gemmule.api.gated import WHOLE
+from gemmule.core.errors import ArgumentError
+
+__all__ = ["fake", "state"]
+
+BIAS = FakeTensor(0x5000, (4,))
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch, fake, state):
+    """Let plans with an epilogue say where its operands lie, as those of real products do."""
+
+    def plan_product(operation, a, b, **options):
+        state.planned.append((operation, a, b, options))
+        ending, arrays = options["traced"] or (None, {})
+        result = options["out"] if options["out"] is not None else FakeTensor(0x700000 + 0x1000 * len(state.planned))
+        given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
+        named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
+        named |= {f"e{place}": role for place, role in enumerate(ending.roles if ending else ())}
+        named |= {"u": "up"} if ending is not None and ending.gated else {}
+        places = {}
+        for operand, role in named.items():
+            part = given.get(role) is None or isinstance(given[role], str)
+            whole = given[WHOLE[role] if part else role]
+            # A second half begins two elements behind the first.
+            places[operand] = (role, getattr(whole, "address", 0) + (8 if part and "gates" not in role else 0))
+        plan = {"executor": "gpu", "choice": "choice", "problem": state.problem, "places": places}
+        return types.SimpleNamespace(**plan, execute=lambda: result)
+
+    monkeypatch.setattr(finished, "plan_product", plan_product)
+
+
+def gemm(a, b, c=None, **options):
+    return gm.gemm(a, b, c, **options)
+
+
+def last(state):
+    (_, operands, _), addresses, stream = state.queued[-1]
+    return dict(zip(operands, addresses, strict=True)), stream
+
+
+def test_the_second_call_is_not_planned(state):
+    for _ in range(2):
+        assert gemm(A, B, bias=BIAS, epilogue="relu", out=OUT) is OUT
+    assert len(state.planned) == 1
+    assert last(state) == ({"a": 0x1000, "b": 0x2000, "e0": 0x5000, "d": 0x3000}, 7)
+    state.stream = 9
+    other = FakeTensor(0x6000, (4,))
+    gemm(FakeTensor(0x7000), B, bias=other, epilogue="relu", out=FakeTensor(0x8000))
+    assert len(state.planned) == 1
+    assert last(state) == ({"a": 0x7000, "b": 0x2000, "e0": 0x6000, "d": 0x8000}, 9)
+    results = [gemm(A, B, bias=BIAS, epilogue="relu") for _ in range(3)]
+    assert len(state.planned) == 2
+    assert last(state)[0]["d"] == results[-1].address != results[-2].address
+
+
+def test_functions_are_known_by_what_they_do(state):
+    factor = 2.0
+    for _ in range(2):
+        gemm(A, B, epilogue=lambda acc: gm.relu(acc) * factor, out=OUT)
+    gemm(A, B, epilogue=lambda x: factor * gm.relu(x), out=OUT)
+    assert len(state.planned) == 1
+    factor = 3.0
+    gemm(A, B, epilogue=lambda acc: gm.relu(acc) * factor, out=OUT)
+    assert len(state.planned) == 2, "a number from outside the function has changed"
+
+
+def test_a_function_is_called_once_a_call(state):
+    called = []
+
+    def counted(acc):
+        called.append(acc)
+        return gm.relu(acc)
+
+    for number in range(1, 4):
+        gemm(A, B, epilogue=counted, out=OUT)
+        assert len(called) == number
+    assert len(state.planned) == 1
+
+
+def test_inputs_and_numbers_of_a_function(state):
+    def scaled(acc, x, s):
+        return acc * s + x
+
+    for _ in range(2):
+        gemm(A, B, epilogue=scaled, epilogue_args={"x": BIAS, "s": 2.0}, out=OUT)
+    assert len(state.planned) == 1
+    assert last(state)[0]["e0"] == 0x5000
+    for number, s in enumerate((0.0, -0.0, 3.0), 2):
+        gemm(A, B, epilogue=scaled, epilogue_args={"x": BIAS, "s": s}, out=OUT)
+        assert len(state.planned) == number
+    gemm(A, B, epilogue=scaled, epilogue_args={"x": FakeTensor(0x5000, (4, 1)), "s": 2.0}, out=OUT)
+    assert len(state.planned) == 5
+    # Numbers that change places are others.
+    for s, t in ((1.0, 2.0), (2.0, 1.0), (1.0, 2.0)):
+        gemm(A, B, epilogue=lambda acc, s, t: (acc + s) * t, epilogue_args={"s": s, "t": t}, out=OUT)
+    assert len(state.planned) == 7
+
+
+def test_inputs_that_change_names_are_others(state):
+    x, y = FakeTensor(0x5000), FakeTensor(0x6000)
+    for _ in range(2):
+        gemm(A, B, epilogue=lambda acc, x, y: (acc + x) * y, epilogue_args={"x": x, "y": y}, out=OUT)
+    one = last(state)[0]
+    gemm(A, B, epilogue=lambda acc, x, y: (acc + x) * y, epilogue_args={"y": y, "x": x}, out=OUT)
+    gemm(A, B, epilogue=lambda acc, x, y: (acc + x) * y, epilogue_args={"y": y, "x": x}, out=OUT)
+    assert last(state)[0] == one
+    assert {one["e0"], one["e1"]} == {0x5000, 0x6000}
+    gemm(A, B, epilogue=lambda acc, x, y: (acc + x) * y, epilogue_args={"x": y, "y": x}, out=OUT)
+    assert last(state)[0] == one | {"e0": one["e1"], "e1": one["e0"]}
+
+
+@pytest.mark.parametrize("storage", ["halves", "pairs"])
+def test_halves_of_b_and_of_the_bias(state, storage):
+    bias = FakeTensor(0x5000, (4,))
+    for a in (0x1000, 0x7000):
+        gemm(FakeTensor(a), B, bias=bias, epilogue="swiglu", gated=storage, out=FakeTensor(0x3000, (4, 2)))
+    assert len(state.planned) == 1
+    first = last(state)[0]
+    places = {name: first.pop(name) for name in ("e0", "e1")}
+    assert first == {"a": 0x7000, "b": 0x2000, "u": 0x2008, "d": 0x3000}
+    # Which half of the bias is the first of the epilogue's matrices is its affair.
+    assert set(places.values()) == {0x5000, 0x5008}
+    gemm(FakeTensor(0x1000), FakeTensor(0x9000), bias=FakeTensor(0xB000, (4,)), epilogue="swiglu", gated=storage,
+         out=FakeTensor(0x3000, (4, 2)))  # fmt: skip
+    assert len(state.planned) == 1
+    moved = {name: place + 0x6000 for name, place in places.items()}
+    assert last(state)[0] == {"a": 0x1000, "b": 0x9000, "u": 0x9008, "d": 0x3000} | moved
+
+
+def test_halves_are_not_taken_for_pairs(state):
+    for number, storage in enumerate(("halves", "pairs", "halves", "pairs"), 1):
+        gemm(A, B, epilogue="swiglu", gated=storage, out=FakeTensor(0x3000, (4, 2)))
+        assert len(state.planned) == min(number, 2)
+
+
+def test_two_matrices_of_a_gated_form(state):
+    for second in (0x6000, 0x7000):
+        gemm(A, B, gated=FakeTensor(second), epilogue="swiglu", out=OUT)
+    assert len(state.planned) == 1
+    assert last(state)[0] == {"a": 0x1000, "b": 0x2000, "u": 0x7000, "d": 0x3000}
+
+
+OTHERS = {
+    "the name": {"epilogue": "gelu"},
+    "halves and pairs": {"epilogue": "swiglu", "gated": "pairs"},
+    "halves": {"epilogue": "swiglu"},
+    "no bias": {"bias": None},
+    "alpha": {"alpha": 2.0},
+    "c": {"c": FakeTensor(0x4000), "beta": 1.0},
+    "out_dtype": {"out_dtype": "float32"},
+    "shape of the bias": {"bias": FakeTensor(0x5000, (4, 1))},
+    "alignment of the bias": {"bias": FakeTensor(0x5004, (4,))},
+    "device": {"a": FakeTensor(0x1000, device=1), "b": FakeTensor(0x2000, device=1),
+               "bias": FakeTensor(0x5000, (4,), device=1), "out": FakeTensor(0x3000, device=1)},
+    "no out": {"out": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_product_depends_on_makes_another(state, name):
+    usual = {"a": A, "b": B, "bias": BIAS, "epilogue": "relu", "out": OUT}
+    for number, call in enumerate((usual, usual | OTHERS[name], usual, usual | OTHERS[name])):
+        gemm(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
+        assert len(state.planned) == min(number + 1, 2)
+
+
+UNUSUAL = {
+    "a stream is named": {"stream": 3},
+    "the absolute maximum": {"absmax": FakeTensor(0xF000, (1,))},
+    "gradients": {"bias": FakeTensor(0x5000, (4,), grad=True)},
+    "another device": {"bias": FakeTensor(0x5000, (4,), device=1)},
+    "not hashable": {"out_dtype": ["float32"]},
+    "out in the bias": {"bias": FakeTensor(0x3004, (4,))},
+    "out is an input": {"epilogue": lambda acc, x: acc + x, "epilogue_args": {"x": OUT}},
+    "alpha is NaN": {"alpha": float("nan")},
+    "the type of b": {"b": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_is_unusual_is_always_planned(state, name):
+    call = {"a": A, "b": B, "bias": BIAS, "epilogue": "relu", "out": OUT}
+    gemm(A, B, bias=BIAS, epilogue="relu", out=OUT)
+    call |= UNUSUAL[name]
+    gemm(A, FakeTensor(0x2000), **{k: v for k, v in call.items() if k not in "ab"} | {"out": FakeTensor(0x900000)})
+    before = len(state.planned)
+    for number in range(1, 4):
+        gemm(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
+        assert len(state.planned) == before + number
+
+
+def test_c_may_be_the_output(state):
+    c = FakeTensor(0x4000)
+    for _ in range(2):
+        gemm(A, B, c, epilogue=lambda acc, c: acc + c, out=c)
+    assert len(state.planned) == 1
+    assert last(state)[0] == {"a": 0x1000, "b": 0x2000, "c": 0x4000, "d": 0x4000}
+
+
+def test_what_is_wrong_is_said_of_calls_that_are_known(state):
+    gemm(A, B, epilogue="relu", out=OUT)
+    with pytest.raises(ArgumentError, match="epilogue='rely' is not known"):
+        gemm(A, B, epilogue="rely", out=OUT)
+    with pytest.raises(ArgumentError, match="gated='thirds' is not known"):
+        gemm(A, B, epilogue="swiglu", gated="thirds", out=OUT)
+    with pytest.raises(ArgumentError, match="epilogue_args belong to a function"):
+        gemm(A, B, epilogue="relu", epilogue_args={"x": 1.0}, out=OUT)
+
+
+def test_parameters_and_forgetting(state):
+    state.gradients = False
+    gemm(A, FakeParameter(0x2000), epilogue="relu", out=OUT)
+    gemm(A, B, epilogue="relu", out=OUT)
+    assert len(state.planned) == 1
+    prepared.forget()
+    gemm(A, B, epilogue="relu", out=OUT)
+    assert len(state.planned) == 2

@@ -1,0 +1,41 @@
+"""What was traced before is not brought into its canonical form again, and never taken for something else."""
+
+from __future__ import annotations
+
+import itertools
+
+import gemmule as gm
+from gemmule.core import traced
+from gemmule.core.traced import accumulated, lowered, matrix_input, number_input
+
+
+def values():
+    acc, x, y, s = accumulated(), matrix_input("x", 1), matrix_input("y", 2), number_input("s", 3)
+    return [
+        acc, acc + x, x + acc, acc - x, x - acc, acc + y, acc + x + y, acc + (x + y), acc * s, acc + s, acc * 0.0,
+        acc * -0.0, acc * 2, acc * 2.5, acc * float("nan"), gm.where(acc < x, acc, x), gm.where(acc < x, x, acc),
+        gm.where(acc <= x, acc, x), gm.exp(acc), gm.log(acc), (acc + x) * (acc + x), -acc, matrix_input("y", 1) + acc,
+        # The places of parameters order them.
+        x * y, matrix_input("x", 2) * matrix_input("y", 1),
+    ]  # fmt: skip
+
+
+def test_the_second_time_gives_what_the_first_gave(monkeypatch):
+    monkeypatch.setattr(traced, "_known", {})
+    first = [lowered(value, "it") for value in values()]
+    monkeypatch.setattr(traced, "_canonical", None)
+    assert [lowered(value, "it") for value in values()] == first
+
+
+def test_it_is_what_would_be_found_without_it(monkeypatch):
+    monkeypatch.setattr(traced, "_known", {})
+    for _, value in itertools.product(range(2), values()):
+        assert lowered(value, "it") == traced._canonical(value, "it")
+
+
+def test_what_is_kept_is_bounded(monkeypatch):
+    monkeypatch.setattr(traced, "_known", {})
+    monkeypatch.setattr(traced, "_MOST_KNOWN", 3)
+    for number in range(20):
+        lowered(accumulated() * number, "it")
+        assert len(traced._known) <= 3
