@@ -306,8 +306,9 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
 
 def _begins(matrix: StridedMatrix) -> int:
     """Return 0 where lines of a matrix begin as lines of 128 bytes of a cache do, 1 as their parts of 32, else 2."""
-    pitch = (matrix.row_stride if matrix.is_row_major else matrix.col_stride) * matrix.dtype.itemsize
-    return 0 if pitch % 128 == 0 else 1 if pitch % 32 == 0 else 2
+    lines, stride = (matrix.rows, matrix.row_stride) if _in_rows(matrix) else (matrix.cols, matrix.col_stride)
+    pitch = stride * matrix.dtype.itemsize
+    return 0 if lines == 1 or pitch % 128 == 0 else 1 if pitch % 32 == 0 else 2
 
 
 def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
