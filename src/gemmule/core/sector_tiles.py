@@ -36,7 +36,7 @@ class SectorTileConfig(Config):
     spans : int
         Warps side by side along the source's rows, a word of 4 bytes or a larger element a lane.
     write_bytes : int
-        Bytes of a row of the tile in the target: a power of 2 from 128.
+        Bytes of a row of the tile in the target: a power of 2 from 64.
     threads : int
         Threads of a CTA.
     group : int
@@ -53,8 +53,8 @@ class SectorTileConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
-            raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 128")
+        if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 64:
+            raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 64")
         if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
             raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
         if self.threads % (_WARP * self.spans):

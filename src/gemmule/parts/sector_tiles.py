@@ -183,17 +183,21 @@ class SectorTile:
                             high = row[j // self.pack + k + 1]
                             words[k] = shifted(low, high, Uint32(j % self.pack * (8 * self.item)))
                             low = high
-                    left = gD.shape[1] - j0 - j
                     if cutlass.const_expr(whole):
                         self.store(words, place + j * self.item)
-                    elif left >= length * self.pack:
-                        self.store(words, place + j * self.item)
-                    elif cutlass.const_expr(self.pack > 1):
-                        for e in cutlass.range_constexpr(length * self.pack - 1):
-                            if e < left:
-                                element = self.low_element(words[e // self.pack] >> (8 * self.item * (e % self.pack)))
-                                last = self.at(self.element, place + (j + e) * self.item)
-                                last[0] = element
+                    else:
+                        self.store_inside(words, place + j * self.item, gD.shape[1] - j0 - j)
+
+    @cute.jit
+    def store_inside(self, words: cute.Tensor, address, left):
+        """Write words, or as many of their elements as there are left in the row."""
+        if left >= cute.size(words) * self.pack:
+            self.store(words, address)
+        elif cutlass.const_expr(self.pack > 1):
+            for e in cutlass.range_constexpr(cute.size(words) * self.pack - 1):
+                if e < left:
+                    last = self.at(self.element, address + e * self.item)
+                    last[0] = self.low_element(words[e // self.pack] >> (8 * self.item * (e % self.pack)))
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
