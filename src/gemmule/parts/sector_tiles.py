@@ -82,8 +82,9 @@ class SectorTile:
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
         i, j = i0 + column * self.pack, j0 + first * self.pack
-        if cutlass.const_expr(not whole and self.pack == 1):
-            i = cutlass.min(i, gS.shape[0] - 1)
+        if cutlass.const_expr(not whole):
+            # Lanes beyond the row's end read one word, which completes the last that is within.
+            i = cutlass.min(i, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
         begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
         line = Int64(gS.stride[1]) * self.item
         # Rows from one word of a thread to its next.
@@ -194,10 +195,16 @@ class SectorTile:
         if left >= cute.size(words) * self.pack:
             self.store(words, address)
         elif cutlass.const_expr(self.pack > 1):
-            for e in cutlass.range_constexpr(cute.size(words) * self.pack - 1):
-                if e < left:
-                    last = self.at(self.element, address + e * self.item)
-                    last[0] = self.low_element(words[e // self.pack] >> (8 * self.item * (e % self.pack)))
+            for k in cutlass.range_constexpr(cute.size(words)):
+                rest = left - k * self.pack
+                if rest >= self.pack:
+                    word = self.at(self.word, address + k * self.size)
+                    word[0] = words[k]
+                else:
+                    for e in cutlass.range_constexpr(self.pack - 1):
+                        if e < rest:
+                            last = self.at(self.element, address + k * self.size + e * self.item)
+                            last[0] = self.low_element(words[k] >> (8 * self.item * e))
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
