@@ -44,12 +44,13 @@ def batched(problem, batch):
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (transpose_of(64, 64, 16), "elements of 16 bytes"),
+        (transpose_of(32, 32, 4), "elements of 4 bytes"),
         (transpose_of(62, 64, 1), "rows must begin and end at multiples of 4 bytes"),
         (transpose_of(64, 31, 2), "rows must begin and end at multiples of 4 bytes"),
-        (transpose_of(1024, 1028, 1), "1052672 bytes, more than 1048576"),
-        (batched(transpose_of(64, 64, 1), (257,)), "1052672 bytes, more than 1048576"),
-        (batched(transpose_of(16, 16, 4), (3, 2)), "more than one dimension"),
+        (transpose_of(400, 412, 1), "164800 bytes, more than 163840"),
+        (batched(transpose_of(64, 64, 1), (41,)), "167936 bytes, more than 163840"),
+        (transpose_of(64, 64, 2), "8192 bytes, more than 4096"),
+        (batched(transpose_of(16, 16, 2), (3, 2)), "more than one dimension"),
         (transpose_of(1, 2**20, 1), "rows must begin and end at multiples of 4 bytes"),
     ],
 )
@@ -58,16 +59,16 @@ def test_what_is_refused(problem, reason):
 
 
 def test_gaps_between_neighbours_are_refused():
-    problem = transpose_of(64, 64, 4)
+    problem = transpose_of(32, 32, 2)
     apart = dataclasses.replace(problem, source=dataclasses.replace(problem.source, row_stride=2))
     assert "2 elements apart in the source" in why_not(apart, HOPPER, SquareConfig())
 
 
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
-@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize("itemsize", [1, 2])
 def test_a_thread_for_each_word(config, itemsize):
     tile_i, tile_j = config.tile(itemsize)
-    assert tile_i * tile_j * itemsize == 32 * config.warps * max(4 // itemsize, 1) ** 2 * itemsize
+    assert tile_i * tile_j * itemsize == 32 * config.warps * 4 * (4 // itemsize)
     recipe = SPEC.launch(batched(transpose_of(100, 52, itemsize), (3,)), config)
     assert recipe.block == (32 * config.warps, 1, 1)
     assert recipe.grid == (-(-100 // tile_j), -(-52 // tile_i), 3)
@@ -75,5 +76,9 @@ def test_a_thread_for_each_word(config, itemsize):
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_small_matrices_take_it_and_large_ones_do_not(itemsize):
-    for edge, name in [(32, SPEC.name), (64, SPEC.name), (8192, "t12_production")]:
+    for edge, name in [
+        (32, SPEC.name),
+        (384, SPEC.name if itemsize == 1 else "t12_production"),
+        (8192, "t12_production"),
+    ]:
         assert choose(transpose_of(edge, edge, itemsize), HOPPER, multiprocessors=132).spec.name == name

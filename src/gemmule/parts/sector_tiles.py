@@ -9,7 +9,7 @@ them; a word is cut out of those of two neighbouring lanes.
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, cute
+from cutlass import Int32, Int64, Uint32, Uint64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.byte_tiles import packed_rows
@@ -51,6 +51,7 @@ class SectorTile:
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
+        self.at_once = True
         fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
         self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
 
@@ -85,25 +86,32 @@ class SectorTile:
         if cutlass.const_expr(not whole):
             # Lanes beyond the row's end read one word, which completes the last that is within.
             i = cutlass.min(i, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
-        begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
         line = Int64(gS.stride[1]) * self.item
-        # Rows from one word of a thread to its next.
+        begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
+        # Rows from one word of a thread to its next: they begin at the same place in a word.
         rows = cutlass.const_expr(self.step * self.pack)
+        pace = line * rows
+        starts = [self.word_start(begin + line * r) for r in range(self.pack)]
+        bits = [Uint32((begin + line * r) & 3) * 8 for r in range(self.pack)]
         if cutlass.const_expr(not whole):
             lowest, highest = self.words_within(gS)
         for turn in cutlass.range(self.count // self.together, unroll=1):
-            start = begin + line * (turn * (self.together * rows))
+            places = [start + pace * (turn * self.together) for start in starts]
             read = cute.make_rmem_tensor(cute.make_layout((self.pack, self.together)), self.word)
             for p in cutlass.range_constexpr(self.together):
                 for r in cutlass.range_constexpr(self.pack):
-                    place = start + line * (p * rows + r)
+                    place = places[r]
                     if cutlass.const_expr(not whole):
                         # Rows behind the last are the last once more.
                         behind = cutlass.max(j + (turn * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
-                        place -= line * behind
+                        place = self.word_start(place - line * behind)
                         if cutlass.const_expr(self.pack > 1):
                             place = cutlass.min(cutlass.max(place, lowest), highest)
                     read[r, p] = self.load(place)
+                    places[r] += pace
+            if cutlass.const_expr(self.at_once):
+                # Else the compiler saves registers, and waits for some words before it asks for the others.
+                cute.arch.sync_warp()
             for p in cutlass.range_constexpr(self.together):
                 word = first + (turn * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
@@ -111,12 +119,16 @@ class SectorTile:
                 else:
                     square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
-                        bits = Uint32((start + line * (p * rows + r)) & 3) * 8
-                        square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits)
+                        square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
                     exchange(square)
                     if lane < self.lanes:
                         for e in cutlass.range_constexpr(self.pack):
                             sT[(e * self.columns + column) * self.pitch + word] = square[e]
+
+    @cute.jit
+    def word_start(self, address):
+        """Return the address of the word that holds the byte at an address."""
+        return address & -self.size if cutlass.const_expr(self.pack > 1) else address
 
     @cute.jit
     def words_within(self, gS: cute.Tensor):
@@ -128,9 +140,14 @@ class SectorTile:
 
     @cute.jit
     def load(self, address):
-        """Return the word that holds the byte at an address."""
-        start = address & -self.size if cutlass.const_expr(self.pack > 1) else address
-        return self.at(self.word, start)[0]
+        """Return the word at an address. What is left of its line of 128 bytes, a neighbour reads soon."""
+        if cutlass.const_expr(self.size == 8):
+            return cute.arch.inline_ptx(
+                "ld.global.L2::128B.b64 {$w0}, [{$r0}];", write_only_types=[Uint64], read_only_args=[address]
+            )
+        return cute.arch.inline_ptx(
+            "ld.global.L2::128B.b32 {$w0}, [{$r0}];", write_only_types=[Uint32], read_only_args=[address]
+        )
 
     @cute.jit
     def read_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
@@ -163,31 +180,38 @@ class SectorTile:
         length = cutlass.const_expr(4 if self.pack > 1 else 1)
         abreast = cutlass.const_expr(min(self.written // length, 32))
         step = cutlass.const_expr(self.threads // abreast)
-        start = (gD.iterator + cute.crd2idx((i0 + tid // abreast, j0), gD.layout)).toint()
+        i = tid // abreast
+        begin = (gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)).toint()
         line = Int64(gD.stride[0]) * (step * self.item)
         rows = cutlass.min(gD.shape[0] - i0, self.tile_i)
-        for p in cutlass.range(-(-self.tile_i // step), unroll=2):
-            i = tid // abreast + p * step
-            place = start + line * p
-            ahead = self.elements_ahead(place)
-            if i < rows:
+        # After so many passes a thread's row begins at the same place in a sector again.
+        period = cutlass.const_expr(max(SECTOR // (step * self.item), 1))
+        aheads = [self.elements_ahead(begin + line * p) for p in range(period)]
+        # The thread's first element in the row, and the word that holds it.
+        firsts = [ahead + tid % abreast * (length * self.pack) for ahead in aheads]
+        places = [begin + line * p + firsts[p] * self.item for p in range(period)]
+        for p in cutlass.range_constexpr(-(-self.tile_i // step)):
+            first, place = firsts[p % period], places[p % period]
+            places[p % period] = place + line * period
+            if i + p * step < rows:
+                row = self.row_of(sT, i, p * step)
                 for q in cutlass.range_constexpr(self.written // (length * abreast)):
-                    j = ahead + (tid % abreast + q * abreast) * (length * self.pack)
-                    row = self.row_of(sT, i)
+                    across = cutlass.const_expr(q * abreast * length)
                     words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
-                    low = row[j // self.pack]
+                    low = row[first // self.pack + across]
                     for k in cutlass.range_constexpr(length):
                         if cutlass.const_expr(self.pack == 1):
                             words[k] = low
                         else:
                             # A word of the target begins in one word of the tile and ends in the next.
-                            high = row[j // self.pack + k + 1]
-                            words[k] = shifted(low, high, Uint32(j % self.pack * (8 * self.item)))
+                            high = row[first // self.pack + (across + k + 1)]
+                            words[k] = shifted(low, high, Uint32(first % self.pack * (8 * self.item)))
                             low = high
                     if cutlass.const_expr(whole):
-                        self.store(words, place + j * self.item)
+                        self.store(words, place + across * self.size)
                     else:
-                        self.store_inside(words, place + j * self.item, gD.shape[1] - j0 - j)
+                        left = gD.shape[1] - j0 - first - across * self.pack
+                        self.store_inside(words, place + across * self.size, left)
 
     @cute.jit
     def store_inside(self, words: cute.Tensor, address, left):
@@ -223,10 +247,14 @@ class SectorTile:
         return (-Int32(address & (SECTOR - 1)) & (SECTOR - 1)) // self.item
 
     @cute.jit
-    def row_of(self, sT: cute.Tensor, i):
-        """Return row i of the tile. Rows i of neighbouring lanes lie side by side, those of one thread far apart."""
-        start = sT.iterator + (i % self.pack * self.columns + i // self.pack) * self.pitch
-        return cute.make_tensor(start, cute.make_layout(self.pitch))
+    def row_of(self, sT: cute.Tensor, i, further: cutlass.Constexpr[int] = 0):
+        """Return the row `further` below i. Rows of neighbouring lanes lie side by side, those of one far apart."""
+        if cutlass.const_expr(further % self.pack == 0):
+            # The address is a sum with a constant.
+            start = (i % self.pack * self.columns + i // self.pack) * self.pitch + further // self.pack * self.pitch
+        else:
+            start = ((i + further) % self.pack * self.columns + (i + further) // self.pack) * self.pitch
+        return cute.make_tensor(sT.iterator + start, cute.make_layout(self.pitch))
 
     @cute.jit
     def word_of(self, sT: cute.Tensor, i, j):

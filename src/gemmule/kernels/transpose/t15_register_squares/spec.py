@@ -14,15 +14,14 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_GRID
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
-_ITEMSIZES = (1, 2, 4, 8)
-_WARP = 32
-# Bytes of a word, and of the largest matrix: beyond, a tile in shared memory was measured to be faster.
-_WORD, _LARGEST = 4, 1 << 20
+# Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
+_LARGEST = {1: 160 << 10, 2: 4 << 10}
+_WARP, _WORD = 32, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class SquareConfig(Config):
-    """Threads of a CTA, a word of 4 bytes or a larger element each.
+    """Threads of a CTA, a word of 4 bytes each.
 
     Attributes
     ----------
@@ -61,18 +60,18 @@ def why_not(problem: TransposeProblem, arch: Arch, config: SquareConfig) -> str 
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
     item = problem.itemsize
-    if item not in _ITEMSIZES:
-        return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4 or 8 bytes"
+    if item not in _LARGEST:
+        return f"elements of {item} bytes are not supported; the kernel moves 1 or 2 bytes"
     if problem.source.row_stride != 1 or problem.target.col_stride != 1:
         return (
             f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
             "in the target; this kernel takes matrices whose neighbours touch"
         )
-    if item < _WORD and not rows_are_multiples(problem, _WORD):
+    if not rows_are_multiples(problem, _WORD):
         return f"elements of {item} bytes are moved in words: rows must begin and end at multiples of {_WORD} bytes"
     size = problem.rows * problem.cols * math.prod(problem.batch) * item
-    if size > _LARGEST:
-        return f"matrices of {size} bytes, more than {_LARGEST}, are moved in tiles"
+    if size > _LARGEST[item]:
+        return f"matrices of {size} bytes, more than {_LARGEST[item]}, are moved in tiles"
     if math.prod(problem.batch[1:]) > 1:
         return f"a batch of {problem.batch} has more than one dimension"
     if config.tiles(problem)[0] > MAX_GRID[1] or max(problem.batch, default=0) > MAX_GRID[2]:
@@ -89,7 +88,7 @@ def signature(problem: TransposeProblem, config: SquareConfig) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every specialisation."""
     del arch
-    return tuple((("element", opaque_dtype(size).name),) for size in _ITEMSIZES)
+    return tuple((("element", opaque_dtype(size).name),) for size in _LARGEST)
 
 
 def launch(problem: TransposeProblem, config: SquareConfig) -> Launch:
@@ -113,7 +112,7 @@ def build(config: SquareConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="t15_register_squares",
     operation="transpose",
-    summary="small matrices, elements of 1 to 8 bytes, rows of whole words, batch: squares exchanged in registers",
+    summary="small matrices, elements of 1 or 2 bytes, rows of whole words, batch: squares exchanged in registers",
     package="gemmule.kernels.transpose.t15_register_squares",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
