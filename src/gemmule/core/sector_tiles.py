@@ -16,11 +16,14 @@ from .spec import Config
 SECTOR = 32
 ITEMSIZES = (1, 2, 4, 8)
 _WARP = 32
-# What `sector_cost` counts with: bytes a second of a multiprocessor, among all and with one CTA alone, the time from
-# the first read to the last write of a CTA, and what a multiprocessor holds at once.
-_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 30e9, 50e9, 1.5e-6
+# What `sector_cost` counts with, of an H200: bytes a second of a multiprocessor, seconds of a CTA for its first words
+# and for each word of a thread, and how much of what is asked for again the memory sees.
+_BYTES_A_SECOND, _LATENCY, _AGAIN = 34e9, 0.6e-6, 0.2
+_A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
+# What a multiprocessor holds at once.
 _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
+_SHARED_BYTES = 228 << 10
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 # Shorter rows leave most of a tile empty.
@@ -42,14 +45,20 @@ class SectorTileConfig(Config):
     group : int
         Tiles that CTAs take along the target's rows before they go on along the source's; 0 takes whole rows of tiles
         of a single matrix, by a grid of two dimensions, and divides nothing.
+    resident : int
+        CTAs that share a multiprocessor at most, by shared memory that they do not use; 0 sets no limit.
+    vector : int
+        Bytes that a thread writes at once where elements are smaller than words: 4, 8 or 16.
     """
 
     spans: int = 2
     write_bytes: int = 128
     threads: int = 256
     group: int = 8
+    resident: int = 0
+    vector: int = 16
 
-    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
+    from_zero: ClassVar[frozenset[str]] = frozenset({"group", "resident"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,6 +66,8 @@ class SectorTileConfig(Config):
             raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 64")
         if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
             raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
+        if self.vector not in (4, 8, 16):
+            raise ArgumentError(f"config {self}: vector must be 4, 8 or 16")
         if self.threads % (_WARP * self.spans):
             raise ArgumentError(f"config {self}: spans must divide the warps")
 
@@ -84,6 +95,10 @@ class SectorTileConfig(Config):
         """Return the bytes of the tile in shared memory."""
         return self.tile(itemsize)[0] * self.pitch(itemsize) * max(itemsize, 4)
 
+    def shared_bytes(self, itemsize: int) -> int:
+        """Return the shared memory of a CTA: the tile, or so much that one more CTA than wanted finds no room."""
+        return max(self.tile_bytes(itemsize), _SHARED_BYTES // (self.resident + 1) if self.resident else 0)
+
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many tiles stand along the source's rows and along the target's."""
         tile_i, tile_j = self.tile(problem.itemsize)
@@ -106,7 +121,7 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
         return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
     if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
         return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
-    size = config.tile_bytes(item)
+    size = config.shared_bytes(item)
     if size > _MAX_SHARED:
         return f"the tile takes {size} bytes of shared memory, more than {_MAX_SHARED}"
     if config.held(item) % (config.threads // (_WARP * config.spans)):
@@ -123,12 +138,14 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiproces
     """Return roughly the seconds that tiles of a config take: what is moved, or how long the CTAs wait."""
     item = problem.itemsize
     ctas = math.prod((*config.tiles(problem), *problem.batch))
-    size = config.tile_bytes(item)
-    # What neighbours read too comes from the caches, and is not counted.
-    moved = 2 * ctas * config.tile(item)[0] * config.write_bytes
-    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS)
+    row = config.columns(item) * max(item, 4)
+    # Rows of the source straddle a sector more than they fill, and the neighbour has read a sector of the target's.
+    again = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
+    moved = ctas * config.tile(item)[0] * config.write_bytes * (2 + _AGAIN * again)
+    alone = _LATENCY + _A_WORD[item] * packed_rows(item) * config.held(item) * config.spans / (config.threads // _WARP)
+    resident = min(
+        _RESIDENT_BYTES // config.tile_bytes(item), _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
+    )
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
     order = 1.0 if config.group == 0 else 1.02
-    return order * max(
-        moved / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
-    )
+    return order * (max(moved / (multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)

@@ -51,6 +51,8 @@ class SectorTile:
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
+        # Words that a thread writes at once.
+        self.length = config.vector // self.size if self.pack > 1 else 1
         self.at_once = True
         fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
         self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
@@ -67,11 +69,28 @@ class SectorTile:
         # The matrix's first word may begin before it.
         if whole and (self.pack == 1 or i0 > 0 or (j0 > 0 and gS.stride[1] > 0)):
             self.read_words(gS, sT, i0, j0, True)
-        else:
+        elif cutlass.const_expr(self.pack == 1):
             self.read_words(gS, sT, i0, j0, False)
-            if cutlass.const_expr(self.pack > 1):
-                cute.arch.sync_threads()
-                self.read_ends(gS, sT, i0, j0)
+        else:
+            self.read_with_ends(gS, sT, i0, j0)
+
+    @cute.jit
+    def read_with_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
+        """Read words that lie in the matrix, and the elements that share one with what is outside of all of it."""
+        tid, _, _ = cute.arch.thread_idx()
+        e, row = tid % (2 * _ENDS), (gS.shape[1] - 1 if tid // (2 * _ENDS) == 1 else 0) - j0
+        i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
+        is_here = tid < 4 * _ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i
+        end = self.element(0)
+        if is_here:
+            # Asked for before the words, and stored behind them.
+            end = self.element(gS[i0 + i, j0 + row])
+        self.read_words(gS, sT, i0, j0, False)
+        cute.arch.sync_threads()
+        if is_here:
+            index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
+            target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
+            cute.make_tensor(target, cute.make_layout(1))[0] = end
 
     @cute.jit
     def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
@@ -150,17 +169,6 @@ class SectorTile:
         )
 
     @cute.jit
-    def read_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Bring those elements into the tile that share a word with what is before or behind the whole matrix."""
-        tid, _, _ = cute.arch.thread_idx()
-        e, row = tid % (2 * _ENDS), (gS.shape[1] - 1 if tid // (2 * _ENDS) == 1 else 0) - j0
-        i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
-        if tid < 4 * _ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i:
-            index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
-            target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
-            cute.make_tensor(target, cute.make_layout(1))[0] = gS[i0 + i, j0 + row]
-
-    @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
         """Write what of the tile at (i0, j0) lies in the matrix: rows from their first whole sector on."""
         if j0 + self.held * self.pack <= gD.shape[1]:
@@ -172,12 +180,12 @@ class SectorTile:
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Write rows of the tile. Where words are put together, a thread writes 4, side by side.
+        """Write rows of the tile. Where words are put together, a thread writes several, side by side.
 
         `whole` promises that no row of the tile reaches over the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
-        length = cutlass.const_expr(4 if self.pack > 1 else 1)
+        length = cutlass.const_expr(self.length)
         abreast = cutlass.const_expr(min(self.written // length, 32))
         step = cutlass.const_expr(self.threads // abreast)
         i = tid // abreast
@@ -232,14 +240,21 @@ class SectorTile:
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
-        """Write the elements of the matrix's rows that come before their first whole sector."""
+        """Write what of the matrix's rows comes before their first whole sector: words, and up to 3 bytes before."""
         tid, _, _ = cute.arch.thread_idx()
-        most = cutlass.const_expr(SECTOR // self.item)
+        most = cutlass.const_expr(SECTOR // self.size)
         for p in cutlass.range(-(-self.tile_i * most // self.threads), unroll=4):
-            i, j = (tid + p * self.threads) // most, (tid + p * self.threads) % most
-            ahead = self.elements_ahead((gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint())
-            if i < self.tile_i and i0 + i < gD.shape[0] and j < cutlass.min(ahead, gD.shape[1]):
-                gD[i0 + i, j] = self.low_element(self.word_of(sT, i, j))
+            i, k = (tid + p * self.threads) // most, (tid + p * self.threads) % most
+            begin = (gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint()
+            j = self.elements_ahead(begin) - (most - k) * self.pack
+            if i < self.tile_i and i0 + i < gD.shape[0]:
+                if j >= 0:
+                    word = self.at(self.word, begin + j * self.item)
+                    word[0] = self.word_of(sT, i, j)
+                elif cutlass.const_expr(self.pack > 1):
+                    for e in cutlass.range_constexpr(self.pack - 1):
+                        if e < j + self.pack:
+                            gD[i0 + i, e] = self.low_element(self.row_of(sT, i)[0] >> (8 * self.item * e))
 
     @cute.jit
     def elements_ahead(self, address):

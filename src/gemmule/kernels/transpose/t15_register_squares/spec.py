@@ -32,7 +32,7 @@ class SquareConfig(Config):
     """
 
     lanes: int = 4
-    warps: int = 2
+    warps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,14 +115,7 @@ SPEC = KernelSpec(
     summary="small matrices, elements of 1 or 2 bytes, rows of whole words, batch: squares exchanged in registers",
     package="gemmule.kernels.transpose.t15_register_squares",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
-    configs=(
-        SquareConfig(),
-        SquareConfig(4, 1),
-        SquareConfig(4, 4),
-        SquareConfig(8, 1),
-        SquareConfig(8, 2),
-        SquareConfig(2, 4),
-    ),
+    configs=(SquareConfig(),),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
