@@ -25,7 +25,6 @@ HOPPER = Arch.parse("sm_90a")
         ({"group": -1}, "group must be 0 or more"),
         ({"spans": 0}, "spans must be 1 or more"),
         ({"spans": 3}, "spans must divide the warps"),
-        ({"vector": 2}, "vector must be 4, 8 or 16"),
     ],
 )
 def test_configs_that_make_no_sense(fields, rule):

@@ -20,10 +20,11 @@ _WARP = 32
 # and for each word of a thread, and how much of what is asked for again the memory sees.
 _BYTES_A_SECOND, _LATENCY, _AGAIN = 34e9, 0.6e-6, 0.2
 _A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
+# Spans and bytes of a row of the tiles that large matrices were fastest with, where the sum alone does not say so.
+_FASTEST = {1: (2, 128), 8: (2, 128)}
 # What a multiprocessor holds at once.
 _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
-_SHARED_BYTES = 228 << 10
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 # Shorter rows leave most of a tile empty.
@@ -45,20 +46,14 @@ class SectorTileConfig(Config):
     group : int
         Tiles that CTAs take along the target's rows before they go on along the source's; 0 takes whole rows of tiles
         of a single matrix, by a grid of two dimensions, and divides nothing.
-    resident : int
-        CTAs that share a multiprocessor at most, by shared memory that they do not use; 0 sets no limit.
-    vector : int
-        Bytes that a thread writes at once where elements are smaller than words: 4, 8 or 16.
     """
 
     spans: int = 2
     write_bytes: int = 128
     threads: int = 256
     group: int = 8
-    resident: int = 0
-    vector: int = 16
 
-    from_zero: ClassVar[frozenset[str]] = frozenset({"group", "resident"})
+    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,8 +61,6 @@ class SectorTileConfig(Config):
             raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 64")
         if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
             raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
-        if self.vector not in (4, 8, 16):
-            raise ArgumentError(f"config {self}: vector must be 4, 8 or 16")
         if self.threads % (_WARP * self.spans):
             raise ArgumentError(f"config {self}: spans must divide the warps")
 
@@ -95,10 +88,6 @@ class SectorTileConfig(Config):
         """Return the bytes of the tile in shared memory."""
         return self.tile(itemsize)[0] * self.pitch(itemsize) * max(itemsize, 4)
 
-    def shared_bytes(self, itemsize: int) -> int:
-        """Return the shared memory of a CTA: the tile, or so much that one more CTA than wanted finds no room."""
-        return max(self.tile_bytes(itemsize), _SHARED_BYTES // (self.resident + 1) if self.resident else 0)
-
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many tiles stand along the source's rows and along the target's."""
         tile_i, tile_j = self.tile(problem.itemsize)
@@ -121,7 +110,7 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
         return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
     if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
         return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
-    size = config.shared_bytes(item)
+    size = config.tile_bytes(item)
     if size > _MAX_SHARED:
         return f"the tile takes {size} bytes of shared memory, more than {_MAX_SHARED}"
     if config.held(item) % (config.threads // (_WARP * config.spans)):
@@ -147,5 +136,7 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiproces
         _RESIDENT_BYTES // config.tile_bytes(item), _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
     )
     waves = -(-ctas // (multiprocessors * max(resident, 1)))
-    order = 1.0 if config.group == 0 else 1.02
-    return order * (max(moved / (multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)
+    preferred = 1.0 if config.group == 0 else 1.02
+    if item in _FASTEST and (config.spans, config.write_bytes) != _FASTEST[item]:
+        preferred *= 1.02
+    return preferred * (max(moved / (multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)

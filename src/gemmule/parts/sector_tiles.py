@@ -51,9 +51,6 @@ class SectorTile:
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
-        # Words that a thread writes at once.
-        self.length = config.vector // self.size if self.pack > 1 else 1
-        self.at_once = True
         fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
         self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
 
@@ -128,9 +125,8 @@ class SectorTile:
                             place = cutlass.min(cutlass.max(place, lowest), highest)
                     read[r, p] = self.load(place)
                     places[r] += pace
-            if cutlass.const_expr(self.at_once):
-                # Else the compiler saves registers, and waits for some words before it asks for the others.
-                cute.arch.sync_warp()
+            # Else the compiler saves registers, and waits for some words before it asks for the others.
+            cute.arch.sync_warp()
             for p in cutlass.range_constexpr(self.together):
                 word = first + (turn * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
@@ -180,12 +176,12 @@ class SectorTile:
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Write rows of the tile. Where words are put together, a thread writes several, side by side.
+        """Write rows of the tile. Where words are put together, a thread writes 4, side by side.
 
         `whole` promises that no row of the tile reaches over the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
-        length = cutlass.const_expr(self.length)
+        length = cutlass.const_expr(4 if self.pack > 1 else 1)
         abreast = cutlass.const_expr(min(self.written // length, 32))
         step = cutlass.const_expr(self.threads // abreast)
         i = tid // abreast

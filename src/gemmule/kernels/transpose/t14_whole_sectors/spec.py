@@ -40,7 +40,7 @@ def launch(problem: TransposeProblem, config: SectorTileConfig) -> Launch:
     return Launch(
         grid=grid,
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(problem.itemsize),
+        shared_bytes=config.tile_bytes(problem.itemsize),
         params=tile_params(problem),
     )
 
@@ -66,16 +66,6 @@ SPEC = KernelSpec(
         SectorTileConfig(1, 128, 256, 0),
         SectorTileConfig(1, 64, 256, 0),
         SectorTileConfig(1, 64, 128, 0),
-        SectorTileConfig(1, 64, 128),
-        SectorTileConfig(2, 128, 256, 0, 2),
-        SectorTileConfig(2, 128, 256, 0, 3),
-        SectorTileConfig(1, 128, 256, 0, 3),
-        SectorTileConfig(2, 256, 256, 0, 3),
-        SectorTileConfig(2, 128, 256, 0, 0, 8),
-        SectorTileConfig(1, 128, 256, 0, 0, 8),
-        SectorTileConfig(2, 128, 256, 0, 0, 4),
-        SectorTileConfig(2, 256, 512, 0, 0, 8),
-        SectorTileConfig(2, 128, 512, 0),
     ),
     signatures=signatures,
     why_not=why_not,
