@@ -1,0 +1,249 @@
+"""Every form of Hopper's instructions on a GPU and on the virtual one, in mode 'hopper': memory byte by byte.
+
+python benchmarks/hopper_forms.py --record benchmarks/results
+
+Needs a Hopper GPU. The forms and their numbers are fixed, so that the virtual GPU's side can be repeated from the
+record, without a GPU. With --count, ncu (Nsight Compute) tells what the copy engine's forms move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from forms import Arrays, Form, barriers, copies, products
+from hopper_counts import COUNTERS, Both, CopyTraffic, known_counters
+from hopper_snippets import prepared
+
+from gemmule.core.errors import DriverError, GemmuleError
+from gemmule.vgpu import Counter, Options, launcher
+from gemmule.vgpu.arrays import DeviceArrays
+from gemmule.vgpu.engine.program import program_of
+
+#: The longest that a process may take for its share of the forms.
+SECONDS = 60
+OUTPUTS = ("d", "out")
+COPIES = ("load", "load of every type", "store", "multicast", "piece", "reduction")
+
+
+def all_forms() -> list[Form]:
+    """Return the forms; the place of one is its number."""
+    return [*copies.forms(), *barriers.forms(), *products.forms()]
+
+
+def digest(arrays: Arrays) -> str:
+    """Return what tells operands with different bits apart."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()
+
+
+class Launched:
+    """A form as a launch in the virtual GPU's memory.
+
+    Parameters
+    ----------
+    form : Form
+        What is launched.
+    """
+
+    def __init__(self, form: Form) -> None:
+        body, self.arrays, how = form.prepared()
+        text, self.recipe = prepared(body, self.arrays, **how)
+        self.program = program_of(text)
+        self.device = DeviceArrays(self.arrays)
+        self.before = self.device.memory.data.copy()
+        self.first = {name: array.copy() for name, array in self.arrays.items()}
+
+    def on_virtual(self, observers: tuple[Any, ...] = ()) -> Arrays:
+        """Return the operands after a run on the virtual GPU."""
+        self.device.memory.data[:] = self.before
+        options = Options(mma="hopper")
+        launcher.run(self.program, self.recipe, self.device.memory, self.device.addresses, options, observers)
+        return self._taken()
+
+    def on_hardware(self) -> Arrays:
+        """Return the operands after a run on the GPU."""
+        from twin import Text, memory_after
+
+        from gemmule.runtime.device import current
+        from gemmule.runtime.launch import LoadedKernel
+
+        name = self.program.kernel.name
+        with current(0):
+            kernel = LoadedKernel(Text(name, name, self.program.ptx.encode() + b"\0"), 0)
+            after = memory_after(kernel, self.recipe, self.before, self.device.addresses)
+        self.device.memory.data[:] = after
+        return self._taken()
+
+    def _taken(self) -> Arrays:
+        self.device.take_back()
+        found = {name: np.ascontiguousarray(array).copy() for name, array in self.arrays.items()}
+        for name, array in self.first.items():
+            self.arrays[name][...] = array
+        return found
+
+
+def compared(first: Arrays, virtual: Arrays, hardware: Arrays) -> dict[str, Any]:
+    """Return how many elements of what was written have equal bits, and the first that do not."""
+    elements = equal = 0
+    found: dict[str, Any] = {}
+    for name in sorted(first):
+        start, here, there = (
+            np.ascontiguousarray(x[name]).view(f"u{x[name].itemsize}").reshape(-1) for x in (first, virtual, hardware)
+        )
+        # Operands are counted where they may be written.
+        if name not in OUTPUTS and (here == start).all() and (there == start).all():
+            continue
+        elements += here.size
+        equal += int(np.count_nonzero(here == there))
+        where = np.flatnonzero(here != there)
+        if len(where) and not found:
+            # A few, to be looked at.
+            some = where[:4].tolist()
+            found = {"differs": [[name, int(i), f"{here[i]:#x}", f"{there[i]:#x}"] for i in some]}
+    return {"elements": elements, "equal": equal, **found}
+
+
+def record_of(number: int, form: Form) -> dict[str, Any]:
+    """Return what both give for a form; what one of them refuses is said."""
+    record: dict[str, Any] = {"record": "form", "number": number, "group": form.group, "form": form.name}
+    launched = Launched(form)
+    try:
+        virtual = launched.on_virtual()
+    except GemmuleError as error:
+        record["virtual_error"] = str(error).splitlines()[0][:300]
+        virtual = None
+    try:
+        hardware = launched.on_hardware()
+    except DriverError as error:
+        return record | {"hardware_error": error.status}
+    record["sha256"] = digest(hardware)
+    return record if virtual is None else record | compared(launched.first, virtual, hardware)
+
+
+def work(numbers: Iterable[int]) -> None:
+    """Run forms in order and print a line for each; a driver's error ends it."""
+    forms = all_forms()
+    for number in numbers:
+        print(json.dumps({"begins": number}), flush=True)
+        record = record_of(number, forms[number])
+        print(json.dumps(record), flush=True)
+        if "hardware_error" in record:
+            os._exit(0)
+
+
+def in_processes(numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Run forms in processes, each again and again with those behind the form that broke it."""
+    forms = all_forms()
+    found: dict[int, dict[str, Any]] = {}
+    workers = min(os.cpu_count() or 1, 12)
+
+    def attend(own: list[int]) -> None:
+        while own:
+            command = [sys.executable, __file__, "--work", ",".join(map(str, own))]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+                lines, why = done.stdout, f"ended with {done.returncode}: {done.stderr[-200:]}"
+            except subprocess.TimeoutExpired as error:
+                out = error.stdout or b""
+                lines, why = out.decode() if isinstance(out, bytes) else out, f"not done within {SECONDS} s"
+            begun = None
+            for line in lines.splitlines():
+                record = json.loads(line)
+                if "begins" in record:
+                    begun = record["begins"]
+                else:
+                    found[record["number"]] = record
+            if begun is None:
+                begun = own[0]
+            if begun not in found:
+                form = forms[begun]
+                found[begun] = {"record": "form", "number": begun, "group": form.group, "form": form.name,
+                                "hardware_error": why}  # fmt: skip
+            own = own[own.index(begun) + 1 :]
+
+    threads = [threading.Thread(target=attend, args=(list(numbers[i::workers]),)) for i in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[number] for number in numbers]
+
+
+def counts(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each form and counter."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
+    known = known_counters(ncu)
+    wanted = [name for name in COUNTERS if name.rpartition(".")[0] in known]
+    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "-k", "test"]
+    command += ["--metrics", ",".join(wanted), sys.executable, __file__, "--run", ",".join(map(str, numbers))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = list(csv.DictReader(io.StringIO("".join(x + "\n" for x in done.stdout.splitlines() if x.startswith('"')))))
+    if done.returncode != 0 or len(rows) != len(numbers) + 1:
+        sys.exit(f"ncu saw {len(rows) - 1} kernels of {len(numbers)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    forms = all_forms()
+    # The first row gives the units.
+    for number, row in zip(numbers, rows[1:], strict=True):
+        form, counter, traffic = forms[number], Counter(), CopyTraffic()
+        Launched(form).on_virtual((counter, traffic))
+        both = Both(counter.counts, traffic)
+        for name in wanted:
+            yield {"record": "form_counts", "number": number, "group": form.group, "form": form.name, "counter": name,
+                   "virtual": COUNTERS[name](both), "hardware": float(row[name].replace(",", ""))}  # fmt: skip
+
+
+def numbers_of(text: str) -> list[int]:
+    """Return the numbers of a list."""
+    return [int(word) for word in text.split(",") if word]
+
+
+def main() -> None:
+    """Compare, and write a record file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--count", action="store_true", help="read the hardware's counters of copies, too")
+    parser.add_argument("--only", default="", metavar="GROUP", help="forms of groups that begin so")
+    parser.add_argument("--work", type=numbers_of, help=argparse.SUPPRESS)
+    parser.add_argument("--run", type=numbers_of, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work is not None:
+        work(options.work)
+        return
+    if options.run is not None:
+        forms = all_forms()
+        for number in options.run:
+            Launched(forms[number]).on_hardware()
+        return
+    from gemmule.lab.experiment import experiment
+    from gemmule.lab.records import write_records
+    from gemmule.runtime.device import get_device
+
+    numbers = [number for number, form in enumerate(all_forms()) if form.group.startswith(options.only)]
+    records = in_processes(numbers)
+    if options.count:
+        ran = [r["number"] for r in records if r["group"] in COPIES and "hardware_error" not in r]
+        records += counts([number for number in ran if "virtual_error" not in records[numbers.index(number)]])
+    command = " ".join(["python", "benchmarks/hopper_forms.py", *sys.argv[1:]])
+    print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
+    unequal = [r for r in records if r["record"] == "form" and r.get("equal") != r.get("elements", -1)]
+    print(f"{len(numbers)} forms, {len(unequal)} not equal in all elements")
+
+
+if __name__ == "__main__":
+    main()
