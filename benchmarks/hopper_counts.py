@@ -164,7 +164,7 @@ def hardware(number: int, also: str) -> list[dict[str, float]]:
     if ncu is None:
         sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
     known = known_counters(ncu)
-    wanted = [name for name in COUNTERS if name.rpartition(".")[0] in known]
+    wanted = [name for name in COUNTERS if not known or name.rpartition(".")[0] in known]
     if also:
         wanted += sorted({f"{name}.sum" for name in known if re.search(also, name)} - set(wanted))
     for name in sorted(set(COUNTERS) - set(wanted)):
