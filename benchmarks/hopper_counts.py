@@ -29,7 +29,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import Counter, Counts, Options, launch
 from gemmule.vgpu.observe import AgentAccess, BoxAccess, Observer
 
-SECTOR = 32
+#: Bytes of a sector, and of a wavefront of shared memory.
+SECTOR, WAVEFRONT = 32, 128
 #: Besides the default, configs whose CTAs share slices, and those of the smallest tiles.
 CONFIGS = 4
 
@@ -61,12 +62,10 @@ class CopyTraffic(Observer):
         Sectors that copies for one CTA ask for, those that multicasts ask for, and these in every CTA that gets them.
     stored : int
         Sectors of global memory that copies out of shared memory touch.
-    stored_bytes : int
-        Bytes of them.
     """
 
     def __init__(self) -> None:
-        self.alone = self.shared = self.arrived = self.stored = self.stored_bytes = 0
+        self.alone = self.shared = self.arrived = self.stored = 0
         self._sectors = np.zeros(0, np.int64)
 
     def box_access(self, access: BoxAccess) -> None:
@@ -76,7 +75,6 @@ class CopyTraffic(Observer):
         self._sectors = touched.sum(axis=1)
         if access.write:
             self.stored += int(self._sectors.sum())
-            self.stored_bytes += int(size.sum())
 
     def agent_access(self, access: AgentAccess) -> None:
         """Count them where they arrive; told right behind the copies' boxes."""
@@ -106,13 +104,9 @@ class Both:
         """Return the sum of a column over copies of boxes, ``bulk load`` or ``bulk store``."""
         return sum(getattr(row, name) for row in self.counts.instructions if row.kind == what and row.requests)
 
-    def products(self) -> int:
-        """Return the warps that ran a wgmma."""
-        return sum(row.warps for row in self.counts.instructions if "mma_async" in row.text)
-
-
-def _matrix(both: Both, opcode: str) -> int:
-    return both.total("wavefronts", opcode)
+    def products(self, name: str) -> int:
+        """Return the sum of a column over products of warpgroups."""
+        return sum(getattr(row, name) for row in self.counts.instructions if "mma_async" in row.text)
 
 
 #: Counter of the hardware, and what the virtual GPU has in its place.
@@ -124,7 +118,7 @@ COUNTERS: dict[str, Callable[[Both], int]] = {
     "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld_dest_multicast.sum": lambda b: b.copies.arrived,
     "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum": lambda b: SECTOR * (b.copies.alone + b.copies.arrived),
     "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum": lambda b: b.copies.stored,
-    "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum": lambda b: b.copies.stored_bytes,
+    "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum": lambda b: SECTOR * b.copies.stored,
     "lts__t_sectors_srcunit_tex_op_read.sum": lambda b: (
         b.copies.alone + b.copies.shared + b.counts.total("sectors", "load global", "async copy")
     ),
@@ -133,10 +127,16 @@ COUNTERS: dict[str, Callable[[Both], int]] = {
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": lambda b: b.counts.total("sectors", "store global"),
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": lambda b: b.counts.total("wavefronts", "load shared"),
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": lambda b: (
-        b.counts.total("wavefronts", "store shared") + _matrix(b, "stmatrix")
+        b.counts.total("wavefronts", "store shared") + b.total("wavefronts", "stmatrix")
     ),
-    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum": lambda b: _matrix(b, "ldmatrix"),
-    "sm__inst_executed_pipe_tensor_op_gmma.sum": lambda b: b.products(),
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum": lambda b: b.total("wavefronts", "ldmatrix"),
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_stsm.sum": lambda b: b.total("wavefronts", "stmatrix"),
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_stsm.sum": lambda b: (
+        b.total("wavefronts", "stmatrix") - b.total("ideal_wavefronts", "stmatrix")
+    ),
+    "sm__inst_executed_pipe_tensor_op_gmma.sum": lambda b: b.products("warps"),
+    "smsp__sass_data_bytes_mem_shared_op_gmma.sum": lambda b: b.products("engine_bytes"),
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum": lambda b: b.products("engine_bytes") // WAVEFRONT,
 }
 
 

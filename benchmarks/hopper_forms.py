@@ -14,10 +14,13 @@ import hashlib
 import io
 import json
 import os
+import queue
+import re
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,10 +35,10 @@ from gemmule.vgpu import Counter, Options, launcher
 from gemmule.vgpu.arrays import DeviceArrays
 from gemmule.vgpu.engine.program import program_of
 
-#: The longest that a process may take for its share of the forms.
-SECONDS = 25
+#: The longest that a process may take for one of the forms, and to begin.
+SECONDS, BEGINNING = 8, 25
 OUTPUTS = ("d", "out")
-COPIES = ("load", "load of every type", "store", "multicast", "piece", "reduction")
+COPIES = ("rows", "load", "load of every type", "store", "multicast", "piece", "reduction")
 
 
 def all_forms() -> list[Form]:
@@ -146,30 +149,51 @@ def work(numbers: Iterable[int]) -> None:
             os._exit(0)
 
 
-def in_processes(numbers: Sequence[int]) -> list[dict[str, Any]]:
+def lines_of(process: subprocess.Popen[str], end: float) -> Iterator[dict[str, Any]]:
+    """Yield what a process prints, as long as it goes on; the process is ended where it does not."""
+    assert process.stdout is not None
+    found: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout or ():
+            found.put(line)
+        found.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    patience = BEGINNING
+    while True:
+        try:
+            line = found.get(timeout=max(min(patience, end - time.monotonic()), 0.01))
+        except queue.Empty:
+            process.kill()
+            return
+        if line is None:
+            return
+        patience = SECONDS
+        yield json.loads(line)
+
+
+def in_processes(numbers: Sequence[int], seconds: float) -> list[dict[str, Any]]:
     """Run forms in processes, each again and again with those behind the form that broke it."""
     forms = all_forms()
     found: dict[int, dict[str, Any]] = {}
-    workers = min(os.cpu_count() or 1, 12)
+    workers = max(min(os.cpu_count() or 1, 12, len(numbers) // 4), 1)
+    end = time.monotonic() + seconds
 
     def attend(own: list[int]) -> None:
-        while own:
+        while own and time.monotonic() < end:
             command = [sys.executable, __file__, "--work", ",".join(map(str, own))]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-                lines, why = done.stdout, f"ended with {done.returncode}: {done.stderr[-200:]}"
-            except subprocess.TimeoutExpired as error:
-                out = error.stdout or b""
-                lines, why = out.decode() if isinstance(out, bytes) else out, f"not done within {SECONDS} s"
-            begun = None
-            for line in lines.splitlines():
-                record = json.loads(line)
-                if "begins" in record:
-                    begun = record["begins"]
-                else:
-                    found[record["number"]] = record
-            if begun is None:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
                 begun = own[0]
+                for record in lines_of(process, end):
+                    if "begins" in record:
+                        begun = record["begins"]
+                    else:
+                        found[record["number"]] = record
+                why = f"not done within {SECONDS} s"
+                if process.wait() > 0:
+                    assert process.stderr is not None
+                    why = process.stderr.read()[-300:]
             if begun not in found:
                 form = forms[begun]
                 found[begun] = {"record": "form", "number": begun, "group": form.group, "form": form.name,
@@ -181,7 +205,7 @@ def in_processes(numbers: Sequence[int]) -> list[dict[str, Any]]:
         thread.start()
     for thread in threads:
         thread.join()
-    return [found[number] for number in numbers]
+    return [found[number] for number in numbers if number in found]
 
 
 def counts(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -218,7 +242,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--count", action="store_true", help="read the hardware's counters of copies, too")
-    parser.add_argument("--only", default="", metavar="GROUP", help="forms of groups that begin so")
+    parser.add_argument("--only", default="", metavar="REGEX", help="forms of groups with such a name")
+    parser.add_argument("--seconds", type=float, default=600, help="time after which no further form begins")
     parser.add_argument("--work", type=numbers_of, help=argparse.SUPPRESS)
     parser.add_argument("--run", type=numbers_of, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -234,15 +259,16 @@ def main() -> None:
     from gemmule.lab.records import write_records
     from gemmule.runtime.device import get_device
 
-    numbers = [number for number, form in enumerate(all_forms()) if form.group.startswith(options.only)]
-    records = in_processes(numbers)
+    numbers = [number for number, form in enumerate(all_forms()) if re.match(options.only, form.group)]
+    records = in_processes(numbers, options.seconds)
     if options.count:
-        ran = [r["number"] for r in records if r["group"] in COPIES and "hardware_error" not in r]
-        records += counts([number for number in ran if "virtual_error" not in records[numbers.index(number)]])
+        ran = [r["number"] for r in records if r["group"] in COPIES and r.get("elements")]
+        records += counts(ran)
     command = " ".join(["python", "benchmarks/hopper_forms.py", *sys.argv[1:]])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
     unequal = [r for r in records if r["record"] == "form" and r.get("equal") != r.get("elements", -1)]
-    print(f"{len(numbers)} forms, {len(unequal)} not equal in all elements")
+    ran = sum(r["record"] == "form" for r in records)
+    print(f"{ran} of {len(numbers)} forms, {len(unequal)} not equal in all elements")
 
 
 if __name__ == "__main__":

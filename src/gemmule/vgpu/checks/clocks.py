@@ -10,7 +10,7 @@ waiting for an operation tells the waiting warp.
 Copy engine and tensor cores see shared memory in their own way: what was written by ordinary instructions they see from
 a proxy fence on. Of that each warp has a second record.
 
-The lanes of a warp count as one: what they do to each other without meeting is not looked for.
+The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
 """
 
 from __future__ import annotations
