@@ -214,7 +214,7 @@ def counts(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
     if ncu is None:
         sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
     known = known_counters(ncu)
-    wanted = [name for name in COUNTERS if not known or name.rpartition(".")[0] in known]
+    wanted = [name for name in COUNTERS if name.rpartition(".")[0] in known and re.search("tma|lts__", name)]
     command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "-k", "test"]
     command += ["--metrics", ",".join(wanted), sys.executable, __file__, "--run", ",".join(map(str, numbers))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -241,7 +241,7 @@ def main() -> None:
     """Compare, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--count", action="store_true", help="read the hardware's counters of copies, too")
+    parser.add_argument("--count", metavar="REGEX", help="groups of copies of which the hardware's counters are read")
     parser.add_argument("--only", default="", metavar="REGEX", help="forms of groups with such a name")
     parser.add_argument("--seconds", type=float, default=600, help="time after which no further form begins")
     parser.add_argument("--work", type=numbers_of, help=argparse.SUPPRESS)
@@ -262,7 +262,8 @@ def main() -> None:
     numbers = [number for number, form in enumerate(all_forms()) if re.match(options.only, form.group)]
     records = in_processes(numbers, options.seconds)
     if options.count:
-        ran = [r["number"] for r in records if r["group"] in COPIES and r.get("elements")]
+        counted = [r for r in records if r["group"] in COPIES and re.match(options.count, r["group"])]
+        ran = [r["number"] for r in counted if r.get("elements")]
         records += counts(ran)
     command = " ".join(["python", "benchmarks/hopper_forms.py", *sys.argv[1:]])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
