@@ -261,15 +261,14 @@ def main() -> None:
 
     numbers = [number for number, form in enumerate(all_forms()) if re.match(options.only, form.group)]
     records = in_processes(numbers, options.seconds)
-    if options.count:
-        counted = [r for r in records if r["group"] in COPIES and re.match(options.count, r["group"])]
-        ran = [r["number"] for r in counted if r.get("elements")]
-        records += counts(ran)
     command = " ".join(["python", "benchmarks/hopper_forms.py", *sys.argv[1:]])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), records))
-    unequal = [r for r in records if r["record"] == "form" and r.get("equal") != r.get("elements", -1)]
-    ran = sum(r["record"] == "form" for r in records)
-    print(f"{ran} of {len(numbers)} forms, {len(unequal)} not equal in all elements")
+    unequal = [r for r in records if r.get("equal") != r.get("elements", -1)]
+    print(f"{len(records)} of {len(numbers)} forms, {len(unequal)} not equal in all elements", flush=True)
+    if options.count:
+        counted = [r for r in records if r["group"] in COPIES and re.match(options.count, r["group"])]
+        found = list(counts([r["number"] for r in counted if r.get("elements")]))
+        print(write_records(options.record, experiment(command, get_device().pci_bus_id), found))
 
 
 if __name__ == "__main__":
