@@ -36,11 +36,12 @@ class Box:
     swizzle: int
     dtype: DType
     where: str
+    width: int = 0
 
     @property
     def sides(self) -> tuple[int, ...]:
         """Elements of the box, neighbours first."""
-        return ((self.swizzle or PLAIN_ROW) // self.dtype.itemsize, *SIDES[: self.rank - 1])
+        return ((self.width or self.swizzle or PLAIN_ROW) // self.dtype.itemsize, *SIDES[: self.rank - 1])
 
     @property
     def size(self) -> int:
@@ -71,11 +72,12 @@ class Box:
         return whole[..., : self.extents[0]]
 
     def __str__(self) -> str:
-        return f"{self.rank}d, {self.dtype}, swizzle {self.swizzle}, {self.where}"
+        width = f" of {self.width} bytes" if self.width else ""
+        return f"{self.rank}d{width}, {self.dtype}, swizzle {self.swizzle}, {self.where}"
 
 
-def load(box: Box, random: np.random.RandomState, *, shift: int = 0, tf32: bool = False, hint: bool = False,
-         registers: bool = False) -> Prepared:  # fmt: skip
+def load(box: Box, random: np.random.RandomState, *, shift: int = 0, tf32: bool = False, nan: bool = False,
+         hint: bool = False, registers: bool = False) -> Prepared:  # fmt: skip
     """Bring a box, `shift` bytes behind the beginning of shared memory."""
     tensor, out = box.tensor(random), np.full(box.size, 77, np.uint8)
     place: Sequence[object] = box.place
@@ -88,7 +90,7 @@ def load(box: Box, random: np.random.RandomState, *, shift: int = 0, tf32: bool 
         body += "mov.b64 %d9, 0x14F0000000000000;\n"
         copy = copy.replace("bytes [", "bytes.L2::cache_hint [").replace("[%r1];", "[%r1], %d9;")
     body += copy + wait("%r1", 0) + out_of_shared("out", box.size)
-    one = dataclasses.replace(map_of("a", tensor, box.sides, box.swizzle, box.dtype), tf32=tf32)
+    one = dataclasses.replace(map_of("a", tensor, box.sides, box.swizzle, box.dtype), tf32=tf32, nan=nan)
     return body, {"a": tensor, "out": out}, {"maps": (one,), "threads": 64, "shared": SHARED}
 
 
@@ -260,6 +262,16 @@ def forms() -> Iterator[Form]:
         yield Form("load", f"{box}, rounded to TF32", functools.partial(load, box, tf32=True))
         yield Form("load", f"{box}, cache hint", functools.partial(load, box, hint=True))
         yield Form("load", f"{box}, coordinates in registers", functools.partial(load, box, registers=True))
+    for dtype, swizzle in itertools.product(FLOATS, (0, 128)):
+        for where in PLACES[1:]:
+            box = Box(2, swizzle, dtype_named(dtype), where)
+            yield Form("load", f"{box}, NaN outside", functools.partial(load, box, nan=True))
+    box = Box(2, 64, dtype_named("float32"), "beyond the last")
+    yield Form("load", f"{box}, rounded to TF32, NaN outside", functools.partial(load, box, tf32=True, nan=True))
+    for swizzle, width in ((32, 16), (64, 16), (64, 32), (64, 48), (128, 16), (128, 32), (128, 64), (128, 96)):
+        box = Box(3, swizzle, dtype_named("bfloat16"), "beyond the last", width)
+        yield Form("load", str(box), functools.partial(load, box))
+        yield Form("store", str(box), functools.partial(store, box))
     for (operation, types), ordinary in itertools.product(REDUCTIONS.items(), (True, False)):
         for name in types:
             if ordinary and name == "int32":

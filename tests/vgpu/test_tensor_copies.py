@@ -304,12 +304,42 @@ def test_float32_is_rounded_to_tf32(rng):
     np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float32).astype(np.float64))
 
 
+def test_rows_narrower_than_their_swizzle(rng):
+    """Rows lie one behind another; chunks are exchanged by the line of 128 bytes that they are in."""
+    source, out = rng.integers(1, 100, (16, 24)).astype(np.float16), np.zeros(512, np.uint8)
+    body = INIT + EXPECT.replace("BYTES", "512") + LOAD.format(rank=2, map=names("a", (4, 0))) + wait("%r1", 0)
+    run(body + out_of_shared("out", 512), {"a": source, "out": out}, maps=(map_of("a", source, (16, 16), 128),),
+        shared=SHARED)  # fmt: skip
+    for row, half in np.ndindex(16, 2):
+        chunk = 2 * row + half
+        place = 16 * (chunk // 8 * 8 + (chunk % 8 ^ chunk // 8))
+        brought = out[place : place + 16].view(np.float16)
+        np.testing.assert_array_equal(brought, source[row, 4 + 8 * half : 12 + 8 * half])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_what_is_outside_may_be_nan(rng, dtype):
+    source = rng.integers(1, 100, (5, 14)).astype(dtype_named(dtype).numpy())
+    box = (8, 8)
+    out = np.zeros((8, 8), source.dtype)
+    body = INIT + EXPECT.replace("BYTES", str(out.nbytes)) + LOAD.format(rank=2, map=names("a", (9, -1)))
+    padded = np.zeros((5, 16), source.dtype)
+    padded[:, :14] = source
+    one = dataclasses.replace(map_of("a", padded[:, :14], box), nan=True)
+    arrays = {"a": padded[:, :14], "out": out.reshape(-1).view(np.uint8)}
+    run(body + wait("%r1", 0) + out_of_shared("out", out.nbytes), arrays, maps=(one,), shared=SHARED)
+    expected = np.full((8, 8), np.nan)
+    expected[1:6, :5] = source[:, 9:]
+    np.testing.assert_array_equal(out.astype(np.float64), expected)
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        ({"dtype": dtype_named("int8"), "nan": True}, "a type of float64"),
         ({"swizzle": 48}, "a swizzle of 0, 32, 64 or 128"), ({"box": (64, 300)}, "sides of 1 to 256"),
         ({"box": (4, 8)}, "multiples of 16 bytes in the first"), ({"pitches": (100,)}, "multiples of 16"),
-        ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "as wide as its swizzle"),
+        ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "no wider than its swizzle"),
         ({"extents": (64, 8, 1)}, "1 to 5 directions"),
     ],
 )  # fmt: skip

@@ -194,6 +194,8 @@ class TensorMapParam:
         Bytes that the L2 cache is asked to read from memory at once: 0, 64, 128 or 256.
     tf32 : bool
         Whether float32 is rounded to TF32 on its way.
+    nan : bool
+        Whether what lies outside of a tensor of floating-point numbers is brought as NaN, not as zero.
     """
 
     operand: str
@@ -204,6 +206,7 @@ class TensorMapParam:
     swizzle: int
     promotion: int = 256
     tf32: bool = False
+    nan: bool = False
 
     @property
     def alignment(self) -> int:

@@ -37,6 +37,7 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{param.swizzle}B' if param.swizzle else 'NONE'}"
     promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{param.promotion}B' if param.promotion else 'NONE'}"
     kind = "TFLOAT32" if param.tf32 else _TYPES[param.dtype.name]
+    fill = "NAN_REQUEST_ZERO_FMA" if param.nan else "NONE"
     described = call(
         "cuTensorMapEncodeTiled",
         getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
@@ -49,8 +50,7 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
         bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(bindings.CUtensorMapSwizzle, swizzle),
         getattr(bindings.CUtensorMapL2promotion, promotion),
-        # What lies outside is zero.
-        bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        getattr(bindings.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
     )
     return ctypes.string_at(int(described.getPtr()), _BYTES)
 
