@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import Arrays, Form, Prepared, random_bits  # isort: skip
-from barrier_snippets import COUNTS, SHARED, async_stores, cluster, phases, pipeline
+from barrier_snippets import COUNTS, PENDING, SHARED, async_stores, cluster, pending, phases, pipeline, signalled
 from snippets import at
 
 MATRICES = ".shared .align 128 .b8 rows[8192];"
@@ -24,6 +24,12 @@ def passed_on(random: np.random.RandomState) -> Prepared:
     """Hand rows from warp to warp."""
     arrays = {"a": random_bits(random, (160,), np.dtype(np.uint32)), "out": np.zeros(160, np.uint32)}
     return pipeline(), arrays, {"threads": 64, "shared": SHARED}
+
+
+def copies_signalled(counted: bool, random: np.random.RandomState) -> Prepared:
+    """Let an mbarrier tell of copies."""
+    arrays = {"a": random_bits(random, (256,), np.dtype(np.uint32)), "out": np.zeros(256, np.uint32)}
+    return signalled(counted), arrays, {"threads": 64, "shared": SHARED}
 
 
 def matrices(stored: bool, number: int, trans: bool, random: np.random.RandomState) -> Prepared:
@@ -64,6 +70,13 @@ def forms() -> Iterator[Form]:
             given = functools.partial(_given, phases(what, count, form), arrays, {"shared": SHARED})
             yield Form("mbarrier", f"{form}, {number}: {count} expected", given)
     yield Form("mbarrier", "a pipeline", passed_on)
+    for counted in (True, False):
+        name = f"cp.async arrives{', noinc' if counted else ''}"
+        yield Form("mbarrier", name, functools.partial(copies_signalled, counted))
+    for number, (what, count) in enumerate(PENDING):
+        arrays = {"out": np.full(32, 9, np.uint32)}
+        given = functools.partial(_given, pending(what), arrays, {"shared": SHARED})
+        yield Form("mbarrier", f"pending_count, {number}: {count}", given)
     arrays = {"out": np.zeros(256, np.uint32)}
     how = {"threads": 64, "ctas": 4, "cluster": 2, "shared": SHARED}
     yield Form("cluster", "stores and arrivals at another CTA", functools.partial(_given, cluster(), arrays, how))

@@ -135,3 +135,58 @@ def phases(what, count, form="test_wait"):
         body += f"mbarrier.{form}.parity.shared.b64 %p{1 + parity}, [%r1], {parity};\n"
     body += "selp.u32 %r2, 1, 0, %p1;\nselp.u32 %r3, 2, 0, %p2;\nor.b32 %r2, %r2, %r3;\n"
     return body + at("out", 4) + "st.global.b32 [%address], %r2;"
+
+
+SIGNALLED = """
+    mov.u32 %r2, data;
+    mad.lo.u32 %r2, %lane, 16, %r2;
+    setp.ne.u32 %p1, %warp, 0;
+    @%p1 bra CONSUMER;
+    ADDRESS
+    cp.async.ca.shared.global [%r2], [%address], 16;
+    cp.async.ca.shared.global [%r2+512], [%address+512], 16;
+    SIGNAL
+    bra END;
+    CONSUMER:
+    WAIT
+    ld.shared.v4.b32 {%r12, %r13, %r14, %r15}, [%r2];
+    ld.shared.v4.b32 {%r16, %r17, %r18, %r19}, [%r2+512];
+    OUT
+    st.global.v4.b32 [%address], {%r12, %r13, %r14, %r15};
+    st.global.v4.b32 [%address+512], {%r16, %r17, %r18, %r19};
+    END:
+"""
+
+
+def signalled(counted=True, waits=True, signals=True):
+    """Warp 0 copies 1024 bytes, and an mbarrier tells warp 1 when they are there; it counts them, or one more."""
+    arrive = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];"
+    if not counted:
+        arrive = arrive.replace(".noinc", "") + "\nmbarrier.arrive.shared.b64 _, [%r1];"
+    body = SIGNALLED.replace("SIGNAL", arrive if signals else "mbarrier.arrive.shared.b64 _, [%r1];")
+    body = body.replace("ADDRESS", at("a", 16, "%lane")).replace("OUT", at("out", 16, "%lane"))
+    return init(32) + body.replace("WAIT", wait("%r1", 0) if waits else "")
+
+
+#: What one lane does with an mbarrier for five, and what is pending in the last state then.
+PENDING = [
+    ("mbarrier.arrive.shared.b64 %d1, [%r1];", 5),
+    ("mbarrier.arrive.shared.b64 %d1, [%r1], 3;\nmbarrier.arrive.shared.b64 %d1, [%r1];", 2),
+    ("mbarrier.arrive.noComplete.release.cta.shared::cta.b64 %d1, [%r1], 4;", 5),
+    (
+        "mbarrier.arrive.noComplete.shared.b64 %d1, [%r1], 2;\n"
+        "mbarrier.arrive_drop.noComplete.shared.b64 %d1, [%r1], 2;",
+        3,
+    ),
+    ("mbarrier.arrive.shared.b64 %d1, [%r1], 5;\nmbarrier.arrive.shared.b64 %d1, [%r1];", 5),
+    # After the first phase it is for two fewer.
+    ("mbarrier.arrive_drop.shared.b64 %d1, [%r1], 2;\nmbarrier.arrive.shared.b64 %d1, [%r1], 3;\n"
+     "mbarrier.arrive.shared.b64 %d1, [%r1];", 3),
+]  # fmt: skip
+
+
+def pending(what):
+    """Let one lane use an mbarrier, and store how many arrivals the last state waited for."""
+    body = init(5) + "setp.ne.u32 %p1, %tid, 0;\n@%p1 bra END;\n" + what
+    body += "\nmbarrier.pending_count.b64 %r2, %d1;\n" + at("out", 4) + "st.global.b32 [%address], %r2;\nEND:"
+    return body

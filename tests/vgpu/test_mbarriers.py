@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from barrier_snippets import COUNTS, SHARED, async_stores, cluster, init, phases, pipeline
+from barrier_snippets import (
+    COUNTS,
+    PENDING,
+    SHARED,
+    async_stores,
+    cluster,
+    init,
+    pending,
+    phases,
+    pipeline,
+    signalled,
+)
 from hopper_snippets import SCHEDULES, run
 from snippets import at, integers
 
@@ -241,4 +252,45 @@ def test_asynchronous_stores_that_nobody_waits_for(schedule):
 def test_an_asynchronous_store_tells_an_mbarrier_beside_it():
     with pytest.raises(FaultError, match="are in different CTAs"):
         run(async_stores(target="%r10"), {"out": np.zeros((128, 4), np.uint32)}, threads=64, ctas=2, cluster=2,
+            shared=SHARED)  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("counted", [True, False])
+def test_copies_tell_an_mbarrier(rng, counted, schedule):
+    source, out = integers(rng, np.uint32, 256), np.zeros(256, np.uint32)
+    run(signalled(counted), {"a": source, "out": out}, threads=64, shared=SHARED,
+        options=Options(schedule=schedule, checks=True, seed=int(rng.integers(99))))  # fmt: skip
+    np.testing.assert_array_equal(out, source)
+
+
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("change", [{"waits": False}, {"signals": False}], ids=str)
+def test_copies_of_which_no_mbarrier_tells(rng, change, schedule):
+    source, out = integers(rng, np.uint32, 256), np.zeros(256, np.uint32)
+    with pytest.raises(CheckError) as caught:
+        run(signalled(**change), {"a": source, "out": out}, threads=64, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    kinds = {finding.kind for finding in caught.value.findings}
+    assert kinds - {"uninitialised"} == ({"race"} if "waits" in change else {"race", "unfinished"})
+
+
+@pytest.mark.parametrize(("what", "count"), PENDING)
+def test_what_a_state_waited_for(what, count):
+    out = np.zeros(32, np.uint32)
+    run(pending(what), {"out": out}, shared=SHARED)
+    assert out[0] == count
+
+
+def test_states_of_lanes_that_arrive_together():
+    out = np.zeros(32, np.uint32)
+    body = init(32) + "mbarrier.arrive.shared.b64 %d1, [%r1];\nmbarrier.pending_count.b64 %r2, %d1;\n"
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, shared=SHARED)
+    np.testing.assert_array_equal(np.sort(out), np.arange(1, 33))
+
+
+def test_arrivals_that_say_they_complete_nothing():
+    with pytest.raises(FaultError, match="must not complete a phase complete that of mbarrier 0x400"):
+        run(pending("mbarrier.arrive.noComplete.shared.b64 %d1, [%r1], 5;"), {"out": np.zeros(32, np.uint32)},
             shared=SHARED)  # fmt: skip

@@ -263,6 +263,12 @@ class Clocks(Observer):
         warps = self.warps_in(batch, lanes)
         self._reach(warps, self.copies_column(warps), self.groups[warps] - left)
 
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del instruction
+        warps, numbers = lanes.pick(batch.warp_of_lane), self._number[places]
+        for gathered in self._to_barrier:
+            np.maximum.at(gathered, (numbers, self.copies_column(warps)), self.groups[warps] + 1)
+
     def _reach(self, warps: Array, column: Array, clock: Array) -> None:
         """Let warps know of an agent's operations up to a clock."""
         for levels in self._levels:

@@ -104,6 +104,9 @@ class LaneRaces(Observer):
         index = (np.unique(lanes.index // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
         self._known[index] = np.maximum(self._known[index], self._told[index])
 
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        self._check_made(batch, instruction, lanes.index, places)
+
     def access(self, access: Access) -> None:
         if access.space != "shared":
             return
