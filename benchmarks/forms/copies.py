@@ -10,10 +10,23 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from . import Form, Prepared, random_bits  # isort: skip
-from copy_snippets import COMMIT, EXPECT, INIT, LOAD, SHARED, STORE, into_shared, map_of, names, out_of_shared
+from copy_snippets import (
+    COMMIT,
+    EXPECT,
+    INIT,
+    LOAD,
+    SHARED,
+    STORE,
+    into_shared,
+    map_of,
+    names,
+    out_of_shared,
+    reduced_piece,
+)
 from hopper_snippets import wait
 
 from gemmule.core.dtype import DTYPES, DType, dtype_named
+from gemmule.vgpu.tensor_map import element_type
 
 RANKS, SWIZZLES = range(1, 6), (0, 32, 64, 128)
 PLACES = ("inside", "beyond the last", "before the first", "outside")
@@ -242,6 +255,25 @@ def pieces(size: int, random: np.random.RandomState) -> Prepared:
     return body + "cp.async.bulk.wait_group 0;", {"a": source, "out": out}, {"shared": SHARED}
 
 
+#: Reductions of memory in one piece: types of PTX and of NumPy, and operations.
+PIECES = {
+    ("f16", "float16"): ("add.noftz", "min", "max"), ("bf16", "bfloat16"): ("add.noftz", "min", "max"),
+    ("f32", "float32"): ("add",), ("f64", "float64"): ("add",), ("u32", "uint32"): ("add", "min", "max", "inc", "dec"),
+    ("s32", "int32"): ("add", "min", "max"), ("u64", "uint64"): ("add", "min", "max"), ("s64", "int64"): ("min", "max"),
+    ("b32", "uint32"): ("and", "or", "xor"), ("b64", "uint64"): ("and", "or", "xor"),
+}  # fmt: skip
+
+
+def combined_pieces(operation: str, kind: str, name: str, ordinary: bool, random: np.random.RandomState) -> Prepared:
+    """Combine memory in one piece with other."""
+    dtype = element_type(name)
+    target, given = (random_bits(random, (count,), dtype) for count in (80, 48))
+    if ordinary:
+        target[...], given[...] = ((random.randn(count) * 9).astype(dtype) for count in (80, 48))
+    arrays = {"d": target, "image": given.view(np.uint8)}
+    return reduced_piece(given.nbytes, operation, kind), arrays, {"shared": SHARED}
+
+
 def forms() -> Iterator[Form]:
     """Yield them all."""
     for number, (rank, swizzle, where) in enumerate(itertools.product(RANKS, SWIZZLES, PLACES)):
@@ -285,5 +317,11 @@ def forms() -> Iterator[Form]:
             yield Form("multicast", name, functools.partial(multicast, masks, piece))
     for some in rows():
         yield Form("rows", str(some), some.prepare)
+    for ((kind, name), operations), ordinary in itertools.product(PIECES.items(), (True, False)):
+        for operation in operations:
+            if "f" in kind or not ordinary:
+                what = f"{operation}, {kind}, {'ordinary numbers' if ordinary else 'any bits'}"
+                prepare = functools.partial(combined_pieces, operation, kind, name, ordinary)
+                yield Form("reduction of a piece", what, prepare)
     for size in (16, 48, 112, 1040, 8192):
         yield Form("piece", f"{size} bytes", functools.partial(pieces, size))

@@ -86,3 +86,10 @@ def expected_box(array, box, place, swizzle):
             start = swizzle_place(number * item, swizzle)
             found[start : start + item] = value
     return found
+
+
+def reduced_piece(size, name, kind):
+    """Combine `size` bytes of an array with what lies 16 bytes behind the beginning of another."""
+    body = INIT + into_shared("image", size) + "fence.proxy.async.shared::cta;\nbar.sync 0;\nadd.u64 %d1, %p_d, 16;\n"
+    body += f"@%p9 cp.reduce.async.bulk.global.shared::cta.bulk_group.{name}.{kind} [%d1], [%r2], {size};\n"
+    return body + COMMIT + "cp.async.bulk.wait_group 0;\n"

@@ -18,6 +18,7 @@ from copy_snippets import (
     map_of,
     names,
     out_of_shared,
+    reduced_piece,
     swizzle_place,
 )
 from hopper_snippets import SCHEDULES, run, wait
@@ -26,6 +27,7 @@ from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.vgpu import CheckError, Counter, DeadlockError, FaultError, Options
+from gemmule.vgpu.ptx.errors import PtxError
 
 ONE_DIRECTION = pytest.mark.differs_on_hardware("the driver is given no map of one direction")
 BEFORE_THE_FIRST = pytest.mark.differs_on_hardware("a launch like this ended with an illegal instruction")
@@ -159,6 +161,39 @@ def test_pieces(rng, schedule):
     np.testing.assert_array_equal(out[16:528], source[64:576])
     assert not out[:16].any()
     assert not out[528:].any()
+
+
+PIECES = [
+    ("add", "u32", np.uint32, np.add), ("add", "s32", np.int32, np.add), ("add", "u64", np.uint64, np.add),
+    ("add", "f32", np.float32, np.add), ("add", "f64", np.float64, np.add), ("add.noftz", "f16", np.float16, np.add),
+    ("min", "s64", np.int64, np.minimum), ("max", "u32", np.uint32, np.maximum), ("max", "f16", np.float16, np.maximum),
+    ("and", "b32", np.uint32, np.bitwise_and), ("or", "b64", np.uint64, np.bitwise_or),
+    ("xor", "b32", np.uint32, np.bitwise_xor),
+    ("inc", "u32", np.uint32, lambda old, new: np.where(old >= new, 0, old + 1)),
+    ("dec", "u32", np.uint32, lambda old, new: np.where((old == 0) | (old > new), new, old - 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "dtype", "function"), PIECES, ids=lambda one: str(one))
+def test_reductions_of_pieces(rng, name, kind, dtype, function):
+    low = 0 if np.dtype(dtype).kind == "u" else -50
+    target, given = rng.integers(low, 50, 64).astype(dtype), rng.integers(low, 50, 32).astype(dtype)
+    before = target.copy()
+    run(reduced_piece(given.nbytes, name, kind), {"d": target, "image": given.view(np.uint8)}, shared=SHARED)
+    at = 16 // before.itemsize
+    before[at : at + 32] = function(before[at : at + 32], given)
+    np.testing.assert_array_equal(target, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [("add", "s64", "combined by .min, .max"), ("inc", "s32", "combined by"), ("add", "f16", ".noftz goes with"),
+     ("min.noftz", "f16", ".noftz goes with")],
+)  # fmt: skip
+def test_reductions_that_there_are_not(name, kind, what):
+    with pytest.raises(PtxError, match=what):
+        run(reduced_piece(64, name, kind), {"d": np.zeros(32, np.uint32), "image": np.zeros(64, np.uint8)},
+            shared=SHARED)  # fmt: skip
 
 
 def test_lanes_of_a_warp_that_want_the_same_get_it_once(rng):
