@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forms import Arrays, Form, barriers, copies, products
+from forms import Arrays, Form, barriers, copies, products, reductions, rows
 from hopper_counts import COUNTERS, Both, CopyTraffic, known_counters
 from hopper_snippets import prepared
 
@@ -43,7 +43,7 @@ COPIES = ("rows", "load", "load of every type", "store", "multicast", "piece", "
 
 def all_forms() -> list[Form]:
     """Return the forms; the place of one is its number."""
-    return [*copies.forms(), *barriers.forms(), *products.forms()]
+    return [form for room in (copies, rows, reductions, barriers, products) for form in room.forms()]
 
 
 def digest(arrays: Arrays) -> str:

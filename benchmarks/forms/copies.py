@@ -1,4 +1,4 @@
-"""Boxes of tensors, in and out of shared memory: directions, swizzles, types, places, multicast, reductions; pieces."""
+"""Boxes of tensors, in and out of shared memory: directions, swizzles, types, places, multicast; pieces."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from copy_snippets import (
     map_of,
     names,
     out_of_shared,
-    reduced_piece,
 )
 from hopper_snippets import wait
 
 from gemmule.core.dtype import DTYPES, DType, dtype_named
-from gemmule.vgpu.tensor_map import element_type
 
 RANKS, SWIZZLES = range(1, 6), (0, 32, 64, 128)
 PLACES = ("inside", "beyond the last", "before the first", "outside")
@@ -35,10 +33,6 @@ SIDES, EXTENTS = (5, 3, 2, 3), (9, 5, 4, 5)
 #: Bytes of a box's rows where there is no swizzle.
 PLAIN_ROW = 48
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-REDUCTIONS = {
-    "add": (*FLOATS, "int32"), "min": ("float16", "bfloat16", "int32"), "max": ("float16", "bfloat16", "int32"),
-    "and": ("int32",), "or": ("int32",), "xor": ("int32",),
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,78 +167,6 @@ def multicast(masks: Sequence[int], piece: bool, random: np.random.RandomState) 
     return body, {"a": source, "out": out, "plan": plan}, how
 
 
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Eight rows of a matrix of bytes, 512 bytes apart, that one copy brings: what of them is there, and where.
-
-    Attributes
-    ----------
-    width, column, row : int
-        Bytes of a row of the box, and where the box begins.
-    columns, rows : int
-        Extents of the matrix.
-    swizzle, promotion : int
-        As of a tensor map.
-    ctas : int
-        CTAs of a cluster that get them.
-    """
-
-    width: int = 128
-    column: int = 0
-    row: int = 4
-    columns: int = 512
-    rows: int = 24
-    swizzle: int = 0
-    promotion: int = 256
-    ctas: int = 1
-
-    def prepare(self, random: np.random.RandomState) -> Prepared:
-        """Let the first CTA of a cluster bring them for all."""
-        source = random_bits(random, (self.rows, 512), np.dtype(np.int8))[:, : self.columns]
-        size = 8 * self.width
-        out = np.full((self.ctas, size), 77, np.uint8)
-        copy = LOAD.format(rank=2, map=names("a", (self.column, self.row)))
-        body = INIT + EXPECT.replace("BYTES", str(size))
-        if self.ctas > 1:
-            body += "barrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.u32 %r3, %cluster_ctarank;\n"
-            body += f"setp.eq.and.u32 %p3, %r3, 0, %p9;\nmov.u16 %h1, {2**self.ctas - 1};\n"
-            copy = copy.replace("%p9", "%p3").replace("bytes [", "bytes.multicast::cluster [")
-            copy = copy.replace("[%r1];", "[%r1], %h1;")
-        body += copy + wait("%r1", 0)
-        if self.ctas > 1:
-            body += f"mul.wide.u32 %d1, %r3, {size};\nadd.u64 %p_out, %p_out, %d1;\n"
-        body += out_of_shared("out", size)
-        if self.ctas > 1:
-            body += "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
-        one = map_of("a", source, (self.width, 8), self.swizzle)
-        one = dataclasses.replace(one, promotion=self.promotion)
-        how = {"maps": (one,), "ctas": self.ctas, "cluster": self.ctas, "threads": 64, "shared": SHARED}
-        return body, {"a": source, "out": out}, how
-
-    def __str__(self) -> str:
-        usual = Rows()
-        changed = {name: value for name, value in vars(self).items() if value != getattr(usual, name)}
-        return ", ".join(f"{name} {value}" for name, value in changed.items()) or "as usual"
-
-
-def rows() -> Iterator[Rows]:
-    """Yield what tells how copies ask for sectors."""
-    for ctas, column in itertools.product((1, 2), (0, 1, 8, 16, 32, 48, 64, 80, 96, 112)):
-        yield Rows(column=column, ctas=ctas)
-    for ctas, inside in itertools.product((1, 2), (1, 16, 32, 40, 64, 96, 112)):
-        yield Rows(column=256, columns=256 + inside, ctas=ctas)
-    for ctas, row in itertools.product((1, 2), (-4, -8, -9, 20, 23, 24, 30)):
-        yield Rows(row=row, ctas=ctas)
-    for ctas, column in itertools.product((1, 2), (-16, -64, -100, -128, 496, 512, 600)):
-        yield Rows(column=column, ctas=ctas)
-    for width, column in itertools.product((16, 32, 48, 64, 96, 192, 256), (0, 16, 48)):
-        yield Rows(width=width, column=column)
-    for promotion, column in itertools.product((0, 64, 128), (0, 48)):
-        yield Rows(promotion=promotion, column=column)
-    for swizzle, column in itertools.product((32, 64, 128), (0, 48)):
-        yield Rows(width=swizzle, swizzle=swizzle, column=column)
-
-
 def pieces(size: int, random: np.random.RandomState) -> Prepared:
     """Memory in one piece into shared memory, and out of it to another place."""
     source, out = random_bits(random, (size + 96,), np.dtype(np.uint8)), np.full(size + 96, 77, np.uint8)
@@ -253,25 +175,6 @@ def pieces(size: int, random: np.random.RandomState) -> Prepared:
     body += f"[%r2+32], [%d1], {size}, [%r1];\n" + wait("%r1", 0)
     body += f"@%p9 cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r2+32], {size};\n" + COMMIT
     return body + "cp.async.bulk.wait_group 0;", {"a": source, "out": out}, {"shared": SHARED}
-
-
-#: Reductions of memory in one piece: types of PTX and of NumPy, and operations.
-PIECES = {
-    ("f16", "float16"): ("add.noftz", "min", "max"), ("bf16", "bfloat16"): ("add.noftz", "min", "max"),
-    ("f32", "float32"): ("add",), ("f64", "float64"): ("add",), ("u32", "uint32"): ("add", "min", "max", "inc", "dec"),
-    ("s32", "int32"): ("add", "min", "max"), ("u64", "uint64"): ("add", "min", "max"), ("s64", "int64"): ("min", "max"),
-    ("b32", "uint32"): ("and", "or", "xor"), ("b64", "uint64"): ("and", "or", "xor"),
-}  # fmt: skip
-
-
-def combined_pieces(operation: str, kind: str, name: str, ordinary: bool, random: np.random.RandomState) -> Prepared:
-    """Combine memory in one piece with other."""
-    dtype = element_type(name)
-    target, given = (random_bits(random, (count,), dtype) for count in (80, 48))
-    if ordinary:
-        target[...], given[...] = ((random.randn(count) * 9).astype(dtype) for count in (80, 48))
-    arrays = {"d": target, "image": given.view(np.uint8)}
-    return reduced_piece(given.nbytes, operation, kind), arrays, {"shared": SHARED}
 
 
 def forms() -> Iterator[Form]:
@@ -304,24 +207,9 @@ def forms() -> Iterator[Form]:
         box = Box(3, swizzle, dtype_named("bfloat16"), "beyond the last", width)
         yield Form("load", str(box), functools.partial(load, box))
         yield Form("store", str(box), functools.partial(store, box))
-    for (operation, types), ordinary in itertools.product(REDUCTIONS.items(), (True, False)):
-        for name in types:
-            if ordinary and name == "int32":
-                continue
-            box = Box(2, 64, dtype_named(name), "beyond the last")
-            what = f"{operation}, {name}, {'ordinary numbers' if ordinary else 'any bits'}"
-            yield Form("reduction", what, functools.partial(store, box, operation=operation, ordinary=ordinary))
     for masks in ((3, 3), (1, 2), (2, 1), (3, 0), (15, 15, 15, 15), (5, 10, 5, 10), (1, 3, 7, 15), (8, 4, 2, 1)):
         for piece in (False, True):
             name = f"{'piece' if piece else 'box'}, masks {' '.join(map(str, masks))}"
             yield Form("multicast", name, functools.partial(multicast, masks, piece))
-    for some in rows():
-        yield Form("rows", str(some), some.prepare)
-    for ((kind, name), operations), ordinary in itertools.product(PIECES.items(), (True, False)):
-        for operation in operations:
-            if "f" in kind or not ordinary:
-                what = f"{operation}, {kind}, {'ordinary numbers' if ordinary else 'any bits'}"
-                prepare = functools.partial(combined_pieces, operation, kind, name, ordinary)
-                yield Form("reduction of a piece", what, prepare)
     for size in (16, 48, 112, 1040, 8192):
         yield Form("piece", f"{size} bytes", functools.partial(pieces, size))
