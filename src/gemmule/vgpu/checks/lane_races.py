@@ -14,6 +14,7 @@ import numpy as np
 
 from ..engine.warp import WARP
 from ..observe import Access, AgentAccess, Observer
+from ..ptx.meetings import neighbours
 from ..ptx.module import Instruction, Kernel
 from .collected import Collected
 from .granule import shared_granule
@@ -45,6 +46,7 @@ class LaneRaces(Observer):
     def begin(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._granule = shared_granule(kernel)
+        self._neighbours = neighbours(kernel)
 
     def batch_begins(self, batch: Batch) -> None:
         self._count = batch.lane_count
@@ -52,6 +54,8 @@ class LaneRaces(Observer):
         # of when they wait, and what they know.
         self._now = np.arange(self._count, 2 * self._count, dtype=np.int64)
         self._told, self._known = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
+        # No time up to this one is unknown to anybody.
+        self._floor = self._count - 1
         pieces = len(batch.shared) // self._granule
         # When a piece was written and read last: times of two lanes, 0 for none.
         self._written, self._read = np.zeros((2, pieces), np.int64), np.zeros((2, pieces), np.int64)
@@ -63,6 +67,10 @@ class LaneRaces(Observer):
         index = (np.unique(lanes.pick(batch.warp_of_lane))[:, None] * WARP + np.arange(WARP)).reshape(-1)
         self._known[index] = self._now[index]
         self._now[index] += self._count
+        self._raise_floor()
+
+    def _raise_floor(self) -> None:
+        self._floor = int(self._known.min()) // self._count * self._count + self._count - 1
 
     def _tell(self, index: Array) -> None:
         self._told[index] = self._now[index]
@@ -103,59 +111,71 @@ class LaneRaces(Observer):
         self._check_made(batch, instruction, lanes.index, places)
         index = (np.unique(lanes.index // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
         self._known[index] = np.maximum(self._known[index], self._told[index])
+        self._raise_floor()
 
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         self._check_made(batch, instruction, lanes.index, places)
 
     def access(self, access: Access) -> None:
-        if access.space != "shared":
+        near, number = self._neighbours, access.instruction.index
+        if access.space != "shared" or not (
+            number in near.before_access or number in near.behind_write | near.behind_read
+        ):
             return
         lanes = access.lanes
         many = max(access.size // self._granule, 1)
         rows = (access.address + lanes.pick(access.batch.shared_base)) // self._granule // many
-        asks = lanes.index if access.instruction.name not in _MATRICES else np.full(lanes.count, _NOBODY)
-        warps = lanes.pick(access.batch.warp_of_lane)
-        pieces = rows[:, None] * many + np.arange(many)
-        written = self._unmet(self._written, pieces, warps, asks)
-        if written.any() and not access.atomic:
-            first = np.argwhere(written)[0]
-            earlier = self._kernel.instructions[int(self._writer[pieces[tuple(first)]])]
+        pieces = rows if many == 1 else (rows[:, None] * many + np.arange(many)).reshape(-1)
+        index = lanes.index if many == 1 else np.repeat(lanes.index, many)
+        written = self._unmet(self._written, pieces, index, access) if number in near.behind_write else None
+        if written is not None and not access.atomic:
+            earlier = self._kernel.instructions[int(self._writer[pieces[int(written.argmax())]])]
             self._report(access, written, f"another lane of its warp wrote it{_at(earlier)}")
         if not access.write:
-            self._note(self._read, pieces, access)
+            # Most reads have a barrier behind them, before anything is written.
+            if number in near.before_write:
+                self._note(self._read, pieces, index, access)
             return
-        read = self._unmet(self._read, pieces, warps, asks)
-        if read.any() and not access.atomic:
+        read = self._unmet(self._read, pieces, index, access) if number in near.behind_read else None
+        if read is not None and not access.atomic:
             self._report(access, read, "another lane of its warp read it")
-        self._note(self._written, pieces, access)
-        self._writer[pieces] = access.instruction.index
+        if number in near.before_access:
+            self._note(self._written, pieces, index, access)
+            self._writer[pieces] = number
 
-    def _unmet(self, times: Array, pieces: Array, warps: Array, asks: Array) -> Array:
+    def _unmet(self, times: Array, pieces: Array, index: Array, access: Access) -> Array | None:
         """Return which pieces another lane of the same warp touched of which the rest of its warp does not know."""
+        if not (times[0].take(pieces) > self._floor).any():
+            return None
+        asks = index if access.instruction.name not in _MATRICES else np.full(len(index), _NOBODY)
+        found = self._late(times, pieces, index // WARP, asks)
+        return found if found.any() else None
+
+    def _late(self, times: Array, pieces: Array, warps: Array, asks: Array) -> Array:
         found = np.zeros(pieces.shape, np.bool_)
         for time in times:
-            marks = time[pieces]
+            marks = time.take(pieces)
             lane = marks % self._count
-            found |= (marks > self._known[lane]) & (lane // WARP == warps[:, None]) & (lane != asks[:, None])
+            found |= (marks > self._known[lane]) & (lane // WARP == warps) & (lane != asks)
         return found
 
-    def _note(self, times: Array, pieces: Array, access: Access) -> None:
-        index = access.lanes.index
+    def _note(self, times: Array, pieces: Array, index: Array, access: Access) -> None:
         if access.instruction.name in _MATRICES:
             # A row is handed on to four lanes, or comes from them; two of these stand for them.
             first = index // WARP * WARP + index % 8 * 4
-            times[0][pieces], times[1][pieces] = self._now[first][:, None], self._now[first + 1][:, None]
+            times[0][pieces], times[1][pieces] = self._now[first], self._now[first + 1]
             return
-        now = self._now[index][:, None]
-        before = times[0][pieces]
-        lane = before % self._count
-        kept = (before > self._known[lane]) & (lane != index[:, None])
-        times[1][pieces] = np.where(kept, before, times[1][pieces])
+        now = self._now[index]
+        before = times[0].take(pieces)
+        if (before > self._floor).any():
+            lane = before % self._count
+            kept = (before > self._known[lane]) & (lane != index)
+            times[1][pieces[kept]] = before[kept]
         times[0][pieces] = now
         # Of several lanes at once one has the last word, and another is kept beside it.
-        lost = times[0][pieces] != now
+        lost = times[0].take(pieces) != now
         if lost.any():
-            times[1][pieces[lost]] = np.broadcast_to(now, pieces.shape)[lost]
+            times[1][pieces[lost]] = now[lost]
 
     def agent_access(self, access: AgentAccess) -> None:
         if access.agent == "wgmma":
@@ -167,7 +187,7 @@ class LaneRaces(Observer):
             [(self._written, "wrote")] if access.agent == "store" else [(self._written, "wrote"), (self._read, "read")]
         )
         for times, did in which:
-            late = self._unmet(times, pieces, warps, access.lanes)
+            late = self._late(times, pieces, warps[:, None], access.lanes[:, None])
             if late.any():
                 copy = int(np.flatnonzero(late.any(axis=1))[0])
                 row = int(access.rows[copy, int(late[copy].argmax()) // per_row])
@@ -181,15 +201,15 @@ class LaneRaces(Observer):
 
     def _check_made(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
         """Look for mbarriers that another lane of the warp initialised."""
-        late = self._unmet(self._made[None], places[:, None], index // WARP, index)[:, 0]
+        late = self._late(self._made[None], places, index // WARP, index)
         if late.any():
             place = int(places[late][0])
             what = f"uses the mbarrier at {batch.mbarriers.name(place)}; another lane of its warp initialised it"
             self._add(batch, instruction, index[late], what, batch.mbarriers.address(place))
 
     def _report(self, access: Access, late: Array, why: str) -> None:
-        bad = np.asarray(late.any(axis=1))
-        address = int(access.address[int(np.flatnonzero(bad)[0])]) % access.batch.shared_stride
+        bad = late.reshape(access.lanes.count, -1).any(axis=1)
+        address = int(access.address[int(bad.argmax())]) % access.batch.shared_stride
         does = "writes" if access.write else "reads"
         what = f"{does} {access.size} bytes at {address:#x} of shared memory; {why}"
         self._add(access.batch, access.instruction, access.lanes.index[bad], what, address)
