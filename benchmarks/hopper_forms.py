@@ -43,7 +43,8 @@ COPIES = ("rows", "load", "load of every type", "store", "multicast", "piece", "
 
 def all_forms() -> list[Form]:
     """Return the forms; the place of one is its number."""
-    return [form for room in (copies, rows, reductions, barriers, products) for form in room.forms()]
+    found = [form for room in (copies, rows, reductions, barriers, products) for form in room.forms()]
+    return [*found, *copies.refused()]
 
 
 def digest(arrays: Arrays) -> str:

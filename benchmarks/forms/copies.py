@@ -57,19 +57,23 @@ class Box:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Elements of the tensor, neighbours first; rows are no multiple of 16 bytes, except of wide elements."""
-        return (self.sides[0] + 11, *EXTENTS[: self.rank - 1])
+        """Elements of the tensor, neighbours first; rows are no multiple of 16 bytes."""
+        return (self.sides[0] + 24 // self.dtype.itemsize + (self.dtype.itemsize < 8), *EXTENTS[: self.rank - 1])
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Where the box begins."""
+        """Where the box begins: in a row at a multiple of 16 bytes."""
+        step = 16 // self.dtype.itemsize
         if self.where == "inside":
-            return (5, 3, 1, 1, 2)[: self.rank]
+            return (step, 3, 1, 1, 2)[: self.rank]
         if self.where == "beyond the last":
-            return tuple(extent - side // 2 - 1 for extent, side in zip(self.extents, self.sides, strict=True))
+            first, *others = (extent - side // 2 - 1 for extent, side in zip(self.extents, self.sides, strict=True))
+            return (first // step * step, *others)
         if self.where == "before the first":
-            return (-1, -2, -1, -1, -1)[: self.rank]
-        return (self.extents[0] + 3, *(0,) * (self.rank - 1))
+            return (-step, -2, -1, -1, -1)[: self.rank]
+        if self.where == "between 16 bytes":
+            return (1, 3, 1, 1, 2)[: self.rank]
+        return (-(-self.extents[0] // step) * step + step, *(0,) * (self.rank - 1))
 
     def tensor(self, random: np.random.RandomState) -> np.ndarray:
         """Return a tensor of any bits, whose rows are padded to a multiple of 16 bytes."""
@@ -213,3 +217,10 @@ def forms() -> Iterator[Form]:
             yield Form("multicast", name, functools.partial(multicast, masks, piece))
     for size in (16, 48, 112, 1040, 8192):
         yield Form("piece", f"{size} bytes", functools.partial(pieces, size))
+
+
+def refused() -> Iterator[Form]:
+    """Yield what breaks a context: boxes that begin between the 16 bytes that are moved together."""
+    box = Box(2, 64, dtype_named("float16"), "between 16 bytes")
+    yield Form("refused", f"load {box}", functools.partial(load, box))
+    yield Form("refused", f"store {box}", functools.partial(store, box))

@@ -21,6 +21,7 @@ _TYPES = {
     "float8_e5m2": "UINT8",
 }
 _BYTES = 128
+_UNREAD = 16
 
 
 @functools.lru_cache(maxsize=1024)
@@ -44,7 +45,8 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
         rank,
         address,
         [bindings.cuuint64_t(extent) for extent in param.extents],
-        [bindings.cuuint64_t(pitch) for pitch in param.pitches],
+        # The driver wants a place to read pitches from, even where it reads none.
+        [bindings.cuuint64_t(pitch) for pitch in param.pitches or (_UNREAD,)],
         [bindings.cuuint32_t(side) for side in param.box],
         [bindings.cuuint32_t(1)] * rank,
         bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -158,6 +158,21 @@ def _waiting(build: Build, left: int, read_only: bool) -> Step:
     return wait
 
 
+def _check_start(frame: Frame, build: Build, region: TensorMap | Piece, coordinates: Array, some: Array) -> None:
+    """Refuse boxes whose rows begin between the 16 bytes that the copy engine moves together, as an H200 does."""
+    if not isinstance(region, TensorMap):
+        return
+    wrong = coordinates[:, 0] * region.itemsize % CHUNK != 0
+    if wrong.any():
+        first = int(coordinates[wrong, 0][0])
+        raise frame.batch.fault(
+            "misaligned",
+            f"a box begins at element {first} of rows of {region.dtype}, which is byte {first * region.itemsize}; "
+            "boxes begin at multiples of 16 bytes of a row",
+            build.instruction, frame.lanes, np.isin(np.arange(frame.lanes.count), some[wrong]),
+        )  # fmt: skip
+
+
 class _Side:
     """The side of a copy in global memory: a box of a tensor, or a piece.
 
@@ -313,6 +328,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
             # Bounds of the whole copy, now that its size is known.
             target(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
+            _check_start(frame, build, region, coordinates, some)
             copy, position, barriers = np.arange(len(some)), first[some], place[some] // SIZE
             if mask_slot is not None:
                 copy, rank_of = np.nonzero((masks[some, None] >> np.arange(batch.cluster_ctas)) & 1)
@@ -348,6 +364,7 @@ def _store(build: Build, rank: int, operation: str, kind: str, hint: bool) -> St
             region = side.region(frame, key)
             source(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
+            _check_start(frame, build, region, coordinates, some)
             rows = _shared_rows(batch, region, first[some])
             issuers = lanes.index[some]
             if batch.observers:
