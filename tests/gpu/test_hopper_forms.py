@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 
+import hopper_forms
 import numpy as np
 import pytest
-from hopper_forms import Launched, __file__, all_forms, compared
+from hopper_forms import Launched, all_forms, compared
 
 from gemmule.runtime.device import get_device
 
@@ -39,7 +40,7 @@ def test_what_the_virtual_gpu_refuses_breaks_the_hardware():
     """In a process of its own, whose context is lost."""
     numbers = [number for number, form in enumerate(FORMS) if form.group == REFUSED]
     for number in numbers:
-        command = [sys.executable, __file__, "--work", str(number)]
+        command = [sys.executable, hopper_forms.__file__, "--work", str(number)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         record = json.loads(done.stdout.splitlines()[-1])
         assert "boxes begin at multiples of 16 bytes" in record["virtual_error"]
