@@ -28,7 +28,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _ROW = 16
 #: Rows that lanes name for these are handed to other lanes, or come from them.
 _MATRICES = ("ldmatrix", "stmatrix")
-_NOBODY = -1
 
 
 class LaneRaces(Observer):
@@ -147,23 +146,24 @@ class LaneRaces(Observer):
         """Return which pieces another lane of the same warp touched of which the rest of its warp does not know."""
         if not (times[0].take(pieces) > self._floor).any():
             return None
-        asks = index if access.instruction.name not in _MATRICES else np.full(len(index), _NOBODY)
-        found = self._late(times, pieces, index // WARP, asks)
+        found = self._late(times, pieces, index // WARP, *_takers(index, access.instruction))
         return found if found.any() else None
 
-    def _late(self, times: Array, pieces: Array, warps: Array, asks: Array) -> Array:
+    def _late(self, times: Array, pieces: Array, warps: Array, *asks: Array) -> Array:
         found = np.zeros(pieces.shape, np.bool_)
         for time in times:
             marks = time.take(pieces)
             lane = marks % self._count
-            found |= (marks > self._known[lane]) & (lane // WARP == warps) & (lane != asks)
+            late = (marks > self._known[lane]) & (lane // WARP == warps)
+            for asking in asks:
+                late &= lane != asking
+            found |= late
         return found
 
     def _note(self, times: Array, pieces: Array, index: Array, access: Access) -> None:
         if access.instruction.name in _MATRICES:
-            # A row is handed on to four lanes, or comes from them; two of these stand for them.
-            first = index // WARP * WARP + index % 8 * 4
-            times[0][pieces], times[1][pieces] = self._now[first], self._now[first + 1]
+            for time, lane in zip(times, _takers(index, access.instruction), strict=True):
+                time[pieces] = self._now[lane]
             return
         now = self._now[index]
         before = times[0].take(pieces)
@@ -217,6 +217,17 @@ class LaneRaces(Observer):
     def _add(self, batch: Batch, instruction: Instruction, index: Array, what: str, address: int) -> None:
         what += ", and no bar.warp.sync or barrier orders the two"
         self._collected.add(batch, "race", what, instruction, index, space="shared", address=address)
+
+
+def _takers(index: Array, instruction: Instruction) -> tuple[Array, ...]:
+    """Return the lanes that take part in an access: each its own, or two of those that a row of a matrix belongs to."""
+    if instruction.name not in _MATRICES:
+        return (index,)
+    # Row i of a matrix is spread over lanes 4 i to 4 i + 3, or across the groups of four, where it is a column.
+    warp, row = index // WARP * WARP, index % 8
+    if "trans" in instruction.modifiers:
+        return warp + row // 2, warp + 4 + row // 2
+    return warp + 4 * row, warp + 4 * row + 1
 
 
 def _at(instruction: Instruction) -> str:
