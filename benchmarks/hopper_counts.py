@@ -13,6 +13,7 @@ import concurrent.futures
 import csv
 import dataclasses
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -28,6 +29,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import Counter, Counts, Options, launch
 from gemmule.vgpu.observe import AgentAccess, BoxAccess, Observer
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of a sector, and of a wavefront of shared memory.
 SECTOR, WAVEFRONT = 32, 128
@@ -54,38 +57,52 @@ def cases() -> list[Case]:
 
 
 class CopyTraffic(Observer):
-    """What bulk copies move, in sectors of global memory, as each of the CTAs that get a box sees them.
+    """What bulk copies move, in sectors, as each of the CTAs that get a box sees them.
+
+    The hardware counts zeros for what lies outside of a tensor among what arrives, 32 bytes of a row at a time.
 
     Attributes
     ----------
-    alone, shared, arrived : int
-        Sectors that copies for one CTA ask for, those that multicasts ask for, and these in every CTA that gets them.
+    alone, arrived : int
+        Sectors that arrive by copies for one CTA, and by multicasts, in every CTA that gets them; zeros too.
+    asked : int
+        Sectors of global memory that copies ask for, once for each copy.
     stored : int
         Sectors of global memory that copies out of shared memory touch.
     """
 
     def __init__(self) -> None:
-        self.alone = self.shared = self.arrived = self.stored = 0
-        self._sectors = np.zeros(0, np.int64)
+        self.alone = self.arrived = self.asked = self.stored = 0
+        self._box: BoxAccess | None = None
 
     def box_access(self, access: BoxAccess) -> None:
         """Count the sectors of each copy."""
-        start, size = access.start, access.size
-        touched = np.where(size > 0, (start + size - 1) // SECTOR - start // SECTOR + 1, 0)
-        self._sectors = touched.sum(axis=1)
+        self._box = access
+        touched = int(_touched(access).sum())
         if access.write:
-            self.stored += int(self._sectors.sum())
+            self.stored += touched
+        else:
+            self.asked += touched
 
     def agent_access(self, access: AgentAccess) -> None:
         """Count them where they arrive; told right behind the copies' boxes."""
         if access.agent != "load":
             return
-        if "multicast::cluster" not in access.instruction.modifiers:
-            self.alone += int(self._sectors.sum())
-            return
-        targets = len(access.rows) // len(self._sectors)
-        self.shared += int(self._sectors.sum())
-        self.arrived += int(self._sectors.sum()) * targets
+        assert self._box is not None
+        size = self._box.size
+        zeros = access.size // size.shape[1] - size
+        sectors = int((_touched(self._box) - -zeros // SECTOR).sum())
+        if "multicast::cluster" in access.instruction.modifiers:
+            self.arrived += sectors * (len(access.rows) // len(size))
+        else:
+            self.alone += sectors
+
+
+def _touched(access: BoxAccess) -> Array:
+    """Return the sectors of global memory that each row of boxes touches."""
+    last = access.start + access.size - 1
+    found: Array = np.where(access.size > 0, last // SECTOR - access.start // SECTOR + 1, 0)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +137,7 @@ COUNTERS: dict[str, Callable[[Both], int]] = {
     "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum": lambda b: b.copies.stored,
     "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum": lambda b: SECTOR * b.copies.stored,
     "lts__t_sectors_srcunit_tex_op_read.sum": lambda b: (
-        b.copies.alone + b.copies.shared + b.counts.total("sectors", "load global", "async copy")
+        b.copies.asked + b.counts.total("sectors", "load global", "async copy")
     ),
     "lts__t_sectors_srcunit_tex_op_write.sum": lambda b: b.copies.stored + b.counts.total("sectors", "store global"),
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": lambda b: b.counts.total("sectors", "load global", "async copy"),
@@ -192,9 +209,24 @@ def records(only: list[Case], counted: list[dict[str, int]], also: str) -> Itera
             yield {"record": "counts", **case.label(), "counter": counter, **found, "hardware": value}
 
 
+def beside(hardware: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the hardware's records of counters, with what the virtual GPU counts now."""
+    own = {json.dumps(case.label()): case for case in cases()}
+    kept = next(iter(own.values())).label()
+    counted: dict[str, dict[str, int]] = {}
+    for record in hardware:
+        key = json.dumps({name: record[name] for name in kept})
+        if key not in counted:
+            counted[key] = virtual(own[key])
+        here = counted[key]
+        found = {"virtual": here[record["counter"]]} if record["counter"] in here else {}
+        yield {name: value for name, value in record.items() if name != "virtual"} | found
+
+
 def main() -> None:
     """Count, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="count here beside a record's hardware")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--also", default="", metavar="REGEX", help="more counters of the hardware, by name")
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
@@ -204,9 +236,15 @@ def main() -> None:
         run_on_hardware(only)
         return
     from gemmule.lab.experiment import experiment
-    from gemmule.lab.records import write_records
+    from gemmule.lab.records import read_records, write_records
     from gemmule.runtime.device import get_device
 
+    if options.beside:
+        _, *rest = read_records(options.beside)
+        command = f"python benchmarks/hopper_counts.py --beside {options.beside.name}"
+        found = beside([record for record in rest if record["record"] == "counts"])
+        print(write_records(options.record, experiment(command) | {"hardware": options.beside.name}, found))
+        return
     # What is compiled here is in the cache when ncu runs the same.
     with concurrent.futures.ProcessPoolExecutor() as pool:
         counted = list(pool.map(virtual, only))
