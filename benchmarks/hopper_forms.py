@@ -38,6 +38,7 @@ from gemmule.vgpu.engine.program import program_of
 #: The longest that a process may take for one of the forms, and to begin.
 SECONDS, BEGINNING = 8, 25
 OUTPUTS = ("d", "out")
+COMMON = ("record", "number", "group", "form")
 COPIES = ("rows", "load", "load of every type", "store", "multicast", "piece", "reduction")
 
 
@@ -124,7 +125,7 @@ def compared(first: Arrays, virtual: Arrays, hardware: Arrays) -> dict[str, Any]
 
 def record_of(number: int, form: Form) -> dict[str, Any]:
     """Return what both give for a form; what one of them refuses is said."""
-    record: dict[str, Any] = {"record": "form", "number": number, "group": form.group, "form": form.name}
+    record = dict(zip(COMMON, ("form", number, form.group, form.name), strict=True))
     launched = Launched(form)
     try:
         virtual = launched.on_virtual()
@@ -209,6 +210,27 @@ def in_processes(numbers: Sequence[int], seconds: float) -> list[dict[str, Any]]
     return [found[number] for number in numbers if number in found]
 
 
+def beside(hardware: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the records of forms that there still are, with what the virtual GPU gives now."""
+    forms = {(form.group, form.name): form for form in all_forms()}
+    for record in hardware:
+        form = forms.get((record.get("group"), record.get("form")))
+        if record["record"] != "form" or form is None:
+            continue
+        kept = {name: record[name] for name in (*COMMON, "sha256", "hardware_error") if name in record}
+        launched = Launched(form)
+        try:
+            virtual = launched.on_virtual()
+        except GemmuleError as error:
+            yield kept | {"virtual_error": str(error).splitlines()[0][:300]}
+            continue
+        if "sha256" in record:
+            elements = compared(launched.first, virtual, virtual)["elements"]
+            # Of memory that is not the same the record tells no more than that.
+            kept |= {"elements": elements, "equal": elements if digest(virtual) == record["sha256"] else 0}
+        yield kept
+
+
 def counts(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield a record for each form and counter."""
     ncu = shutil.which("ncu")
@@ -243,6 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--count", metavar="REGEX", help="groups of copies of which the hardware's counters are read")
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="run here what a record's hardware ran")
     parser.add_argument("--only", default="", metavar="REGEX", help="forms of groups with such a name")
     parser.add_argument("--seconds", type=float, default=600, help="time after which no further form begins")
     parser.add_argument("--work", type=numbers_of, help=argparse.SUPPRESS)
@@ -257,9 +280,14 @@ def main() -> None:
             Launched(forms[number]).on_hardware()
         return
     from gemmule.lab.experiment import experiment
-    from gemmule.lab.records import write_records
+    from gemmule.lab.records import read_records, write_records
     from gemmule.runtime.device import get_device
 
+    if options.beside:
+        command = f"python benchmarks/hopper_forms.py --beside {options.beside.name}"
+        found = beside(read_records(options.beside)[1:])
+        print(write_records(options.record, experiment(command) | {"hardware": options.beside.name}, found))
+        return
     numbers = [number for number, form in enumerate(all_forms()) if re.match(options.only, form.group)]
     records = in_processes(numbers, options.seconds)
     command = " ".join(["python", "benchmarks/hopper_forms.py", *sys.argv[1:]])

@@ -43,12 +43,11 @@ class Box:
     swizzle: int
     dtype: DType
     where: str
-    width: int = 0
 
     @property
     def sides(self) -> tuple[int, ...]:
         """Elements of the box, neighbours first."""
-        return ((self.width or self.swizzle or PLAIN_ROW) // self.dtype.itemsize, *SIDES[: self.rank - 1])
+        return ((self.swizzle or PLAIN_ROW) // self.dtype.itemsize, *SIDES[: self.rank - 1])
 
     @property
     def size(self) -> int:
@@ -83,8 +82,7 @@ class Box:
         return whole[..., : self.extents[0]]
 
     def __str__(self) -> str:
-        width = f" of {self.width} bytes" if self.width else ""
-        return f"{self.rank}d{width}, {self.dtype}, swizzle {self.swizzle}, {self.where}"
+        return f"{self.rank}d, {self.dtype}, swizzle {self.swizzle}, {self.where}"
 
 
 def load(box: Box, random: np.random.RandomState, *, shift: int = 0, tf32: bool = False, nan: bool = False,
@@ -207,10 +205,6 @@ def forms() -> Iterator[Form]:
             yield Form("load", f"{box}, NaN outside", functools.partial(load, box, nan=True))
     box = Box(2, 64, dtype_named("float32"), "beyond the last")
     yield Form("load", f"{box}, rounded to TF32, NaN outside", functools.partial(load, box, tf32=True, nan=True))
-    for swizzle, width in ((32, 16), (64, 16), (64, 32), (64, 48), (128, 16), (128, 32), (128, 64), (128, 96)):
-        box = Box(3, swizzle, dtype_named("bfloat16"), "beyond the last", width)
-        yield Form("load", str(box), functools.partial(load, box))
-        yield Form("store", str(box), functools.partial(store, box))
     for masks in ((3, 3), (1, 2), (2, 1), (3, 0), (15, 15, 15, 15), (5, 10, 5, 10), (1, 3, 7, 15), (8, 4, 2, 1)):
         for piece in (False, True):
             name = f"{'piece' if piece else 'box'}, masks {' '.join(map(str, masks))}"

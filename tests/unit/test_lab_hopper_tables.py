@@ -1,9 +1,9 @@
-"""Tables of forms that ran on a GPU and on the virtual one, and of removals that nobody misses."""
+"""Tables of forms that ran on a GPU and on the virtual one."""
 
 from __future__ import annotations
 
 from gemmule.lab.faithful import counters_table
-from gemmule.lab.hopper_tables import forms_table, unseen_table
+from gemmule.lab.hopper_tables import forms_table
 
 
 def cells(table):
@@ -20,13 +20,6 @@ def test_forms_by_group():
         {"record": "form", "group": "refused", "hardware_error": "NO"},
     ])  # fmt: skip
     assert cells(table) == [["load", "2", "1", "", "1,100", "1,090"], ["refused", "2", "0", "1", "0", "0"]]
-
-
-def test_removals_by_kernel_and_instruction():
-    run = {"record": "unseen", "kernel": "h1", "line": 3, "text": "bar.sync 0", "launches": 50, "equal": 50}
-    table = unseen_table([{"record": "experiment"}, run, run | {"equal": 49}, run | {"line": 5},
-                          run | {"text": "wgmma.fence.sync.aligned"}])  # fmt: skip
-    assert cells(table) == [["`h1`", "2 `bar.sync`", "150", "149"], ["`h1`", "1 `wgmma.fence`", "50", "50"]]
 
 
 def test_counters_that_the_virtual_gpu_has_not_are_left_out():

@@ -1,4 +1,4 @@
-"""Forms of Hopper's instructions on a GPU and on the virtual one; kernels without instructions that nobody misses."""
+"""Forms of Hopper's instructions on a GPU and on the virtual one."""
 
 from __future__ import annotations
 
@@ -25,22 +25,3 @@ def forms_table(records: Sequence[Record]) -> str:
         rows.append([group, str(len(forms)), str(whole), str(refused or ""), f"{elements:,}", f"{equal:,}"])
     header = ["group", "forms", "with equal memory", "refused by both", "elements compared", "with equal bits"]
     return markdown(header, rows)
-
-
-def unseen_table(records: Sequence[Record]) -> str:
-    """Return a row for each kernel and instruction removed: launches on the GPU, and those with the same result."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record["record"] == "unseen":
-            opcode = ".".join(record["text"].split(maxsplit=1)[0].split(".")[:2])
-            groups.setdefault((record["kernel"], opcode), []).append(record)
-    rows = [
-        [
-            f"`{kernel}`",
-            f"{len({run['line'] for run in runs})} `{opcode}`",
-            str(sum(run["launches"] for run in runs)),
-            str(sum(run["equal"] for run in runs)),
-        ]
-        for (kernel, opcode), runs in groups.items()
-    ]
-    return markdown(["kernel", "removed, each by itself", "launches", "with the bits of the whole kernel"], rows)

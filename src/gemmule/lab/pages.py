@@ -13,8 +13,8 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 FILE`` shows loss curves with layers of two kinds, ``host_times FILE`` the host's time of a call in a framework,
 ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
 steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
-virtual GPU notices, ``unseen FILE`` what a GPU does without those that it does not notice, ``forms FILE`` which forms
-of Hopper's instructions give the same on both, and ``examples FILE …`` which of NVIDIA's examples run there.
+virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``examples FILE …``
+which of NVIDIA's examples run there.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "stream": stream_table,
                     "streamed": device_stream_table,
                     "training": framework_tables.training_table,
-                    "unseen": hopper_tables.unseen_table,
                 }
                 content = tables[name](records)
         head = match[0].partition("\n")[0]

@@ -90,7 +90,7 @@ class TensorMap:
             (address % 16 == 0, f"an address {address:#x} that is a multiple of 16"),
             (inner % 16 == 0, f"boxes of multiples of 16 bytes in the first direction, not {inner}"),
             (param.swizzle in SWIZZLE_MASKS, f"a swizzle of 0, 32, 64 or 128 bytes, not {param.swizzle}"),
-            (inner <= (param.swizzle or inner), f"boxes no wider than its swizzle, {param.swizzle} bytes, not {inner}"),
+            (param.swizzle in (0, inner), f"boxes as wide as its swizzle of {param.swizzle} bytes, not {inner}"),
             (not param.nan or param.dtype.name in _WITH_NAN, f"a type of {', '.join(_WITH_NAN)}, not {param.dtype}"),
         )  # fmt: skip
         for holds, rule in rules:
@@ -169,10 +169,11 @@ class TensorMap:
         if self.tf32:
             data = rounded_to_tf32(data)
         if self.nan and not valid.all():
-            # By bytes: units are larger or smaller than elements.
+            # The hardware's NaN, whatever the type: 0x7ff7 again and again.
             filled = np.ascontiguousarray(data).view(np.uint8).reshape(*valid.shape, unit)
-            wanted = np.arange(0, self.box[0] * self.itemsize).reshape(-1, unit) % self.itemsize
-            last = np.where(wanted == self.itemsize - 1, np.uint8(0x7F), np.uint8(0xFF))
+            last = np.where(
+                np.arange(self.box[0] * self.itemsize).reshape(-1, unit) % 2, np.uint8(0x7F), np.uint8(0xF7)
+            )
             data = np.where(valid[..., None], filled, last)
         return data.reshape(len(coordinates), -1).view(np.uint64).reshape(len(coordinates), -1, 2)
 
@@ -199,10 +200,11 @@ class TensorMap:
 
 
 def rounded_to_tf32(words: Array) -> Array:
-    """Round float32 numbers to the nearest of 11 significant bits, ties to even; NaN and infinity stay."""
+    """Round float32 numbers to the nearest of 11 significant bits, ties to even; infinity stays, NaN becomes one."""
     bits = np.ascontiguousarray(words).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     found: Array = np.where(bits & np.uint32(0x7F800000) == np.uint32(0x7F800000), bits, rounded)
+    found = np.where(bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000), np.uint32(0x7FFFE000), found)
     return found.view(words.dtype)
 
 
@@ -218,8 +220,11 @@ def combined(old: Array, new: Array, operation: str) -> Array:
     if operation == "dec":
         return np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype)
     function = {
-        "add": np.add, "min": np.minimum, "max": np.maximum,
+        "add": np.add, "min": np.fmin, "max": np.fmax,
         "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     }[operation]  # fmt: skip
-    found: Array = function(old, new)
-    return found.astype(old.dtype)
+    found: Array = function(old, new).astype(old.dtype)
+    if old.dtype.itemsize == 2:
+        # One NaN for all; a number is less, and more, than it.
+        found.view(np.uint16)[np.isnan(found)] = 0x7FFF
+    return found

@@ -37,7 +37,6 @@ _TITLES = {
     "epilogue": "What epilogues cost",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
     "form_counts": "What the copy engine moves for forms of its instructions",
-    "unseen": "Kernels without instructions that the virtual GPU does not miss",
     "timeline": "Pipelines that gemmule explain shows in steps",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip

@@ -158,10 +158,22 @@ def _waiting(build: Build, left: int, read_only: bool) -> Step:
     return wait
 
 
-def _check_start(frame: Frame, build: Build, region: TensorMap | Piece, coordinates: Array, some: Array) -> None:
-    """Refuse boxes whose rows begin between the 16 bytes that the copy engine moves together, as an H200 does."""
+def _check_start(
+    frame: Frame, build: Build, region: TensorMap | Piece, coordinates: Array, some: Array, *, store: bool
+) -> None:
+    """Refuse boxes whose rows begin between the 16 bytes that the copy engine moves together, as an H200 does.
+
+    It does not store boxes whose rows begin before those of the tensor, either.
+    """
     if not isinstance(region, TensorMap):
         return
+    before = coordinates[:, 0] < 0
+    if store and before.any():
+        raise frame.batch.fault(
+            "out of bounds",
+            f"a box that is stored begins at element {int(coordinates[before, 0][0])} of rows, before the first",
+            build.instruction, frame.lanes, np.isin(np.arange(frame.lanes.count), some[before]),
+        )  # fmt: skip
     wrong = coordinates[:, 0] * region.itemsize % CHUNK != 0
     if wrong.any():
         first = int(coordinates[wrong, 0][0])
@@ -328,7 +340,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
             # Bounds of the whole copy, now that its size is known.
             target(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
-            _check_start(frame, build, region, coordinates, some)
+            _check_start(frame, build, region, coordinates, some, store=False)
             copy, position, barriers = np.arange(len(some)), first[some], place[some] // SIZE
             if mask_slot is not None:
                 copy, rank_of = np.nonzero((masks[some, None] >> np.arange(batch.cluster_ctas)) & 1)
@@ -364,7 +376,7 @@ def _store(build: Build, rank: int, operation: str, kind: str, hint: bool) -> St
             region = side.region(frame, key)
             source(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
-            _check_start(frame, build, region, coordinates, some)
+            _check_start(frame, build, region, coordinates, some, store=True)
             rows = _shared_rows(batch, region, first[some])
             issuers = lanes.index[some]
             if batch.observers:
