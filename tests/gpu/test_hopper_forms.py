@@ -28,7 +28,8 @@ def _hopper(_gpu):
 
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != REFUSED])
 def test_memory_is_the_same(group, rng):
-    own = [form for form in FORMS if form.group == group]
+    # The hardware stores no box that begins before the first element of a row.
+    own = [form for form in FORMS if form.group == group and (group != "store" or "before" not in form.name)]
     for number in rng.permutation(len(own))[:SOME]:
         launched = Launched(own[number])
         with np.errstate(all="ignore"):
