@@ -38,7 +38,7 @@ def test_the_hardware_left_the_same_memory(record):
     if form is None:
         pytest.skip("there is no such form any more")
     if "hardware_error" in record:
-        with pytest.raises(FaultError, match="boxes begin at|before the first"):
+        with pytest.raises(FaultError, match=r"boxes begin at|before the first"):
             Launched(form).on_virtual()
         return
     assert record["equal"] == record["elements"] > 0

@@ -362,7 +362,7 @@ def test_what_is_outside_may_be_nan(rng, dtype):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"dtype": dtype_named("int8"), "nan": True}, "a type of float64"),
+        ({"dtype": dtype_named("int8"), "nan": True, "swizzle": 64}, "a type of float64"),
         ({"swizzle": 48}, "a swizzle of 0, 32, 64 or 128"), ({"box": (64, 300)}, "sides of 1 to 256"),
         ({"box": (4, 8)}, "multiples of 16 bytes in the first"), ({"pitches": (100,)}, "multiples of 16"),
         ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "as wide as its swizzle"),
