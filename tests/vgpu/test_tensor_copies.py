@@ -28,6 +28,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.vgpu import CheckError, Counter, DeadlockError, FaultError, Options
 from gemmule.vgpu.ptx.errors import PtxError
+from gemmule.vgpu.tensor_map import combined, rounded_to_tf32
 
 CASES = [
     # shape, padding of rows, dtype, box (first direction first), where, swizzle
@@ -197,6 +198,23 @@ def test_reductions_that_there_are_not(name, kind, what):
             shared=SHARED)  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nan_in_reductions(dtype):
+    """A number is less, and more, than NaN; NaN of a sum is one for all."""
+    kind = dtype_named(dtype).numpy()
+    old, new = (np.array(values, kind) for values in ([1, np.nan, np.nan, 3], [np.nan, 2, np.nan, 4]))
+    old.view(np.uint16)[1] |= 0x8001
+    one = np.array([0x7FFF], np.uint16).view(kind)[0]
+    for operation, expected in (("min", [1, 2, one, 3]), ("max", [1, 2, one, 4]), ("add", [one, one, one, 7])):
+        found = combined(old, new, operation)
+        np.testing.assert_array_equal(found.view(np.uint16), np.array(expected, kind).view(np.uint16))
+
+
+def test_nan_becomes_one_in_tf32():
+    bits = np.array([0x7FC00001, 0xFF800001, 0xFF800000, 0x7F7FFFFF], np.uint32)
+    np.testing.assert_array_equal(rounded_to_tf32(bits), [0x7FFFE000, 0x7FFFE000, 0xFF800000, 0x7F800000])
+
+
 def test_lanes_of_a_warp_that_want_the_same_get_it_once(rng):
     source, out = rng.integers(0, 99, (8, 64)).astype(np.float16), np.zeros(1024, np.uint8)
     body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))).replace("@%p9 ", "")
@@ -357,6 +375,8 @@ def test_what_is_outside_may_be_nan(rng, dtype):
     expected = np.full((8, 8), np.nan)
     expected[1:6, :6] = source[:, 8:]
     np.testing.assert_array_equal(out.astype(np.float64), expected)
+    # The hardware has one pattern for all types.
+    assert (out[np.isnan(out)].view(np.uint16) == 0x7FF7).all()
 
 
 @pytest.mark.parametrize(
