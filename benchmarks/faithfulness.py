@@ -9,6 +9,7 @@ comparison can be repeated from the record, without a GPU.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import csv
 import dataclasses
 import hashlib
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, DType, Kind, Precision, accumulator, dtype_named, opaque_dtype
 from gemmule.core.permutation import transpose_problem
@@ -30,7 +32,7 @@ from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
-from gemmule.vgpu import Counter, Counts, Options
+from gemmule.vgpu import Counter, Counts, Options, launch
 from gemmule.vgpu.execute import run_kernel as run_virtually
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
@@ -39,6 +41,8 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 SHAPES = ((256, 384, 96), (250, 190, 70))
 #: The same for kernels whose copy engine takes pitches of whole 16 bytes only, and each how many of their configs.
 ALIGNED_SHAPES, SOME = ((256, 384, 96), (200, 136, 712)), 2
+#: The same for kernels that pack operands which the copy engine does not take.
+ODD_SHAPES = ((250, 190, 70), (201, 137, 713))
 ARCH = Arch.parse("sm_90a")
 
 
@@ -143,7 +147,8 @@ def aligned_cases() -> list[Case]:
         wanted = [("bfloat16", "bfloat16", "nn", config) for config in spec.configs[::SOME]]
         types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
         wanted += [(*pair, layout, spec.default) for pair in types for layout in ("nn", "tn", "nt")]
-        for (dtype, out, layout, config), shape in itertools.product(dict.fromkeys(wanted), ALIGNED_SHAPES):
+        shapes = ALIGNED_SHAPES if spec.following is None else ODD_SHAPES
+        for (dtype, out, layout, config), shape in itertools.product(dict.fromkeys(wanted), shapes):
             case = Case(Choice(spec, config), dtype, out, shape, layout, next(seeds))
             if spec.why_not(case.problem(), ARCH, config) is None:
                 found.append(case)
@@ -160,16 +165,31 @@ def digest(array: np.ndarray[Any, np.dtype[Any]]) -> str:
 
 def virtual_result(case: Case, options: Options | None = None) -> Arrays:
     """Return the operands after a run on the virtual GPU."""
-    arrays = case.arrays()
-    run_virtually(case.problem(), case.choice, arrays, options or Options(mma="hopper"))
+    arrays, options = case.arrays(), options or Options(mma="hopper")
+    if case.choice.spec.following is None:
+        run_virtually(case.problem(), case.choice, arrays, options)
+        return arrays
+    return _one_after_another(case, arrays, options)
+
+
+def _one_after_another(case: Case, arrays: Arrays, options: Options) -> Arrays:
+    """Run a kernel, and then the one that finishes what it prepared."""
+    problem, spec, config = case.problem(), case.choice.spec, case.choice.config
+    then = spec.following(problem, config)
+    itemsize = dtype_named(case.dtype).itemsize
+    spaces = {name: np.zeros(size // itemsize, f"u{itemsize}") for name, size in then.workspaces.items()}
+    every = arrays | spaces
+    first = (spec, config, problem, every)
+    for one, its, what, given in (first, (then.spec, then.config, then.problem, {
+        name: every[source] for name, source in then.operands.items()
+    })):  # fmt: skip
+        artifact = artifact_for(one, its, one.signature(what, its), ARCH)
+        launch(artifact, one.launch(what, its), given, options=options)
     return arrays
 
 
 def virtual_counts(case: Case) -> Counts:
     """Return what the virtual GPU counts."""
-    from gemmule.compiler.cache import artifact_for
-    from gemmule.vgpu import launch
-
     problem, spec, config = case.problem(), case.choice.spec, case.choice.config
     artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH)
     counter = Counter(with_caches=True)
@@ -229,8 +249,10 @@ def run_on_hardware(only: list[Case]) -> list[Arrays]:
 
 def check_records(only: list[Case]) -> Iterator[dict[str, Any]]:
     """Yield a record for each case: elements whose bits are equal, and the digest of the hardware's result."""
-    for case, hardware in zip(only, run_on_hardware(only), strict=True):
-        virtual = virtual_result(case)
+    # Kernels are compiled on the way, and come from the cache when the GPU runs them.
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        found = list(pool.map(virtual_result, only))
+    for case, virtual, hardware in zip(only, found, run_on_hardware(only), strict=True):
         size = hardware["d"].itemsize
         words = [x["d"].view(f"u{size}") for x in (hardware, virtual)]
         equal = int(np.count_nonzero(words[0] == words[1]))

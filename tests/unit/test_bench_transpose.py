@@ -95,6 +95,12 @@ class Device(FakeDevice):
     def copy(self, problem, operands):
         return Work("copy", operands, self.clock("copy"), copies=True)
 
+    def part_copy(self, problem, operands):
+        """Half of the bytes, where the device is told how long it takes for them."""
+        if "part" not in self.seconds:
+            return None
+        return Work("part", operands, self.clock("part"), copies=True), problem.bytes_min // 4
+
     def peers(self, problem, operands):
         yield "torch", Work("torch", operands, self.clock("torch"), self.spoil.get("torch"))
 
@@ -120,6 +126,21 @@ def test_the_figures_of_a_record():
     assert record["torch_ratio"] == 4
     assert record["peak_share"] == pytest.approx(record["gbps"] * 1e9 / H100.memory_bandwidth, abs=1e-4)
     assert len(record["samples_us"]) == len(record["copy_samples_us"]) >= 3
+
+
+def test_the_faster_of_two_copies():
+    """The copy moves all bytes in 1 ms, and half of them in 0.25 or in 0.75."""
+    for seconds, copy_gbps in [(0.25e-3, 8.0), (0.75e-3, 4.0)]:
+        device = Device(SECONDS | {"part": seconds})
+        (record,) = measured(device, "t12_production", sizes=[(1000, 1000)], itemsizes=(2,))
+        assert record["part_copy_bytes"] == 1_000_000
+        assert record["part_copy_gbps"] == pytest.approx(2e-3 / seconds, abs=0.01)
+        assert record["ratio"] == 0.8
+        assert record["faster_copy_ratio"] == pytest.approx(3.2 / copy_gbps)
+        assert record["torch_ratio"] == 4
+        header, (row,) = transpose_tables.figures([record])
+        assert row[header.index("/ faster copy")] == f"{3.2 / copy_gbps:.3f}"
+        assert row[header.index("x PyTorch")] == "4.00"
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])

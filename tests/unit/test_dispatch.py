@@ -120,12 +120,13 @@ def test_impossible_configs_are_refused(values):
 def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
-        problems = [problem_for(spec, spec.default, HOPPER, m, n, 4) for m, n in ((512, 512), (511, 513))]
+        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1))
+        problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
     else:
         types = ("float32", "float64", "float16")
         # Rows of whole 16 bytes; a result without, and nothing but such.
-        sizes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
-        problems = [gemm_problem(m, n, k, dtype, dtype, layout) for dtype in types for m, n, k, layout in sizes]
+        shapes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
+        problems = [gemm_problem(m, n, k, dtype, dtype, layout) for dtype in types for m, n, k, layout in shapes]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

@@ -21,6 +21,8 @@ def test_removals_by_kernel_and_schedule():
         {"record": "removals", "kernel": "h2", "removed": 4, "left_after": {"late": 0, "random": 0}, "false_alarms": 1,
          "unseen": []},
         {"record": "check", "what": "tests", "passed": 2},
+        {"record": "removals", "kernel": "h1", "removed": 1, "left_after": {"late": 1, "random": 1}, "false_alarms": 7,
+         "unseen": [removal("bar.sync 0", "an older run", 3)]},
     ])  # fmt: skip
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
     assert rows[0][2:4] == ["found under late", "then under random"]
@@ -29,6 +31,7 @@ def test_removals_by_kernel_and_schedule():
     assert rows[4][:2] + rows[4][4:5] == ["all", "24", "88%"]
     assert "- `wgmma.fence`: one is enough." in table
     assert "- `mbarrier.arrive`: nobody waits." in table
+    assert "older" not in table
 
 
 def test_examples_with_their_findings():

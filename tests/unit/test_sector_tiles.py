@@ -18,8 +18,8 @@ HOPPER = Arch.parse("sm_90a")
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"write_bytes": 64}, "power of 2 from 128"),
-        ({"write_bytes": 192}, "power of 2 from 128"),
+        ({"write_bytes": 32}, "power of 2 from 64"),
+        ({"write_bytes": 192}, "power of 2 from 64"),
         ({"threads": 96}, "threads must be a power of 2"),
         ({"threads": 2048}, "threads must be a power of 2"),
         ({"group": -1}, "group must be 0 or more"),

@@ -24,8 +24,8 @@ def wait(barrier, parity):
     return WAIT.format(barrier=barrier, parity=parity)
 
 
-def run(body, arrays, *, maps=(), threads=32, ctas=1, cluster=1, shared="", options=None, observers=(), shared_bytes=0):
-    """Run a body on arrays, at %p_<name>, with tensor maps, whose generic addresses are in %m_<operand>."""
+def prepared(body, arrays, *, maps=(), threads=32, ctas=1, cluster=1, shared="", shared_bytes=0):
+    """Return PTX text around a body and its recipe; operands are at %p_<name>, addresses of maps in %m_<operand>."""
     text = kernel_text(body, arrays, shared)
     declared = "".join(f",\n\t.param .align 64 .b8 map_{one.operand}[128]" for one in maps)
     text = text.replace("\n)\n{", declared + "\n)\n{", 1)
@@ -36,7 +36,12 @@ def run(body, arrays, *, maps=(), threads=32, ctas=1, cluster=1, shared="", opti
     )
     text = text.replace("\t.loc 1 1 0\n", loaded + "\t.loc 1 1 0\n", 1)
     params = (*(TensorParam(name, (), ()) for name in arrays), *maps)
-    recipe = Launch((ctas, 1, 1), (threads, 1, 1), params, shared_bytes=shared_bytes, cluster=(cluster, 1, 1))
+    return text, Launch((ctas, 1, 1), (threads, 1, 1), params, shared_bytes=shared_bytes, cluster=(cluster, 1, 1))
+
+
+def run(body, arrays, *, options=None, observers=(), **how):
+    """Run a body on arrays; `how` is as of `prepared`."""
+    text, recipe = prepared(body, arrays, **how)
     launch(text, recipe, arrays, options=options or Options(checks=True), observers=observers)
 
 

@@ -43,10 +43,6 @@ def test_who_wrote_is_said():
     assert finding.times == 1
 
 
-def test_lanes_of_a_warp_are_one_agent():
-    assert findings(exchange(barrier="", shift=1) + STORE) == ()
-
-
 def test_a_barrier_of_some_warps_orders_only_them():
     body = """setp.lt.u32 %p1, %tid, 64;
     @%p1 bar.sync 1, 64;

@@ -4,65 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hopper_snippets import SCHEDULES, run, wait
+from barrier_snippets import (
+    COUNTS,
+    PENDING,
+    SHARED,
+    async_stores,
+    cluster,
+    init,
+    pending,
+    phases,
+    pipeline,
+    signalled,
+)
+from hopper_snippets import SCHEDULES, run
 from snippets import at, integers
 
 from gemmule.vgpu import CheckError, DeadlockError, FaultError, Options, VirtualGpuError
-
-SHARED = ".shared .align 8 .b8 bars[64]; .shared .align 16 .b8 data[8192];"
-#: Thread 0 makes two mbarriers; then all meet.
-INIT = """mov.u32 %r1, bars;
-    setp.eq.u32 %p9, %tid, 0;
-    @%p9 mbarrier.init.shared.b64 [%r1], COUNT0;
-    @%p9 mbarrier.init.shared.b64 [%r1+8], COUNT1;
-    bar.sync 0;
-"""
-
-
-def init(first=1, second=1):
-    return INIT.replace("COUNT0", str(first)).replace("COUNT1", str(second))
-
-
-PIPELINE = """
-    mov.u32 %r2, data;
-    mad.lo.u32 %r2, %lane, 4, %r2;
-    mov.u32 %r3, 0;
-    mov.u32 %r4, 0;
-    setp.ne.u32 %p1, %warp, 0;
-    @%p1 bra CONSUMER;
-    PRODUCER:
-    xor.b32 %r5, %r4, 1;
-    EMPTY
-    LOAD
-    ld.global.b32 %r6, [%address];
-    st.shared.b32 [%r2], %r6;
-    mbarrier.arrive.shared.b64 _, [%r1];
-    add.u32 %r3, %r3, 1;
-    xor.b32 %r4, %r4, 1;
-    setp.lt.u32 %p2, %r3, 5;
-    @%p2 bra PRODUCER;
-    bra END;
-    CONSUMER:
-    FULL
-    ld.shared.b32 %r6, [%r2];
-    RELEASE
-    STORE
-    st.global.b32 [%address], %r6;
-    add.u32 %r3, %r3, 1;
-    xor.b32 %r4, %r4, 1;
-    setp.lt.u32 %p2, %r3, 5;
-    @%p2 bra CONSUMER;
-    END:
-"""
-
-
-def pipeline(empty=True, full=True, release=True):
-    """Warp 0 hands five rows of 32 words to warp 1 through one buffer."""
-    index = "mad.lo.u32 %r8, %r3, 32, %lane;\n"
-    body = PIPELINE.replace("EMPTY", wait("%r1+8", "%r5") if empty else "")
-    body = body.replace("FULL", wait("%r1", "%r4") if full else "")
-    body = body.replace("RELEASE", "mbarrier.arrive.shared.b64 _, [%r1+8];" if release else "")
-    return init(32, 32) + body.replace("LOAD", index + at("a", 4, "%r8")).replace("STORE", index + at("out", 4, "%r8"))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -97,35 +54,11 @@ def test_a_pipeline_that_stands_still_says_where(rng, schedule):
     assert "0x400 (phase 1, 0 of 32 arrived" in consumer.message
 
 
-COUNTS = [
-    # What 32 lanes do, and the parity of the phase under way afterwards.
-    ("mbarrier.arrive.shared.b64 _, [%r1];", 32, 1),
-    ("mbarrier.arrive.shared.b64 _, [%r1];", 33, 0),
-    ("mbarrier.arrive.release.cta.shared::cta.b64 _, [%r1], 3;", 96, 1),
-    ("mbarrier.arrive.shared.b64 _, [%r1], 3;", 97, 0),
-    # After the first phase it is for 32 fewer.
-    ("mbarrier.arrive_drop.shared.b64 _, [%r1]; mbarrier.arrive.shared.b64 _, [%r1];", 64, 1),
-    ("mbarrier.arrive_drop.shared.b64 _, [%r1]; mbarrier.arrive.shared.b64 _, [%r1]; "
-     "mbarrier.arrive.shared.b64 _, [%r1];", 64, 0),
-    ("@%p9 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
-     "mbarrier.arrive.shared.b64 _, [%r1];", 32, 0),
-    ("@%p9 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
-     "mbarrier.arrive.shared.b64 _, [%r1]; "
-     "@%p9 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", 32, 1),
-    ("@%p9 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 64; bar.warp.sync -1; "
-     "@%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 64;", 1, 1),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("form", ["try_wait", "test_wait"])
 @pytest.mark.parametrize(("what", "count", "phase"), COUNTS)
 def test_phases_complete_with_their_counts(what, count, phase, form):
     out = np.full(32, 9, np.uint32)
-    body = init(count) + what + "bar.warp.sync -1;"
-    for parity in (0, 1):
-        body += f"mbarrier.{form}.parity.shared.b64 %p{1 + parity}, [%r1], {parity};\n"
-    body += "selp.u32 %r2, 1, 0, %p1;\nselp.u32 %r3, 2, 0, %p2;\nor.b32 %r2, %r2, %r3;\n"
-    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, shared=SHARED, options=Options())
+    run(phases(what, count, form), {"out": out}, shared=SHARED, options=Options())
     # Complete is the phase of the parity that is not under way.
     assert (out == (1 if phase else 2)).all()
 
@@ -194,30 +127,6 @@ def test_an_mbarrier_must_be_known_before_it_is_used():
     )
     with pytest.raises(CheckError, match="initialised and is not known to have done so yet"):
         run(body, {"out": np.zeros(64, np.uint32)}, threads=64, shared=SHARED)
-
-
-CLUSTER = """
-    mov.u32 %r10, %cluster_ctarank;
-    FENCE
-    barrier.cluster.arrive.aligned;
-    barrier.cluster.wait.aligned;
-    xor.b32 %r11, %r10, 1;
-    mov.u32 %r2, data;
-    mad.lo.u32 %r2, %tid, 4, %r2;
-    mapa.shared::cluster.u32 %r3, %r2, %r11;
-    mapa.shared::cluster.u32 %r4, %r1, %r11;
-    st.shared::cluster.b32 [%r3], %index;
-    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
-    WAIT
-    ld.shared.b32 %r5, [%r2];
-    LAST
-"""
-
-
-def cluster(fence="fence.mbarrier_init.release.cluster;", last=True, waits=True):
-    body = init(64) + CLUSTER.replace("FENCE", fence).replace("WAIT", wait("%r1", 0) if waits else "")
-    body = body.replace("LAST", "barrier.cluster.arrive;\nbarrier.cluster.wait;" if last else "")
-    return body + at("out", 4) + "st.global.b32 [%address], %r5;"
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -322,29 +231,6 @@ def test_cluster_barriers_in_turn(body, what):
         run(body, {"out": np.zeros(4, np.uint32)}, ctas=2, cluster=2)
 
 
-ASYNC_STORES = """
-    @%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 1024;
-    mov.u32 %r10, %cluster_ctarank;
-    fence.mbarrier_init.release.cluster;
-    barrier.cluster.arrive;
-    barrier.cluster.wait;
-    xor.b32 %r11, %r10, 1;
-    mov.u32 %r2, data;
-    mad.lo.u32 %r2, %tid, 16, %r2;
-    mapa.shared::cluster.u32 %r3, %r2, %r11;
-    mapa.shared::cluster.u32 %r4, %r1, TARGET;
-    add.u32 %r6, %index, 1000;
-    st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r3], {%index, %r6, %index, %r6}, [%r4];
-    WAIT
-    ld.shared.v4.b32 {%r12, %r13, %r14, %r15}, [%r2];
-"""
-
-
-def async_stores(waits=True, target="%r11"):
-    body = init(1) + ASYNC_STORES.replace("WAIT", wait("%r1", 0) if waits else "").replace("TARGET", target)
-    return body + at("out", 16) + "st.global.v4.b32 [%address], {%r12, %r13, %r14, %r15};"
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_asynchronous_stores(schedule):
     out = np.zeros((128, 4), np.uint32)
@@ -366,4 +252,45 @@ def test_asynchronous_stores_that_nobody_waits_for(schedule):
 def test_an_asynchronous_store_tells_an_mbarrier_beside_it():
     with pytest.raises(FaultError, match="are in different CTAs"):
         run(async_stores(target="%r10"), {"out": np.zeros((128, 4), np.uint32)}, threads=64, ctas=2, cluster=2,
+            shared=SHARED)  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("counted", [True, False])
+def test_copies_tell_an_mbarrier(rng, counted, schedule):
+    source, out = integers(rng, np.uint32, 256), np.zeros(256, np.uint32)
+    run(signalled(counted), {"a": source, "out": out}, threads=64, shared=SHARED,
+        options=Options(schedule=schedule, checks=True, seed=int(rng.integers(99))))  # fmt: skip
+    np.testing.assert_array_equal(out, source)
+
+
+@pytest.mark.differs_on_hardware("it reads what is not there yet")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("change", [{"waits": False}, {"signals": False}], ids=str)
+def test_copies_of_which_no_mbarrier_tells(rng, change, schedule):
+    source, out = integers(rng, np.uint32, 256), np.zeros(256, np.uint32)
+    with pytest.raises(CheckError) as caught:
+        run(signalled(**change), {"a": source, "out": out}, threads=64, shared=SHARED,
+            options=Options(schedule=schedule, checks=True))  # fmt: skip
+    kinds = {finding.kind for finding in caught.value.findings}
+    assert kinds - {"uninitialised"} == ({"race"} if "waits" in change else {"race", "unfinished"})
+
+
+@pytest.mark.parametrize(("what", "count"), PENDING)
+def test_what_a_state_waited_for(what, count):
+    out = np.zeros(32, np.uint32)
+    run(pending(what), {"out": out}, shared=SHARED)
+    assert out[0] == count
+
+
+def test_states_of_lanes_that_arrive_together():
+    out = np.zeros(32, np.uint32)
+    body = init(32) + "mbarrier.arrive.shared.b64 %d1, [%r1];\nmbarrier.pending_count.b64 %r2, %d1;\n"
+    run(body + at("out", 4) + "st.global.b32 [%address], %r2;", {"out": out}, shared=SHARED)
+    np.testing.assert_array_equal(np.sort(out), np.arange(1, 33))
+
+
+def test_arrivals_that_say_they_complete_nothing():
+    with pytest.raises(FaultError, match="must not complete a phase complete that of mbarrier 0x400"):
+        run(pending("mbarrier.arrive.noComplete.shared.b64 %d1, [%r1], 5;"), {"out": np.zeros(32, np.uint32)},
             shared=SHARED)  # fmt: skip

@@ -3,111 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
+from copy_snippets import (
+    COMMIT,
+    EXPECT,
+    INIT,
+    LOAD,
+    SHARED,
+    STORE,
+    expected_box,
+    into_shared,
+    map_of,
+    names,
+    out_of_shared,
+    reduced_piece,
+    swizzle_place,
+)
 from hopper_snippets import SCHEDULES, run, wait
 
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.vgpu import CheckError, Counter, DeadlockError, FaultError, Options
+from gemmule.vgpu.ptx.errors import PtxError
+from gemmule.vgpu.tensor_map import combined, rounded_to_tf32
 
-SHARED = ".shared .align 1024 .b8 box[16384]; .shared .align 8 .b8 bars[16];"
-INIT = """mov.u32 %r1, bars;
-    mov.u32 %r2, box;
-    setp.eq.u32 %p9, %tid, 0;
-    @%p9 mbarrier.init.shared.b64 [%r1], 1;
-    fence.mbarrier_init.release.cluster;
-    bar.sync 0;
-"""
-EXPECT = "@%p9 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], BYTES;\n"
-LOAD = "@%p9 cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [{map}], [%r1];\n"
-STORE = "@%p9 cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [{map}], [%r2];\n"
-COMMIT = "cp.async.bulk.commit_group;\n"
-
-
-def pieces(name, there, here, size, store):
-    """Move `size` bytes between shared memory and an array, 4 bytes a lane at a time."""
-    load, put = ("shared", "global") if store else ("global", "shared")
-    source, target = (here, there) if store else (there, here)
-    return f"""
-    mov.u32 %r20, {size // 4};
-    mov.u32 %r21, %tid;
-    MOVE_{name}:
-    setp.ge.u32 %p10, %r21, %r20;
-    @%p10 bra MOVED_{name};
-    mul.wide.u32 %d20, %r21, 4;
-    add.u64 %d21, %p_{name}, %d20;
-    mad.lo.u32 %r22, %r21, 4, %r2;
-    ld.{load}.b32 %r23, [{source}];
-    st.{put}.b32 [{target}], %r23;
-    mov.u32 %r24, %ntid.x;
-    add.u32 %r21, %r21, %r24;
-    bra MOVE_{name};
-    MOVED_{name}:
-"""
-
-
-def out_of_shared(name, size):
-    return pieces(name, "%d21", "%r22", size, store=True)
-
-
-def into_shared(name, size):
-    return pieces(name, "%d21", "%r22", size, store=False)
-
-
-def names(operand, place):
-    return f"%m_{operand}, {{{', '.join(map(str, place))}}}"
-
-
-def map_of(operand, array, box, swizzle=0, dtype=None):
-    """A tensor map of an array, whose last direction is the map's first."""
-    dtype = dtype or dtype_named(array.dtype.name)
-    return TensorMapParam(operand, dtype, array.shape[::-1], array.strides[-2::-1], tuple(box), swizzle)
-
-
-def swizzle_place(offset, swizzle):
-    """Where byte `offset` of an aligned box lies: rows of 128, 64 or 32 bytes, chunks exchanged by the row's number."""
-    if not swizzle:
-        return offset
-    # The pattern repeats after eight lines of 128 bytes, whichever the width.
-    line = offset // 128
-    chunk, within = divmod(offset % swizzle, 16)
-    return offset - offset % swizzle + (chunk ^ (line % 8 % (swizzle // 16) if swizzle == 128 else
-                                                 line % (swizzle // 16))) * 16 + within  # fmt: skip
-
-
-def expected_box(array, box, place, swizzle):
-    """The bytes of a box in shared memory, element by element."""
-    item = array.itemsize
-    found = np.zeros(int(np.prod(box)) * item, np.uint8)
-    for number, index in enumerate(itertools.product(*(range(side) for side in box[::-1]))):
-        where = [at + i for at, i in zip(place[::-1], index, strict=True)]
-        if all(0 <= at < extent for at, extent in zip(where, array.shape, strict=True)):
-            value = np.frombuffer(array[tuple(where)].tobytes(), np.uint8)
-            # Elements of a chunk stay together.
-            start = swizzle_place(number * item, swizzle)
-            found[start : start + item] = value
-    return found
-
-
-ONE_DIRECTION = pytest.mark.differs_on_hardware("the driver is given no map of one direction")
-BEFORE_THE_FIRST = pytest.mark.differs_on_hardware("a launch like this ended with an illegal instruction")
 CASES = [
     # shape, padding of rows, dtype, box (first direction first), where, swizzle
-    pytest.param((100,), 0, "float32", (64,), (16,), 0, marks=ONE_DIRECTION),
-    pytest.param((100,), 0, "float32", (64,), (60,), 0, marks=ONE_DIRECTION),
+    ((100,), 0, "float32", (64,), (16,), 0),
+    ((100,), 0, "float32", (64,), (60,), 0),
     ((40, 72), 8, "float16", (64, 16), (0, 8), 128),
     ((40, 72), 8, "float16", (64, 16), (32, 30), 128),
-    pytest.param((40, 72), 0, "float16", (32, 16), (-3, -5), 64, marks=BEFORE_THE_FIRST),
-    ((40, 72), 0, "float16", (16, 40), (60, 5), 32),
+    ((40, 72), 0, "float16", (32, 16), (-8, -5), 64),
+    ((40, 72), 0, "float16", (16, 40), (64, 5), 32),
     ((40, 70), 2, "float16", (64, 32), (8, 20), 128),
     ((9, 20, 48), 0, "int8", (32, 8, 4), (32, 15, 7), 32),
-    ((3, 5, 7, 12), 0, "float32", (8, 4, 3, 2), (6, 4, 3, 1), 0),
-    pytest.param((3, 3, 4, 5, 8), 0, "float64", (4, 3, 2, 2, 3), (2, 3, 3, -1, 1), 32, marks=BEFORE_THE_FIRST),
+    ((3, 5, 7, 12), 0, "float32", (8, 4, 3, 2), (8, 4, 3, 1), 0),
+    ((3, 3, 4, 5, 8), 0, "float64", (4, 3, 2, 2, 3), (2, 3, 3, -1, 1), 32),
 ]
+
+#: The hardware stores no box whose rows begin before those of the tensor.
+STORED = [case for case in CASES if case[4][0] >= 0]
 
 
 def array_of(rng, shape, padding, dtype):
@@ -129,7 +67,7 @@ def test_loads(rng, shape, padding, dtype, box, place, swizzle, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("shape", "padding", "dtype", "box", "place", "swizzle"), CASES)
+@pytest.mark.parametrize(("shape", "padding", "dtype", "box", "place", "swizzle"), STORED)
 def test_stores(rng, shape, padding, dtype, box, place, swizzle, schedule):
     target = array_of(rng, shape, padding, dtype)
     before = target.copy()
@@ -227,6 +165,56 @@ def test_pieces(rng, schedule):
     assert not out[528:].any()
 
 
+PIECES = [
+    ("add", "u32", np.uint32, np.add), ("add", "s32", np.int32, np.add), ("add", "u64", np.uint64, np.add),
+    ("add", "f32", np.float32, np.add), ("add", "f64", np.float64, np.add), ("add.noftz", "f16", np.float16, np.add),
+    ("min", "s64", np.int64, np.minimum), ("max", "u32", np.uint32, np.maximum), ("max", "f16", np.float16, np.maximum),
+    ("and", "b32", np.uint32, np.bitwise_and), ("or", "b64", np.uint64, np.bitwise_or),
+    ("xor", "b32", np.uint32, np.bitwise_xor),
+    ("inc", "u32", np.uint32, lambda old, new: np.where(old >= new, 0, old + 1)),
+    ("dec", "u32", np.uint32, lambda old, new: np.where((old == 0) | (old > new), new, old - 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "dtype", "function"), PIECES, ids=lambda one: str(one))
+def test_reductions_of_pieces(rng, name, kind, dtype, function):
+    low = 0 if np.dtype(dtype).kind == "u" else -50
+    target, given = rng.integers(low, 50, 64).astype(dtype), rng.integers(low, 50, 32).astype(dtype)
+    before = target.copy()
+    run(reduced_piece(given.nbytes, name, kind), {"d": target, "image": given.view(np.uint8)}, shared=SHARED)
+    at = 16 // before.itemsize
+    before[at : at + 32] = function(before[at : at + 32], given)
+    np.testing.assert_array_equal(target, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [("add", "s64", "combined by .min, .max"), ("inc", "s32", "combined by"), ("add", "f16", ".noftz goes with"),
+     ("min.noftz", "f16", ".noftz goes with")],
+)  # fmt: skip
+def test_reductions_that_there_are_not(name, kind, what):
+    with pytest.raises(PtxError, match=what):
+        run(reduced_piece(64, name, kind), {"d": np.zeros(32, np.uint32), "image": np.zeros(64, np.uint8)},
+            shared=SHARED)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nan_in_reductions(dtype):
+    """A number is less, and more, than NaN; NaN of a sum is one for all."""
+    kind = dtype_named(dtype).numpy()
+    old, new = (np.array(values, kind) for values in ([1, np.nan, np.nan, 3], [np.nan, 2, np.nan, 4]))
+    old.view(np.uint16)[1] |= 0x8001
+    one = np.array([0x7FFF], np.uint16).view(kind)[0]
+    for operation, expected in (("min", [1, 2, one, 3]), ("max", [1, 2, one, 4]), ("add", [one, one, one, 7])):
+        found = combined(old, new, operation)
+        np.testing.assert_array_equal(found.view(np.uint16), np.array(expected, kind).view(np.uint16))
+
+
+def test_nan_becomes_one_in_tf32():
+    bits = np.array([0x7FC00001, 0xFF800001, 0xFF800000, 0x7F7FFFFF], np.uint32)
+    np.testing.assert_array_equal(rounded_to_tf32(bits), [0x7FFFE000, 0x7FFFE000, 0xFF800000, 0x7F800000])
+
+
 def test_lanes_of_a_warp_that_want_the_same_get_it_once(rng):
     source, out = rng.integers(0, 99, (8, 64)).astype(np.float16), np.zeros(1024, np.uint8)
     body = INIT + EXPECT.replace("BYTES", "1024") + LOAD.format(rank=2, map=names("a", (0, 0))).replace("@%p9 ", "")
@@ -315,6 +303,9 @@ def test_bytes_that_nobody_waits_for(rng):
         ("2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%m_a, {0, 0}]",
          "3d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%m_a, {0, 0, 0}]", "of 3 directions"),
         ("bytes [%r2]", "bytes [%r2+16]", "multiple of 128"),
+        ("[%m_a, {0, 0}]", "[%m_a, {4, 0}]", "element 4 of rows of float16, which is byte 8"),
+        ("[%m_d, {0, 0}]", "[%m_d, {4, 0}]", "element 4 of rows of float16, which is byte 8"),
+        ("[%m_d, {0, 0}]", "[%m_d, {-8, 0}]", "stored begins at element -8 of rows, before the first"),
         ("bytes [%r2]", "bytes [%r2+16384]", "of shared memory"),
         ("bytes [%r2], [%m_a, {0, 0}], [%r1]", "bytes.multicast::cluster [%r2], [%m_a, {0, 0}], [%r1], 2",
          "of a cluster"),
@@ -370,9 +361,28 @@ def test_float32_is_rounded_to_tf32(rng):
     np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float32).astype(np.float64))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_what_is_outside_may_be_nan(rng, dtype):
+    source = rng.integers(1, 100, (5, 14)).astype(dtype_named(dtype).numpy())
+    box = (8, 8)
+    out = np.zeros((8, 8), source.dtype)
+    body = INIT + EXPECT.replace("BYTES", str(out.nbytes)) + LOAD.format(rank=2, map=names("a", (8, -1)))
+    padded = np.zeros((5, 16), source.dtype)
+    padded[:, :14] = source
+    one = dataclasses.replace(map_of("a", padded[:, :14], box), nan=True)
+    arrays = {"a": padded[:, :14], "out": out.reshape(-1).view(np.uint8)}
+    run(body + wait("%r1", 0) + out_of_shared("out", out.nbytes), arrays, maps=(one,), shared=SHARED)
+    expected = np.full((8, 8), np.nan)
+    expected[1:6, :6] = source[:, 8:]
+    np.testing.assert_array_equal(out.astype(np.float64), expected)
+    # The hardware has one pattern for all types.
+    assert (out[np.isnan(out)].view(np.uint16) == 0x7FF7).all()
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        ({"dtype": dtype_named("int8"), "nan": True, "swizzle": 64}, "a type of float64"),
         ({"swizzle": 48}, "a swizzle of 0, 32, 64 or 128"), ({"box": (64, 300)}, "sides of 1 to 256"),
         ({"box": (4, 8)}, "multiples of 16 bytes in the first"), ({"pitches": (100,)}, "multiples of 16"),
         ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "as wide as its swizzle"),

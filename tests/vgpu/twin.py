@@ -28,6 +28,19 @@ class Text:
     cubin: bytes
 
 
+def memory_after(kernel, recipe, before, addresses):
+    """Return the virtual GPU's memory as a launch on the hardware leaves it."""
+    with DeviceBuffer(before.nbytes + ALIGNMENT, 0, 0) as buffer:
+        base = -(-buffer.address // ALIGNMENT) * ALIGNMENT
+        call("cuMemcpyHtoD", base, before.ctypes.data, before.nbytes)
+        pointers = {name: base + address - GLOBAL_BASE for name, address in addresses.items()}
+        kernel.launch(recipe, pointers, 0)
+        call("cuStreamSynchronize", 0)
+        after = np.empty_like(before)
+        call("cuMemcpyDtoH", after.ctypes.data, base, after.nbytes)
+    return after
+
+
 @dataclasses.dataclass
 class Tally:
     """Launches of one test: those with equal memory, those without, and the bytes compared."""
@@ -72,7 +85,7 @@ class Twin:
             memory.data[:] = before
             self._run(program, recipe, memory, addresses, dataclasses.replace(options, mma="hopper"))
             memory.data[:], virtual = virtual, memory.data.copy()
-        hardware = self._on_hardware(program, recipe, before, addresses)
+        hardware = memory_after(self._kernel(program), recipe, before, addresses)
         tally = self.tallies[self.test]
         tally.compared += sum(allocation.end - allocation.start for allocation in memory.allocations)
         where = np.flatnonzero(self._differ(virtual, hardware))
@@ -98,17 +111,6 @@ class Twin:
         words = [x.view(f"u{size}") for x in (virtual, hardware)]
         nan = [(x & ((1 << 8 * size - 1) - 1)) > infinity for x in words]
         return np.repeat((words[0] != words[1]) & ~(nan[0] & nan[1]), size)
-
-    def _on_hardware(self, program, recipe, before, addresses):
-        with DeviceBuffer(before.nbytes + ALIGNMENT, 0, 0) as buffer:
-            base = -(-buffer.address // ALIGNMENT) * ALIGNMENT
-            call("cuMemcpyHtoD", base, before.ctypes.data, before.nbytes)
-            pointers = {name: base + address - GLOBAL_BASE for name, address in addresses.items()}
-            self._kernel(program).launch(recipe, pointers, 0)
-            call("cuStreamSynchronize", 0)
-            after = np.empty_like(before)
-            call("cuMemcpyDtoH", after.ctypes.data, base, after.nbytes)
-        return after
 
     def _kernel(self, program):
         kernel = self._loaded.get(program.ptx)

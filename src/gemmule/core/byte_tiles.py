@@ -134,13 +134,18 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
 
 def rows_are_wide(problem: TransposeProblem) -> bool:
     """Whether every row of both matrices begins and ends at a multiple of 16 bytes."""
+    return rows_are_multiples(problem, VECTOR_BYTES)
+
+
+def rows_are_multiples(problem: TransposeProblem, size: int) -> bool:
+    """Whether every row of both matrices begins and ends at a multiple of `size` bytes."""
     item = problem.itemsize
 
     def aligned(matrix: StridedMatrix, lead: int, rows: int, length: int) -> bool:
         strides = [lead] if rows > 1 else []
         strides += [s for s, extent in zip(matrix.batch_strides, problem.batch, strict=True) if extent > 1]
         steps = [matrix.alignment, length * item, *(s * item for s in strides)]
-        return all(step % VECTOR_BYTES == 0 for step in steps)
+        return all(step % size == 0 for step in steps)
 
     source, target = problem.source, problem.target
     return aligned(source, source.col_stride, problem.cols, problem.rows) and aligned(

@@ -195,6 +195,8 @@ class TensorMapParam:
         at multiples of 256, else 128: around a row of a box they would be up to half in vain.
     tf32 : bool
         Whether float32 is rounded to TF32 on its way.
+    nan : bool
+        Whether what lies outside of a tensor of floating-point numbers is brought as NaN, not as zero.
     """
 
     operand: str
@@ -205,6 +207,7 @@ class TensorMapParam:
     swizzle: int
     promotion: int | None = None
     tf32: bool = False
+    nan: bool = False
 
     @property
     def fetched_bytes(self) -> int:

@@ -16,9 +16,13 @@ from .spec import Config
 SECTOR = 32
 ITEMSIZES = (1, 2, 4, 8)
 _WARP = 32
-# What `sector_cost` counts with: bytes a second of a multiprocessor, among all and with one CTA alone, the time from
-# the first read to the last write of a CTA, and what a multiprocessor holds at once.
-_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 30e9, 50e9, 1.5e-6
+# What `sector_cost` counts with, of an H200: bytes a second of a multiprocessor, seconds of a CTA for its first words
+# and for each word of a thread, and how much of what is asked for again the memory sees.
+_BYTES_A_SECOND, _LATENCY, _AGAIN = 34e9, 0.6e-6, 0.2
+_A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
+# Spans and bytes of a row of the tiles that large matrices were fastest with, where the sum alone does not say so.
+_FASTEST = {1: (2, 128), 8: (2, 128)}
+# What a multiprocessor holds at once.
 _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 # Shared memory that a CTA of any architecture can have.
@@ -36,7 +40,7 @@ class SectorTileConfig(Config):
     spans : int
         Warps side by side along the source's rows, a word of 4 bytes or a larger element a lane.
     write_bytes : int
-        Bytes of a row of the tile in the target: a power of 2 from 128.
+        Bytes of a row of the tile in the target: a power of 2 from 64.
     threads : int
         Threads of a CTA.
     group : int
@@ -53,8 +57,8 @@ class SectorTileConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 128:
-            raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 128")
+        if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 64:
+            raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 64")
         if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
             raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
         if self.threads % (_WARP * self.spans):
@@ -123,12 +127,16 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiproces
     """Return roughly the seconds that tiles of a config take: what is moved, or how long the CTAs wait."""
     item = problem.itemsize
     ctas = math.prod((*config.tiles(problem), *problem.batch))
-    size = config.tile_bytes(item)
-    # What neighbours read too comes from the caches, and is not counted.
-    moved = 2 * ctas * config.tile(item)[0] * config.write_bytes
-    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS)
-    waves = -(-ctas // (multiprocessors * max(resident, 1)))
-    order = 1.0 if config.group == 0 else 1.02
-    return order * max(
-        moved / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
+    row = config.columns(item) * max(item, 4)
+    # Rows of the source straddle a sector more than they fill, and the neighbour has read a sector of the target's.
+    again = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
+    moved = ctas * config.tile(item)[0] * config.write_bytes * (2 + _AGAIN * again)
+    alone = _LATENCY + _A_WORD[item] * packed_rows(item) * config.held(item) * config.spans / (config.threads // _WARP)
+    resident = min(
+        _RESIDENT_BYTES // config.tile_bytes(item), _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
     )
+    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    preferred = 1.0 if config.group == 0 else 1.02
+    if item in _FASTEST and (config.spans, config.write_bytes) != _FASTEST[item]:
+        preferred *= 1.02
+    return preferred * (max(moved / (multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)

@@ -40,6 +40,7 @@ from gemmule.kernels.transpose.t11_swizzled_vectorised.spec import SPEC as T11
 from gemmule.kernels.transpose.t12_production.spec import SPEC as T12
 from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 from gemmule.kernels.transpose.t14_whole_sectors.spec import SPEC as T14
+from gemmule.kernels.transpose.t15_register_squares.spec import SPEC as T15
 
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
@@ -65,6 +66,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     D01,
     GEMM_REFERENCE,
     T14,
+    T15,
     T12,
     T11,
     T10,

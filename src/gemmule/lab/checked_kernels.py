@@ -17,8 +17,15 @@ def _opcode(text: str) -> str:
 
 
 def removals_table(records: Sequence[Record]) -> str:
-    """Return a row for each kernel: how many removals each schedule leaves unnoticed; and why, of what all leave."""
-    runs = [record for record in records if record["record"] == "removals"]
+    """Return a row for each kernel: how many removals each schedule leaves unnoticed; and why, of what all leave.
+
+    Of several records of a kernel the first counts.
+    """
+    by_kernel: dict[str, Record] = {}
+    for record in records:
+        if record["record"] == "removals":
+            by_kernel.setdefault(record["kernel"], record)
+    runs = list(by_kernel.values())
     schedules = list(runs[0]["left_after"])
     reasons = {(x["reason"], _opcode(x["text"])): None for run in runs for x in run["unseen"]}
     rows = []

@@ -11,10 +11,13 @@ Record = Mapping[str, Any]
 
 
 def counters_table(records: Sequence[Record]) -> str:
-    """Return a row for each counter: in how many launches both gave the same, and how far they were apart."""
+    """Return a row for each counter: in how many launches both gave the same, and how far they were apart.
+
+    What the virtual GPU does not count is left out.
+    """
     by_counter: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        if record["record"] == "counts":
+        if record["record"] == "counts" and "virtual" in record:
             by_counter.setdefault(record["counter"], []).append((record["virtual"], record["hardware"]))
     rows = []
     for counter, pairs in by_counter.items():
@@ -25,7 +28,7 @@ def counters_table(records: Sequence[Record]) -> str:
         if added:
             apart = f"up to {added:,.0f} where none were counted here"
         rows.append([f"`{counter}`", f"{equal} of {len(pairs)}", apart])
-    return markdown(["counter of the H100", "launches with equal counts", "hardware, in the others"], rows)
+    return markdown(["counter of the hardware", "launches with equal counts", "hardware, in the others"], rows)
 
 
 def bits_table(records: Sequence[Record]) -> str:

@@ -15,9 +15,9 @@ FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` produ
 length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
 a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
-synchronisation the virtual GPU notices, and ``examples FILE …`` which of NVIDIA's examples run there.
-``random_problems FILE …`` says how many random products were checked, ``untuned FILE …`` what the cost model's choices
-reach of a search.
+synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
+``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
+checked, ``untuned FILE …`` what the cost model's choices reach of a search.
 """
 
 from __future__ import annotations
@@ -32,7 +32,16 @@ from typing import Any
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import UnsupportedError
 
-from . import checked_kernels, counted, faithful, framework_tables, gemm_tables, rooflines, transpose_pages
+from . import (
+    checked_kernels,
+    counted,
+    faithful,
+    framework_tables,
+    gemm_tables,
+    hopper_tables,
+    rooflines,
+    transpose_pages,
+)
 from .ceiling_tables import ceiling_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
@@ -128,6 +137,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "epilogues": epilogue_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
+                    "forms": hopper_tables.forms_table,
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,

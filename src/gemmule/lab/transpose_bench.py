@@ -44,6 +44,9 @@ class Yardsticks(Protocol):
     def copy(self, problem: TransposeProblem, operands: Any) -> Work:
         """Return the device's own copy, from source to target of every buffer set in turn."""
 
+    def part_copy(self, problem: TransposeProblem, operands: Any) -> tuple[Work, int] | None:
+        """Return the device's copy of as many bytes as it copies fastest, and these; None where they are too few."""
+
     def peers(self, problem: TransposeProblem, operands: Any) -> Iterator[tuple[str, Work]]:
         """Yield other libraries' transposes of the same memory, with their names."""
 
@@ -129,6 +132,7 @@ class _Point:
     source: Array
     operands: Operands
     copy: Work
+    part: tuple[Work, int] | None
     peers: dict[str, Work]
 
 
@@ -209,7 +213,8 @@ class TransposeBench:
                 yield from (skipped(problem, choice, str(error)) for choice, _ in choices)
                 return
             yardsticks = self._device.transposes()
-            point = _Point(m, n, itemsize, source, operands, yardsticks.copy(problem, operands), {})
+            copies = yardsticks.copy(problem, operands), yardsticks.part_copy(problem, operands)
+            point = _Point(m, n, itemsize, source, operands, *copies, {})
             if self._plan.peers:
                 point.peers = dict(yardsticks.peers(problem, operands))
             for name, work in point.peers.items():
@@ -243,7 +248,8 @@ class TransposeBench:
             if reason is not None:
                 yield failed(problem, choice, reason)
                 return
-            timing = self._measure([work, point.copy, *point.peers.values()], point.operands.sets)
+            parts = [point.part[0]] if point.part is not None else []
+            timing = self._measure([work, point.copy, *parts, *point.peers.values()], point.operands.sets)
         except CompilerMissingError:
             raise
         except UnsupportedError as error:
@@ -260,7 +266,8 @@ class TransposeBench:
             yield failed(problem, choice, str(error), kind="failed")
         else:
             names = tuple(point.peers) if not is_copy(problem) else ()
-            yield timed(problem, choice, chosen_by, timing, names, self._chip) | {
+            part_bytes = point.part[1] if point.part is not None else 0
+            yield timed(problem, choice, chosen_by, timing, names, self._chip, part_bytes) | {
                 "calls_per_sample": timing.calls[0],
                 "buffer_sets": point.operands.sets,
                 "buffer_bytes": point.operands.bytes,

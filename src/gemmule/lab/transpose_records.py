@@ -28,7 +28,13 @@ def named(problem: TransposeProblem) -> Record:
 
 
 def timed(
-    problem: TransposeProblem, choice: Choice, chosen_by: str, timing: Timing, peers: Sequence[str], chip: Chip | None
+    problem: TransposeProblem,
+    choice: Choice,
+    chosen_by: str,
+    timing: Timing,
+    peers: Sequence[str],
+    chip: Chip | None,
+    part_bytes: int = 0,
 ) -> Record:
     """Return the record of a kernel that was timed in turns with the copy and with other libraries.
 
@@ -37,13 +43,16 @@ def timed(
     problem, choice, chosen_by
         What was measured, and why: ``rung`` or ``dispatch``.
     timing : Timing
-        Samples of the kernel, of the copy, and of the libraries.
+        Samples of the kernel, of the copy, of the copy of a part where there is one, and of the libraries.
     peers : sequence of str
         The libraries' names.
     chip : Chip or None
         The chip's facts.
+    part_bytes : int
+        Bytes of the part, 0 where there is none.
     """
     ours, copies, *others = timing.samples
+    part = others.pop(0) if part_bytes else None
     median, copy = statistics.median(ours), statistics.median(copies)
     ratios = protocol.paired_ratios(ours, copies)
     gbps = effective_gbps(problem, median)
@@ -71,6 +80,14 @@ def timed(
         "paired_ratio_low": round(ratios.low, 4),
         "paired_ratio_high": round(ratios.high, 4),
     }
+    if part is not None:
+        part_gbps = round(2 * part_bytes / statistics.median(part) / 1e9, 2)
+        record |= {
+            "part_copy_us": us(statistics.median(part)),
+            "part_copy_bytes": part_bytes,
+            "part_copy_gbps": part_gbps,
+            "faster_copy_ratio": round(gbps / max(part_gbps, effective_gbps(problem, copy)), 4),
+        }
     for name, samples in zip(peers, others, strict=False):
         record |= {
             f"{name}_us": us(statistics.median(samples)),

@@ -62,7 +62,9 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
     names = labels(records)
     peers = [name for name in _PEERS if any(f"{name}_ratio" in record for record in chosen)]
     header = ["kernel", *(["M x N"] if with_size else []), "min us", "mean us", "median us", "max us", "GB/s"]
-    header += ["of theoretical", "/ copy", *(f"x {_PEERS[name]}" for name in peers)]
+    faster = any("faster_copy_ratio" in record for record in chosen)
+    header += ["of theoretical", "/ copy", *(["/ faster copy"] if faster else [])]
+    header += [f"x {_PEERS[name]}" for name in peers]
     noted = any(_note_of(record) for record in chosen)
     rows = []
     for record in chosen:
@@ -71,6 +73,8 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
             row += [f"{record[f'{name}_us']:.1f}" for name in ("min", "mean", "median", "max")]
             row += [f"{record['gbps']:.0f}", f"{100 * record['peak_share']:.1f} %" if "peak_share" in record else ""]
             row += [f"{record['ratio']:.3f} ({record['paired_ratio_low']:.3f} to {record['paired_ratio_high']:.3f})"]
+            if faster:
+                row.append(f"{record['faster_copy_ratio']:.3f}" if "faster_copy_ratio" in record else "")
             row += [f"{record[f'{name}_ratio']:.2f}" if f"{name}_ratio" in record else "" for name in peers]
         row += [""] * (len(header) - len(row))
         rows.append([*row, *([_note_of(record)] if noted else [])])

@@ -21,6 +21,7 @@ _TYPES = {
     "float8_e5m2": "UINT8",
 }
 _BYTES = 128
+_UNREAD = 16
 
 
 @functools.lru_cache(maxsize=1024)
@@ -38,20 +39,21 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
     fetched = param.fetched_bytes
     promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{f'L2_{fetched}B' if fetched else 'NONE'}"
     kind = "TFLOAT32" if param.tf32 else _TYPES[param.dtype.name]
+    fill = "NAN_REQUEST_ZERO_FMA" if param.nan else "NONE"
     described = call(
         "cuTensorMapEncodeTiled",
         getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
         rank,
         address,
         [bindings.cuuint64_t(extent) for extent in param.extents],
-        [bindings.cuuint64_t(pitch) for pitch in param.pitches],
+        # The driver wants a place to read pitches from, even where it reads none.
+        [bindings.cuuint64_t(pitch) for pitch in param.pitches or (_UNREAD,)],
         [bindings.cuuint32_t(side) for side in param.box],
         [bindings.cuuint32_t(1)] * rank,
         bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(bindings.CUtensorMapSwizzle, swizzle),
         getattr(bindings.CUtensorMapL2promotion, promotion),
-        # What lies outside is zero.
-        bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        getattr(bindings.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
     )
     return ctypes.string_at(int(described.getPtr()), _BYTES)
 

@@ -14,6 +14,8 @@ from .rotation import OperandSets, Rotation
 #: Element types by size: what a library calls them does not matter to a transpose.
 _TYPES = {1: ("uint8", "|u1"), 2: ("float16", "<f2"), 4: ("float32", "<f4"), 8: ("float64", "<f8"),
           16: ("complex128", "<c16")}  # fmt: skip
+# Bytes of the blocks of which the driver copies whole numbers fastest.
+_BLOCK = 2 << 20
 
 
 class TransposeYardsticks:
@@ -32,8 +34,17 @@ class TransposeYardsticks:
 
     def copy(self, problem: TransposeProblem, operands: OperandSets) -> Rotation:
         """Return the driver's copy from the source to the target of every buffer set in turn."""
-        size = problem.bytes_min // 2
+        return self._copy(operands, problem.bytes_min // 2)
 
+    def part_copy(self, problem: TransposeProblem, operands: OperandSets) -> tuple[Rotation, int] | None:
+        """Return the driver's copy of whole blocks of 2 MiB, all but the last, and their bytes; None for fewer.
+
+        The driver has slower ways to copy what is not of whole blocks, and what is very large.
+        """
+        size = (problem.bytes_min // 2 - 1) // _BLOCK * _BLOCK
+        return (self._copy(operands, size), size) if size else None
+
+    def _copy(self, operands: OperandSets, size: int) -> Rotation:
         def queued(index: int) -> Callable[[], None]:
             addresses = operands.addresses(index)
 

@@ -1,7 +1,8 @@
 """Asynchronous operations: copies that are issued now and take place later.
 
 The hardware may complete a copy at any time between its issue and the wait that asks for it. The schedule says when it
-does here: ``late``, at that wait; ``eager``, at once; ``random``, at either.
+does here: ``late``, at that wait, or when nothing else can go on if an mbarrier is to be told; ``eager``, at once;
+``random``, at either.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from .engine.lanes import Lanes
 from .engine.types import Array
+from .ptx.module import Instruction
 
 if TYPE_CHECKING:
     from .engine.batch import Batch
@@ -44,6 +46,25 @@ class Copy:
     read: Array
 
 
+@dataclasses.dataclass
+class Signal:
+    """Arrivals at mbarriers that copies bring about.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        What asks for it.
+    lanes : Lanes
+        The lanes whose copies they are.
+    places : array of int
+        For each lane its mbarrier.
+    """
+
+    instruction: Instruction
+    lanes: Lanes
+    places: Array
+
+
 class Copies:
     """The copies of a batch that are under way.
 
@@ -61,6 +82,7 @@ class Copies:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._pending: list[Copy] = []
+        self._signals: list[Signal] = []
         self.committed = np.zeros(batch.lane_count, np.int64)
         self._schedule = batch.setting.schedule
 
@@ -78,10 +100,42 @@ class Copies:
 
     def wait(self, lanes: Lanes, left: int) -> None:
         """Complete all but the last `left` groups of these lanes."""
-        if not self._pending:
-            return
+        if self._pending:
+            self._complete(lanes, self.committed[lanes.index] - left - 1)
+
+    def signal(self, signal: Signal) -> None:
+        """Let lanes arrive at mbarriers once the copies that they have issued are complete."""
+        if self._schedule == "eager" or (self._schedule == "random" and self._batch.random.random() < 0.5):
+            self._arrive(signal)
+        else:
+            self._signals.append(signal)
+
+    def fire(self) -> bool:
+        """Complete copies that an mbarrier is to be told of; False where there are none."""
+        if not self._signals:
+            return False
+        number = int(self._batch.random.integers(len(self._signals))) if self._schedule == "random" else 0
+        self._arrive(self._signals.pop(number))
+        return True
+
+    def finish(self) -> None:
+        """Complete what nobody waited for."""
+        while self.fire():
+            pass
+        for copy in self._pending:
+            self._perform(copy)
+        self._pending = []
+
+    def _arrive(self, signal: Signal) -> None:
+        # What these lanes have issued since may complete as early.
+        self._complete(signal.lanes, self.committed[signal.lanes.index])
+        ones = np.ones(len(signal.places), np.int64)
+        self._batch.mbarriers.arrive(signal.instruction, signal.lanes, signal.places, ones)
+
+    def _complete(self, lanes: Lanes, last: Array) -> None:
+        """Complete the copies of lanes up to the last group of each."""
         limit = np.full(self._batch.lane_count, -1, np.int64)
-        limit[lanes.index] = self.committed[lanes.index] - left - 1
+        limit[lanes.index] = last
         still = []
         for copy in self._pending:
             due = copy.group <= limit[copy.index]
@@ -93,16 +147,6 @@ class Copies:
             else:
                 still.append(copy)
         self._pending = still
-
-    def fire(self) -> bool:
-        """Complete something, for threads that wait for it; False where nothing is under way that could wake them."""
-        return False
-
-    def finish(self) -> None:
-        """Complete what nobody waited for."""
-        for copy in self._pending:
-            self._perform(copy)
-        self._pending = []
 
     def unfinished(self) -> list[Copy]:
         """Return the copies that are under way."""

@@ -19,9 +19,20 @@ SIZE, HALF = 128, 64
 _MARK = b"gmap"
 _LAYOUT = np.dtype(
     {
-        "names": ["global_address", "global_dim", "global_stride", "last", "rank", "swizzle", "tf32", "dtype", "mark"],
-        "formats": ["<u8", ("<u4", 5), ("<u4", 4), ("u1", 5), "u1", "u1", "u1", "u1", "S4"],
-        "offsets": [0, 8, 28, 44, 49, 50, 51, 52, 56],
+        "names": [
+            "global_address",
+            "global_dim",
+            "global_stride",
+            "last",
+            "rank",
+            "swizzle",
+            "tf32",
+            "dtype",
+            "nan",
+            "mark",
+        ],
+        "formats": ["<u8", ("<u4", 5), ("<u4", 4), ("u1", 5), "u1", "u1", "u1", "u1", "u1", "S4"],
+        "offsets": [0, 8, 28, 44, 49, 50, 51, 52, 53, 56],
         "itemsize": HALF,
     }
 )
@@ -44,7 +55,7 @@ def encoded(found: TensorMap) -> bytes:
     made["global_dim"][:rank], made["global_stride"][: rank - 1] = found.extents, steps
     made["last"][:rank], made["rank"] = [side - 1 for side in found.box], rank
     made["swizzle"], made["tf32"], made["dtype"] = found.swizzle, found.tf32, _NAMES.index(found.dtype)
-    made["mark"] = _MARK
+    made["nan"], made["mark"] = found.nan, _MARK
     return made.tobytes().ljust(SIZE, b"\0")
 
 
@@ -77,4 +88,5 @@ def decoded(data: np.ndarray[Any, np.dtype[np.uint8]], memory: GlobalMemory) -> 
     if allocation is None or end > allocation.end:
         return f"it reaches to {memory.describe(end - 1)}"
     box = tuple(last + 1 for last in read["last"][:rank].tolist())
-    return TensorMap(base, name, item, extents, pitches, box, int(read["swizzle"]), bool(read["tf32"]))
+    more = int(read["swizzle"]), bool(read["tf32"]), bool(read["nan"])
+    return TensorMap(base, name, item, extents, pitches, box, *more)

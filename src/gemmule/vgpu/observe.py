@@ -172,6 +172,9 @@ class Observer:
     def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         """See lanes wait until at most `left` of their groups are under way."""
 
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        """See lanes ask that each's mbarrier be told when the copies that it issued are complete."""
+
     def agent_access(self, access: AgentAccess) -> None:
         """See the copy engine or a warpgroup asked to access shared memory."""
 

@@ -24,6 +24,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 #: Bytes that are moved together.
 CHUNK = 16
 _LONGEST_SIDE, _LONGEST_EXTENT, _LONGEST_PITCH = 256, 1 << 32, 1 << 40
+#: Types in which the driver lets NaN stand for what is outside.
+_WITH_NAN = ("float64", "float32", "float16", "bfloat16")
 #: Bits of an address that each swizzle changes, by those three places above.
 SWIZZLE_MASKS = {0: 0, 32: 0x10, 64: 0x30, 128: 0x70}
 
@@ -52,6 +54,8 @@ class TensorMap:
         Bytes of the pattern in shared memory.
     tf32 : bool
         Whether float32 is rounded to TF32 on its way into shared memory.
+    nan : bool
+        Whether NaN, not zero, is brought for what lies outside of the tensor.
     """
 
     base: int
@@ -62,6 +66,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     tf32: bool = False
+    nan: bool = False
 
     @classmethod
     def of(cls, param: TensorMapParam, address: int, memory: GlobalMemory) -> TensorMap:
@@ -86,6 +91,7 @@ class TensorMap:
             (inner % 16 == 0, f"boxes of multiples of 16 bytes in the first direction, not {inner}"),
             (param.swizzle in SWIZZLE_MASKS, f"a swizzle of 0, 32, 64 or 128 bytes, not {param.swizzle}"),
             (param.swizzle in (0, inner), f"boxes as wide as its swizzle of {param.swizzle} bytes, not {inner}"),
+            (not param.nan or param.dtype.name in _WITH_NAN, f"a type of {', '.join(_WITH_NAN)}, not {param.dtype}"),
         )  # fmt: skip
         for holds, rule in rules:
             if not holds:
@@ -96,8 +102,9 @@ class TensorMap:
         allocation = memory.allocation_at(base)
         if allocation is None or end > allocation.end:
             raise ArgumentError(f"{what} reaches to {memory.describe(end - 1)}")
-        tf32 = bool(getattr(param, "tf32", False))
-        return cls(base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, tf32)
+        return cls(
+            base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, param.tf32, param.nan
+        )
 
     @property
     def box_bytes(self) -> int:
@@ -153,7 +160,7 @@ class TensorMap:
         return unit, index, valid
 
     def read(self, memory: GlobalMemory, coordinates: Array) -> Array:
-        """Return boxes as (n, chunks, 2) words of 8 bytes; what lies outside of the tensor is zero."""
+        """Return boxes as (n, chunks, 2) words of 8 bytes; what lies outside of the tensor is zero, or NaN."""
         unit, index, valid = self._units(coordinates)
         words = memory.words(8).reshape(-1, 2) if unit == CHUNK else memory.words(unit)
         data = words.take(index, 0)
@@ -161,6 +168,13 @@ class TensorMap:
             data[~valid] = 0
         if self.tf32:
             data = rounded_to_tf32(data)
+        if self.nan and not valid.all():
+            # The hardware's NaN, whatever the type: 0x7ff7 again and again.
+            filled = np.ascontiguousarray(data).view(np.uint8).reshape(*valid.shape, unit)
+            last = np.where(
+                np.arange(self.box[0] * self.itemsize).reshape(-1, unit) % 2, np.uint8(0x7F), np.uint8(0xF7)
+            )
+            data = np.where(valid[..., None], filled, last)
         return data.reshape(len(coordinates), -1).view(np.uint64).reshape(len(coordinates), -1, 2)
 
     def write(self, memory: GlobalMemory, coordinates: Array, data: Array) -> None:
@@ -186,10 +200,11 @@ class TensorMap:
 
 
 def rounded_to_tf32(words: Array) -> Array:
-    """Round float32 numbers to the nearest of 11 significant bits, ties to even; NaN and infinity stay."""
+    """Round float32 numbers to the nearest of 11 significant bits, ties to even; infinity stays, NaN becomes one."""
     bits = np.ascontiguousarray(words).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     found: Array = np.where(bits & np.uint32(0x7F800000) == np.uint32(0x7F800000), bits, rounded)
+    found = np.where(bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000), np.uint32(0x7FFFE000), found)
     return found.view(words.dtype)
 
 
@@ -205,8 +220,11 @@ def combined(old: Array, new: Array, operation: str) -> Array:
     if operation == "dec":
         return np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype)
     function = {
-        "add": np.add, "min": np.minimum, "max": np.maximum,
+        "add": np.add, "min": np.fmin, "max": np.fmax,
         "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     }[operation]  # fmt: skip
-    found: Array = function(old, new)
-    return found.astype(old.dtype)
+    found: Array = function(old, new).astype(old.dtype)
+    if old.dtype.itemsize == 2:
+        # One NaN for all; a number is less, and more, than it.
+        found.view(np.uint16)[np.isnan(found)] = 0x7FFF
+    return found

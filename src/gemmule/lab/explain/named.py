@@ -22,6 +22,7 @@ EXPLAINED = tuple(spec for spec in REGISTRY if spec in VIRTUAL or spec.following
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
 # Where no type is given, float32 is asked for first.
+_ITEMSIZES = (4, 1, 2, 8, 16)
 _DTYPES = ("float32", *(dtype for dtype in MEASURED_DTYPES if dtype != "float32"))
 
 
@@ -72,7 +73,9 @@ def problem_of(
         if out_dtype is not None or layout is not None or precision is not None:
             raise ArgumentError(f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products")
         m, n = _sides(shape, "M,N", spec.name)
-        found = problem_for(spec, config, arch, m, n, itemsize_of(dtype if dtype is not None else "float32"))
+        sizes = (itemsize_of(dtype),) if dtype is not None else _ITEMSIZES
+        every = [problem_for(spec, config, arch, m, n, size) for size in sizes]
+        found = next((one for one in every if spec.why_not(one, arch, config) is None), every[0])
         return dataclasses.replace(found, in_place=True) if spec.in_place else found
     m, n, k = _sides(shape, "M,N,K", spec.name)
     dtypes = (dtype,) if dtype is not None else _DTYPES

@@ -35,6 +35,8 @@ _TITLES = {
     "removals": "Removals of synchronisation that the virtual GPU notices",
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
+    "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
+    "form_counts": "What the copy engine moves for forms of its instructions",
     "timeline": "Pipelines that gemmule explain shows in steps",
     "random_problems": "Random products held against a reference",
     "untuned": "What the cost model takes, beside a search",

@@ -10,6 +10,7 @@ from .clocks import Clocks
 from .collected import Collected
 from .gaps import Gaps
 from .global_races import GlobalRaces
+from .lane_races import LaneRaces
 from .lifetimes import Lifetimes
 from .mbarrier_use import MBarrierUse
 from .messages import Messages
@@ -36,6 +37,7 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         messages,
         BarrierUse(collected),
         SharedRaces(collected, clocks, registers),
+        LaneRaces(collected),
         GlobalRaces(collected, clocks, messages),
         Gaps(collected, device),
         registers,

@@ -10,7 +10,7 @@ waiting for an operation tells the waiting warp.
 Copy engine and tensor cores see shared memory in their own way: what was written by ordinary instructions they see from
 a proxy fence on. Of that each warp has a second record.
 
-The lanes of a warp count as one: what they do to each other without meeting is not looked for.
+The lanes of a warp count as one: what they do to each other is for `LaneRaces`.
 """
 
 from __future__ import annotations
@@ -262,6 +262,12 @@ class Clocks(Observer):
         del instruction
         warps = self.warps_in(batch, lanes)
         self._reach(warps, self.copies_column(warps), self.groups[warps] - left)
+
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del instruction
+        warps, numbers = lanes.pick(batch.warp_of_lane), self._number[places]
+        for gathered in self._to_barrier:
+            np.maximum.at(gathered, (numbers, self.copies_column(warps)), self.groups[warps] + 1)
 
     def _reach(self, warps: Array, column: Array, clock: Array) -> None:
         """Let warps know of an agent's operations up to a clock."""

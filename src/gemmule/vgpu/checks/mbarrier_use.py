@@ -49,6 +49,9 @@ class MBarrierUse(Observer):
     def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         self._check(batch, instruction, lanes.index, places)
 
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        self._check(batch, instruction, lanes.index, places)
+
     def agent_access(self, access: AgentAccess) -> None:
         if access.barriers is not None:
             self._check(access.batch, access.instruction, access.lanes, access.barriers)

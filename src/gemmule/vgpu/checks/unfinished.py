@@ -45,6 +45,11 @@ class UnfinishedCopies(Observer):
             self._last_group[warps] = self._clocks.groups[warps] + 1
             self._issued.update(dict.fromkeys(warps.tolist(), access.instruction))
 
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del instruction, places
+        # Whoever waits at the mbarrier waits for them.
+        self._last_group[self._clocks.warps_in(batch, lanes)] = 0
+
     def agent_access(self, access: AgentAccess) -> None:
         if access.agent == "store":
             warps = access.lanes // 32

@@ -16,7 +16,7 @@ from gemmule.vgpu.map_bytes import decoded
 from gemmule.vgpu.memory import GLOBAL_BASE, GlobalMemory
 from gemmule.vgpu.observe import AgentAccess, BoxAccess
 from gemmule.vgpu.ptx.module import Address, Register, Vector
-from gemmule.vgpu.tensor_map import CHUNK, TensorMap
+from gemmule.vgpu.tensor_map import CHUNK, TensorMap, combined, element_type
 
 from .define import Build, Step
 from .lanes import Lanes
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
 _SHARED = ("shared::cta", "shared::cluster", "shared")
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+#: Types of elements of pieces, and the operations on them.
+_PIECES = {
+    "f16": ("float16", ("add", "min", "max")), "bf16": ("bfloat16", ("add", "min", "max")),
+    "f32": ("float32", ("add",)), "f64": ("float64", ("add",)),
+    "u32": ("uint32", ("add", "min", "max", "inc", "dec")), "s32": ("int32", ("add", "min", "max")),
+    "u64": ("uint64", ("add", "min", "max")), "s64": ("int64", ("min", "max")),
+    "b32": ("uint32", ("and", "or", "xor")), "b64": ("uint64", ("and", "or", "xor")),
+}  # fmt: skip
 #: What the copy engine asks of addresses in shared memory, for boxes.
 _ALIGNMENT = 128
 
@@ -40,6 +48,7 @@ class Piece:
     """Memory in one piece, whose rows of coordinates are its first byte within the arena."""
 
     size: int
+    dtype: str = ""
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
         """Return what pieces cover, as `TensorMap.rows` does."""
@@ -57,8 +66,12 @@ class Piece:
         memory.words(8).reshape(-1, 2)[rows] = data
 
     def reduce(self, memory: GlobalMemory, coordinates: Array, data: Array, operation: str) -> None:
-        """Refused when the program is read."""
-        raise NotImplementedError
+        """Combine pieces with what is there, one after another."""
+        kind = element_type(self.dtype)
+        words = memory.words(kind.itemsize).view(kind)
+        for place, piece in zip(coordinates[:, 0], data, strict=True):
+            index = slice(place // kind.itemsize, (place + self.size) // kind.itemsize)
+            words[index] = combined(words[index], np.ascontiguousarray(piece).view(kind).reshape(-1), operation)
 
 
 def bulk_copy(build: Build) -> Step:
@@ -86,7 +99,8 @@ def bulk_copy(build: Build) -> Step:
         build.take("global")
         build.take("shared::cta", "shared")
         build.take("bulk_group")
-        return _store(build, rank, operation, hint)
+        kind = _piece_type(build, operation) if operation and not rank else ""
+        return _store(build, rank, operation, kind, hint)
     if operation:
         raise build.error("reductions into shared memory are not known to the virtual GPU")
     build.take(*_SHARED)
@@ -94,6 +108,17 @@ def bulk_copy(build: Build) -> Step:
         raise build.error("copies between shared memories are not known to the virtual GPU")
     build.take("mbarrier::complete_tx::bytes")
     return _load(build, rank, build.flag("multicast::cluster"), hint)
+
+
+def _piece_type(build: Build, operation: str) -> str:
+    """Return the type of the elements that a reduction of pieces combines."""
+    name = build.take(*_PIECES)
+    found, operations = _PIECES[name]
+    if operation not in operations:
+        raise build.error(f"elements of .{name} are combined by .{', .'.join(operations)}")
+    if build.flag("noftz") != (operation == "add" and name in ("f16", "bf16")):
+        raise build.error(".noftz goes with .add of .f16 and .bf16, and with nothing else")
+    return found
 
 
 def _first_space(build: Build) -> int:
@@ -133,6 +158,33 @@ def _waiting(build: Build, left: int, read_only: bool) -> Step:
     return wait
 
 
+def _check_start(
+    frame: Frame, build: Build, region: TensorMap | Piece, coordinates: Array, some: Array, *, store: bool
+) -> None:
+    """Refuse boxes whose rows begin between the 16 bytes that the copy engine moves together, as an H200 does.
+
+    It does not store boxes whose rows begin before those of the tensor, either.
+    """
+    if not isinstance(region, TensorMap):
+        return
+    before = coordinates[:, 0] < 0
+    if store and before.any():
+        raise frame.batch.fault(
+            "out of bounds",
+            f"a box that is stored begins at element {int(coordinates[before, 0][0])} of rows, before the first",
+            build.instruction, frame.lanes, np.isin(np.arange(frame.lanes.count), some[before]),
+        )  # fmt: skip
+    wrong = coordinates[:, 0] * region.itemsize % CHUNK != 0
+    if wrong.any():
+        first = int(coordinates[wrong, 0][0])
+        raise frame.batch.fault(
+            "misaligned",
+            f"a box begins at element {first} of rows of {region.dtype}, which is byte {first * region.itemsize}; "
+            "boxes begin at multiples of 16 bytes of a row",
+            build.instruction, frame.lanes, np.isin(np.arange(frame.lanes.count), some[wrong]),
+        )  # fmt: skip
+
+
 class _Side:
     """The side of a copy in global memory: a box of a tensor, or a piece.
 
@@ -146,10 +198,13 @@ class _Side:
         Directions of the tensor; 0 for a piece.
     size : int or None
         Slot of a piece's size.
+    dtype : str
+        Type of a piece's elements, where that matters.
     """
 
-    def __init__(self, build: Build, operand: Address, rank: int, size: int | None) -> None:
+    def __init__(self, build: Build, operand: Address, rank: int, size: int | None, dtype: str = "") -> None:
         self._build = build
+        self._dtype = dtype
         self._size = size
         self._offset = operand.offset
         if rank:
@@ -187,7 +242,7 @@ class _Side:
     def region(self, frame: Frame, key: int) -> TensorMap | Piece:
         """Return the tensor or piece that the first of the keys names."""
         if not self._rank:
-            return Piece(key)
+            return Piece(key, self._dtype)
         found = self._map_at(frame, key + self._offset)
         if isinstance(found, str) or len(found.box) != self._rank:
             everyone = np.ones(frame.lanes.count, np.bool_)
@@ -285,6 +340,7 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
             # Bounds of the whole copy, now that its size is known.
             target(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
+            _check_start(frame, build, region, coordinates, some, store=False)
             copy, position, barriers = np.arange(len(some)), first[some], place[some] // SIZE
             if mask_slot is not None:
                 copy, rank_of = np.nonzero((masks[some, None] >> np.arange(batch.cluster_ctas)) & 1)
@@ -302,13 +358,11 @@ def _load(build: Build, rank: int, multicast: bool, hint: bool) -> Step:
     return load
 
 
-def _store(build: Build, rank: int, operation: str, hint: bool) -> Step:
+def _store(build: Build, rank: int, operation: str, kind: str, hint: bool) -> Step:
     """Copy out of shared memory, or combine with what is there."""
     build.done((2 if rank else 3) + hint)
-    if operation and not rank:
-        raise build.error("reductions of pieces are not known to the virtual GPU")
     size = None if rank else build.source(build.operands[2], "u32")
-    side = _Side(build, address_of(build, build.operands[0]), rank, size)
+    side = _Side(build, address_of(build, build.operands[0]), rank, size, kind)
     source = locator(build, "shared", address_of(build, build.operands[1]), _ALIGNMENT if rank else CHUNK)
     slots = tuple(build.read_slots)
 
@@ -322,6 +376,7 @@ def _store(build: Build, rank: int, operation: str, hint: bool) -> Step:
             region = side.region(frame, key)
             source(frame.part(np.isin(np.arange(lanes.count), some), slots), _bytes_of(region))
             coordinates = np.stack([part[some].astype(np.int64) for part in keys[1:]], axis=1)
+            _check_start(frame, build, region, coordinates, some, store=True)
             rows = _shared_rows(batch, region, first[some])
             issuers = lanes.index[some]
             if batch.observers:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmule.vgpu.asynchronous import Signal
 from gemmule.vgpu.ptx.module import Immediate
 
 from .bulk_copies import bulk_copy
 from .define import Build, Step, defines
 from .loads import address_of
+from .mbarrier import SPACES, finder, places_of
 from .registers import Frame
 from .spaces import locator
 
@@ -21,7 +23,7 @@ def _cp(build: Build) -> Step:
     if "bulk" in build.instruction.modifiers:
         return bulk_copy(build)
     if "mbarrier" in build.instruction.modifiers:
-        raise build.error("arrivals of cp.async at mbarriers are not yet known to the virtual GPU")
+        return _signalling(build)
     build.take("async")
     if build.flag("commit_group"):
         build.done(0)
@@ -103,6 +105,29 @@ def _copy(build: Build) -> Step:
         batch.copies.issue(lanes, position, origin, size, read)
 
     return copy
+
+
+def _signalling(build: Build) -> Step:
+    """Let an mbarrier know when the lane's copies are complete: one more arrival, or (noinc) one that it waits for."""
+    for word in ("async", "mbarrier", "arrive"):
+        build.take(word)
+    counted = build.flag("noinc")
+    space = build.take(*SPACES[:2], default="generic").split("::")[0]
+    build.take("b64")
+    build.done(1)
+    find, instruction = finder(build, 0, space), build.instruction
+
+    def signal(frame: Frame) -> None:
+        batch, lanes = frame.batch, frame.lanes
+        places = places_of(frame, find, build)
+        batch.mbarriers.check(instruction, lanes, places)
+        if not counted:
+            batch.mbarriers.await_more(places)
+        for observer in batch.observers:
+            observer.copies_signalled(batch, instruction, lanes, places)
+        batch.copies.signal(Signal(instruction, lanes, places))
+
+    return signal
 
 
 def _committing(build: Build) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from gemmule.vgpu.ptx.module import Immediate, Sink
 from .define import Build, Step, defines
 from .lanes import Lanes
 from .loads import address_of
-from .mbarriers import LIMIT, SIZE
+from .mbarriers import LIMIT, SIZE, pending_in
 from .registers import Frame
 from .spaces import RANK_SHIFT, WINDOWS, Locator, locator
 from .types import Array
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 
 #: Larger than any rank in a cluster.
 _NO_RANK = 200
-_SPACES = ("shared", "shared::cta", "shared::cluster")
+SPACES = ("shared", "shared::cta", "shared::cluster")
 
 
-def _finder(build: Build, operand: int, space: str) -> Locator:
+def finder(build: Build, operand: int, space: str) -> Locator:
+    """Return what finds the mbarriers that an operand names."""
     return locator(build, space, address_of(build, build.operands[operand]), SIZE)
 
 
-def _places(frame: Frame, find: Locator, build: Build) -> Array:
+def places_of(frame: Frame, find: Locator, build: Build) -> Array:
+    """Return the places of mbarriers within the batch."""
     space, position, _ = find(frame)
     if space != "shared":
         raise frame.batch.fault(
@@ -49,13 +52,17 @@ def _order(build: Build) -> str:
 def _mbarrier(build: Build) -> Step:
     """Initialise, arrive, announce bytes, ask or wait."""
     action = build.take(
-        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait"
+        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"
     )  # fmt: skip
+    if action == "pending_count":
+        return _pending_count(build)
     if action in ("test_wait", "try_wait"):
         return _wait(build, action)
-    expect = action in ("arrive", "arrive_drop") and build.flag("expect_tx")
+    arrives = action in ("arrive", "arrive_drop")
+    expect = arrives and build.flag("expect_tx")
+    completes = not (arrives and build.flag("noComplete"))
     order = _order(build) if action not in ("init", "inval") else ""
-    space = build.take(*_SPACES, default="generic").split("::")[0]
+    space = build.take(*SPACES, default="generic").split("::")[0]
     build.take("b64", default="")
     if action == "init":
         return _init(build, space)
@@ -63,17 +70,18 @@ def _mbarrier(build: Build) -> Step:
         return _inval(build, space)
     if action in ("expect_tx", "complete_tx"):
         return _bytes(build, action, space)
-    return _arrive(build, space, expect=expect, drop=action == "arrive_drop", releases=order != "relaxed")
+    how = _Arrival(expect, action == "arrive_drop", order != "relaxed", completes)
+    return _arrive(build, space, how)
 
 
 def _init(build: Build, space: str) -> Step:
     build.done(2)
-    find, count = _finder(build, 0, space), build.source(build.operands[1], "u32")
+    find, count = finder(build, 0, space), build.source(build.operands[1], "u32")
     instruction = build.instruction
 
     def step(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
-        places = _places(frame, find, build)
+        places = places_of(frame, find, build)
         counts = np.broadcast_to(np.asarray(frame[count]), (lanes.count,)).astype(np.int64)
         wrong = (counts < 1) | (counts > LIMIT)
         if wrong.any():
@@ -90,10 +98,10 @@ def _init(build: Build, space: str) -> Step:
 
 def _inval(build: Build, space: str) -> Step:
     build.done(1)
-    find = _finder(build, 0, space)
+    find = finder(build, 0, space)
 
     def step(frame: Frame) -> None:
-        places = _places(frame, find, build)
+        places = places_of(frame, find, build)
         frame.batch.mbarriers.check(build.instruction, frame.lanes, places)
         frame.batch.mbarriers.invalidate(places)
 
@@ -102,10 +110,10 @@ def _inval(build: Build, space: str) -> Step:
 
 def _bytes(build: Build, action: str, space: str) -> Step:
     build.done(2)
-    find, size = _finder(build, 0, space), build.source(build.operands[1], "u32")
+    find, size = finder(build, 0, space), build.source(build.operands[1], "u32")
 
     def step(frame: Frame) -> None:
-        batch, places = frame.batch, _places(frame, find, build)
+        batch, places = frame.batch, places_of(frame, find, build)
         batch.mbarriers.check(build.instruction, frame.lanes, places)
         sizes = np.broadcast_to(np.asarray(frame[size]), (frame.lanes.count,)).astype(np.int64)
         if action == "expect_tx":
@@ -116,8 +124,19 @@ def _bytes(build: Build, action: str, space: str) -> Step:
     return step
 
 
-def _arrive(build: Build, space: str, *, expect: bool, drop: bool, releases: bool) -> Step:
-    build.done(2, 3) if expect else build.done(1, 2, 3)
+@dataclasses.dataclass(frozen=True)
+class _Arrival:
+    """What an arrival does: announce bytes, be one fewer from now on, release memory, complete the phase."""
+
+    expect: bool
+    drop: bool
+    releases: bool
+    completes: bool
+
+
+def _arrive(build: Build, space: str, how: _Arrival) -> Step:
+    expect = how.expect
+    build.done(2, 3) if expect else build.done(1, 2, 3) if how.completes else build.done(3)
     operands = list(build.operands)
     out = None
     # The state of the phase, which a wait may ask for, stands first where somebody wants it.
@@ -126,24 +145,26 @@ def _arrive(build: Build, space: str, *, expect: bool, drop: bool, releases: boo
         build.operands = tuple(operands)
         if not isinstance(target, Sink):
             out = build.dest(target, "b64")
-    find = _finder(build, 0, space)
+    find = finder(build, 0, space)
     amount = build.source(operands[1], "u32") if len(operands) > 1 else None
     instruction = build.instruction
 
     def step(frame: Frame) -> None:
         batch, lanes = frame.batch, frame.lanes
-        barriers, places = batch.mbarriers, _places(frame, find, build)
+        barriers, places = batch.mbarriers, places_of(frame, find, build)
         barriers.check(instruction, lanes, places)
         counts = np.ones(lanes.count, np.int64)
         if amount is not None and not expect:
             counts[...] = frame[amount]
+        if not how.completes:
+            barriers.check_incomplete(instruction, lanes, places, counts)
         if out is not None:
-            frame[out][...] = barriers.phase[places].astype(np.uint64)
+            frame[out][...] = barriers.states(places, counts)
         if amount is not None and expect:
             barriers.announce(places, np.broadcast_to(np.asarray(frame[amount]), (lanes.count,)).astype(np.int64))
         for observer in batch.observers:
-            observer.mbarrier_arrived(batch, instruction, lanes, places, releases)
-        if drop:
+            observer.mbarrier_arrived(batch, instruction, lanes, places, how.releases)
+        if how.drop:
             np.subtract.at(barriers.expected, places, counts.astype(np.int32))
         barriers.arrive(instruction, lanes, places, counts)
 
@@ -157,11 +178,11 @@ def _wait(build: Build, action: str) -> Step:
     """
     parity = build.flag("parity")
     order = _order(build)
-    space = build.take(*_SPACES, default="generic").split("::")[0]
+    space = build.take(*SPACES, default="generic").split("::")[0]
     build.take("b64", default="")
     build.done(*((3, 4) if action == "try_wait" else (3,)))
     target = build.operands[0]
-    find = _finder(build, 1, space)
+    find = finder(build, 1, space)
     asked = build.source(build.operands[2], "u32" if parity else "b64")
     if len(build.operands) == 4 and not isinstance(build.operands[3], Immediate):
         build.source(build.operands[3], "u32")
@@ -169,7 +190,7 @@ def _wait(build: Build, action: str) -> Step:
     instruction, acquires = build.instruction, order != "relaxed"
 
     def complete(frame: Frame) -> tuple[Array, Array]:
-        places = _places(frame, find, build)
+        places = places_of(frame, find, build)
         frame.batch.mbarriers.check(instruction, frame.lanes, places)
         wanted = np.broadcast_to(np.asarray(frame[asked]), (frame.lanes.count,)).astype(np.int64)
         return places, frame.batch.mbarriers.is_complete(places, wanted)
@@ -200,10 +221,22 @@ def _wait(build: Build, action: str) -> Step:
 
     def waits_for(batch: Batch, lanes: Lanes) -> str:
         frame = batch.file.frame(lanes, build.binder.uses(build.reads, ()))
-        places = _places(frame, find, build)
+        places = places_of(frame, find, build)
         return f"waits for {batch.mbarriers.state(int(places[0]))}"
 
     build.gate, build.waits_for = gate, waits_for
+    return step
+
+
+def _pending_count(build: Build) -> Step:
+    """Give the arrivals that a phase waited for when its state was got."""
+    build.take("b64")
+    build.done(2)
+    state, out = build.source(build.operands[1], "b64"), build.dest(build.operands[0], "u32")
+
+    def step(frame: Frame) -> None:
+        frame[out][...] = pending_in(np.asarray(frame[state]))
+
     return step
 
 

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 SIZE = 8
 #: Largest number of arrivals, and of bytes, that one counts.
 LIMIT = (1 << 20) - 1
+#: A state is a phase, and from this bit on the arrivals that it waited for.
+_PENDING = 32
+
+
+def pending_in(states: Array) -> Array:
+    """Return the arrivals that phases waited for when their states were got."""
+    found: Array = (states.astype(np.uint64) >> np.uint64(_PENDING)).astype(np.uint32)
+    return found
 
 
 class MBarriers:
@@ -76,6 +84,34 @@ class MBarriers:
     def announce(self, places: Array, sizes: Array) -> None:
         """Expect more bytes in the phase under way."""
         np.add.at(self.bytes, places, sizes)
+
+    def states(self, places: Array, counts: Array) -> Array:
+        """Return the states of phases before arrivals, of which those of lower lanes come first."""
+        pending = self.pending[places].astype(np.int64)
+        if len(np.unique(places)) < len(places):
+            order = np.argsort(places, kind="stable")
+            before = np.cumsum(counts[order]) - counts[order]
+            first = np.concatenate([[True], places[order][1:] != places[order][:-1]])
+            start = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+            pending[order] -= before - before[start]
+        phase = self.phase[places].astype(np.int64)
+        found: Array = (phase | np.maximum(pending, 0) << _PENDING).astype(np.uint64)
+        return found
+
+    def check_incomplete(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
+        """Refuse arrivals that complete a phase where they say that they do not."""
+        unique, inverse = np.unique(places, return_inverse=True)
+        last = (np.bincount(inverse, counts) >= self.pending[unique])[inverse]
+        if last.any():
+            place = int(places[last][0])
+            raise self._batch.fault(
+                "barrier", f"arrivals that must not complete a phase complete that of {self.state(place)}", instruction,
+                lanes, last, space="shared", address=self.address(place),
+            )  # fmt: skip
+
+    def await_more(self, places: Array) -> None:
+        """Wait for one more arrival in the phase under way, for each of the places."""
+        np.add.at(self.pending, places, 1)
 
     def arrive(self, instruction: Instruction, lanes: Lanes, places: Array, counts: Array) -> None:
         """Count arrivals: those of a warp together, one warp after another.

@@ -102,11 +102,15 @@ class Scheduler:
                     observer.executed(batch, bound.block, admitted)
                 bound.run(batch, admitted)
                 if self._random and batch.random.random() < _CHANCE:
-                    batch.bulk.fire()
-            if self._ready or (not batch.bulk.fire() and not self._give_up()):
+                    self._fire()
+            if self._ready or (not self._fire() and not self._give_up()):
                 break
         if batch.alive.any():
             raise self._deadlock()
+
+    def _fire(self) -> bool:
+        """Complete something that is under way and that an mbarrier is told of; False where there is nothing."""
+        return self._batch.bulk.fire() or self._batch.copies.fire()
 
     def _give_up(self) -> bool:
         """Answer waits for mbarriers with no, where nothing else can go on; False if all have been told so before."""
@@ -129,7 +133,7 @@ class Scheduler:
 
     def _count_polls(self) -> None:
         """Where all that can run poll, let go on what they may wait for; count the rounds in which nothing does."""
-        if not self._polling.issuperset(self._ready) or self._batch.bulk.fire() or self._give_up():
+        if not self._polling.issuperset(self._ready) or self._fire() or self._give_up():
             self._polls = 0
         else:
             self._polls += 1

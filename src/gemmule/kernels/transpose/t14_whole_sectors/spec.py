@@ -61,9 +61,11 @@ SPEC = KernelSpec(
     configs=(
         SectorTileConfig(),
         SectorTileConfig(group=0),
-        SectorTileConfig(1, 256, 256, 0),
+        SectorTileConfig(2, 256, 256, 0),
         SectorTileConfig(2, 256, 512, 0),
-        SectorTileConfig(1, 128, 128, 0),
+        SectorTileConfig(1, 128, 256, 0),
+        SectorTileConfig(1, 64, 256, 0),
+        SectorTileConfig(1, 64, 128, 0),
     ),
     signatures=signatures,
     why_not=why_not,

@@ -1,0 +1,234 @@
+"""Races in shared memory between the lanes of a warp: what one writes and another reads before they have met.
+
+Lanes of a warp may run one after another, whether they take the same path or not; what they wrote is ordered by
+``bar.warp.sync`` and by the barriers of the CTA and the cluster, not by shuffles. Each lane has a clock. A meeting of
+lanes orders all that their warp did; a wait for an mbarrier orders what those lanes did that had arrived at one, which
+may be more than there is behind that one: races can be missed, and none is made up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.warp import WARP
+from ..observe import Access, AgentAccess, Observer
+from ..ptx.meetings import neighbours
+from ..ptx.module import Instruction, Kernel
+from .collected import Collected
+from .granule import shared_granule
+
+if TYPE_CHECKING:
+    from ..engine.batch import Batch
+    from ..engine.lanes import Lanes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_ROW = 16
+#: Rows that lanes name for these are handed to other lanes, or come from them.
+_MATRICES = ("ldmatrix", "stmatrix")
+
+
+class LaneRaces(Observer):
+    """Looks for races in shared memory within warps.
+
+    Parameters
+    ----------
+    collected : Collected
+        Takes the findings.
+    """
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected
+
+    def begin(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._granule = shared_granule(kernel)
+        self._neighbours = neighbours(kernel)
+
+    def batch_begins(self, batch: Batch) -> None:
+        self._count = batch.lane_count
+        # A time of a lane tells the lane, too: its number, modulo that of the lanes. What others of the warp are told
+        # of when they wait, and what they know.
+        self._now = np.arange(self._count, 2 * self._count, dtype=np.int64)
+        self._told, self._known = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
+        # No time up to this one is unknown to anybody.
+        self._floor = self._count - 1
+        pieces = len(batch.shared) // self._granule
+        # When a piece was written and read last: times of two lanes, 0 for none.
+        self._written, self._read = np.zeros((2, pieces), np.int64), np.zeros((2, pieces), np.int64)
+        self._writer = np.zeros(pieces, np.int32)
+        self._made = np.zeros(len(batch.shared) // 8, np.int64)
+
+    def _meet(self, batch: Batch, lanes: Lanes) -> None:
+        """Let what lanes of these warps did be known to the others."""
+        index = (np.unique(lanes.pick(batch.warp_of_lane))[:, None] * WARP + np.arange(WARP)).reshape(-1)
+        self._known[index] = self._now[index]
+        self._now[index] += self._count
+        self._raise_floor()
+
+    def _raise_floor(self) -> None:
+        self._floor = int(self._known.min()) // self._count * self._count + self._count - 1
+
+    def _tell(self, index: Array) -> None:
+        self._told[index] = self._now[index]
+        self._now[index] += self._count
+
+    def warp_met(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
+        if instruction.name == "bar":
+            self._meet(batch, lanes)
+
+    def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
+        del batch, instruction, barrier
+        self._tell(lanes.index)
+
+    def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
+        del barrier
+        self._meet(batch, lanes)
+
+    def cluster_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, releases: bool) -> None:
+        del batch, instruction, releases
+        self._tell(lanes.index)
+
+    def cluster_left(self, batch: Batch, instruction: Instruction, lanes: Lanes, acquires: bool) -> None:
+        del instruction, acquires
+        self._meet(batch, lanes)
+
+    def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        del batch, instruction
+        self._made[places] = self._now[lanes.index]
+
+    def mbarrier_arrived(
+        self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
+    ) -> None:
+        del releases
+        self._check_made(batch, instruction, lanes.index, places)
+        self._tell(np.unique(lanes.index))
+
+    def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        self._check_made(batch, instruction, lanes.index, places)
+        index = (np.unique(lanes.index // WARP)[:, None] * WARP + np.arange(WARP)).reshape(-1)
+        self._known[index] = np.maximum(self._known[index], self._told[index])
+        self._raise_floor()
+
+    def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
+        self._check_made(batch, instruction, lanes.index, places)
+
+    def access(self, access: Access) -> None:
+        near, number = self._neighbours, access.instruction.index
+        if access.space != "shared" or not (
+            number in near.before_access or number in near.behind_write | near.behind_read
+        ):
+            return
+        lanes = access.lanes
+        many = max(access.size // self._granule, 1)
+        rows = (access.address + lanes.pick(access.batch.shared_base)) // self._granule // many
+        pieces = rows if many == 1 else (rows[:, None] * many + np.arange(many)).reshape(-1)
+        index = lanes.index if many == 1 else np.repeat(lanes.index, many)
+        written = self._unmet(self._written, pieces, index, access) if number in near.behind_write else None
+        if written is not None and not access.atomic:
+            earlier = self._kernel.instructions[int(self._writer[pieces[int(written.argmax())]])]
+            self._report(access, written, f"another lane of its warp wrote it{_at(earlier)}")
+        if not access.write:
+            # Most reads have a barrier behind them, before anything is written.
+            if number in near.before_write:
+                self._note(self._read, pieces, index, access)
+            return
+        read = self._unmet(self._read, pieces, index, access) if number in near.behind_read else None
+        if read is not None and not access.atomic:
+            self._report(access, read, "another lane of its warp read it")
+        if number in near.before_access:
+            self._note(self._written, pieces, index, access)
+            self._writer[pieces] = number
+
+    def _unmet(self, times: Array, pieces: Array, index: Array, access: Access) -> Array | None:
+        """Return which pieces another lane of the same warp touched of which the rest of its warp does not know."""
+        if not (times[0].take(pieces) > self._floor).any():
+            return None
+        found = self._late(times, pieces, index // WARP, *_takers(index, access.instruction))
+        return found if found.any() else None
+
+    def _late(self, times: Array, pieces: Array, warps: Array, *asks: Array) -> Array:
+        found = np.zeros(pieces.shape, np.bool_)
+        for time in times:
+            marks = time.take(pieces)
+            lane = marks % self._count
+            late = (marks > self._known[lane]) & (lane // WARP == warps)
+            for asking in asks:
+                late &= lane != asking
+            found |= late
+        return found
+
+    def _note(self, times: Array, pieces: Array, index: Array, access: Access) -> None:
+        if access.instruction.name in _MATRICES:
+            for time, lane in zip(times, _takers(index, access.instruction), strict=True):
+                time[pieces] = self._now[lane]
+            return
+        now = self._now[index]
+        before = times[0].take(pieces)
+        if (before > self._floor).any():
+            lane = before % self._count
+            kept = (before > self._known[lane]) & (lane != index)
+            times[1][pieces[kept]] = before[kept]
+        times[0][pieces] = now
+        # Of several lanes at once one has the last word, and another is kept beside it.
+        lost = times[0].take(pieces) != now
+        if lost.any():
+            times[1][pieces[lost]] = now[lost]
+
+    def agent_access(self, access: AgentAccess) -> None:
+        if access.agent == "wgmma":
+            return
+        per_row = max(_ROW // self._granule, 1)
+        pieces = (access.rows[:, :, None] * per_row + np.arange(per_row)).reshape(len(access.rows), -1)
+        warps = access.lanes // WARP
+        which = (
+            [(self._written, "wrote")] if access.agent == "store" else [(self._written, "wrote"), (self._read, "read")]
+        )
+        for times, did in which:
+            late = self._late(times, pieces, warps[:, None], access.lanes[:, None])
+            if late.any():
+                copy = int(np.flatnonzero(late.any(axis=1))[0])
+                row = int(access.rows[copy, int(late[copy].argmax()) // per_row])
+                address = row * _ROW % access.batch.shared_stride
+                does = "reads" if access.agent == "store" else "writes"
+                what = f"a copy that it asks for {does} 16 bytes at {address:#x} of shared memory; another lane of its "
+                what += f"warp {did} it"
+                self._add(access.batch, access.instruction, access.lanes[copy : copy + 1], what, address)
+        if access.barriers is not None:
+            self._check_made(access.batch, access.instruction, access.lanes, access.barriers)
+
+    def _check_made(self, batch: Batch, instruction: Instruction, index: Array, places: Array) -> None:
+        """Look for mbarriers that another lane of the warp initialised."""
+        late = self._late(self._made[None], places, index // WARP, index)
+        if late.any():
+            place = int(places[late][0])
+            what = f"uses the mbarrier at {batch.mbarriers.name(place)}; another lane of its warp initialised it"
+            self._add(batch, instruction, index[late], what, batch.mbarriers.address(place))
+
+    def _report(self, access: Access, late: Array, why: str) -> None:
+        bad = late.reshape(access.lanes.count, -1).any(axis=1)
+        address = int(access.address[int(bad.argmax())]) % access.batch.shared_stride
+        does = "writes" if access.write else "reads"
+        what = f"{does} {access.size} bytes at {address:#x} of shared memory; {why}"
+        self._add(access.batch, access.instruction, access.lanes.index[bad], what, address)
+
+    def _add(self, batch: Batch, instruction: Instruction, index: Array, what: str, address: int) -> None:
+        what += ", and no bar.warp.sync or barrier orders the two"
+        self._collected.add(batch, "race", what, instruction, index, space="shared", address=address)
+
+
+def _takers(index: Array, instruction: Instruction) -> tuple[Array, ...]:
+    """Return the lanes that take part in an access: each its own, or two of those that a row of a matrix belongs to."""
+    if instruction.name not in _MATRICES:
+        return (index,)
+    # Row i of a matrix is spread over lanes 4 i to 4 i + 3, or across the groups of four, where it is a column.
+    warp, row = index // WARP * WARP, index % 8
+    if "trans" in instruction.modifiers:
+        return warp + row // 2, warp + 4 + row // 2
+    return warp + 4 * row, warp + 4 * row + 1
+
+
+def _at(instruction: Instruction) -> str:
+    return f" at {instruction.source}" if instruction.source is not None else f" in PTX line {instruction.line}"
