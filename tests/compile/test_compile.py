@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -33,44 +34,64 @@ EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63,
 MOVED = {"uint8": "int8", "uint16": "bfloat16", "uint32": "float32"}
 
 
-def products(job):
-    """Products that need this very specialisation."""
-    types = {name: MOVED.get(value, value) for name, value in job.signature}
-    a, b, c, d = (dtype_named(types.get(operand) if "acc" in types else types["element"]) for operand in "abcd")
+def types_of(signature):
+    """Types of the elements of A, B, C and D."""
+    types = {name: MOVED.get(value, value) for name, value in signature}
+    return tuple(types.get(operand) if "acc" in types else types["element"] for operand in "abcd")
+
+
+@functools.cache
+def products(types):
+    """Products of every precision, extent and layout, with and without C."""
+    a, b, c, d = map(dtype_named, types)
 
     def matrix(dtype, rows, cols, row_major):
         return contiguous(dtype, rows, cols) if row_major else contiguous(dtype, cols, rows).transposed()
 
-    for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
-        operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
-        problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
-        for choice in (problem, dataclasses.replace(problem, c=None, beta=0)):
-            if job.spec.signature(choice, job.config) == job.signature:
-                yield choice
+    def every():
+        for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
+            operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
+            problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
+            yield from (problem, dataclasses.replace(problem, c=None, beta=0))
+
+    return tuple(every())
 
 
-def transposes(job):
-    """Transposes and copies that need this very specialisation, of rows of whole 16 bytes and of others."""
-    dtype = opaque_dtype(int(dict(job.signature)["element"][4:]) // 8)
-    for rows, cols in ((160, 96), (33, 20)):
-        source = contiguous(dtype, cols, rows).transposed()
-        for target in (contiguous(dtype, rows, cols), source):
-            problem = TransposeProblem(rows, cols, (), source, target)
-            yield from (dataclasses.replace(problem, in_place=in_place) for in_place in (False, True))
-        square = contiguous(dtype, rows, rows)
-        yield TransposeProblem(rows, rows, (), square.transposed(), square, in_place=True)
+@functools.cache
+def transposes(element):
+    """Transposes and copies, of rows of whole 16 bytes and of others."""
+    dtype = opaque_dtype(int(element[4:]) // 8)
+
+    def every():
+        for rows, cols in ((160, 96), (33, 20)):
+            source = contiguous(dtype, cols, rows).transposed()
+            for target in (contiguous(dtype, rows, cols), source):
+                problem = TransposeProblem(rows, cols, (), source, target)
+                yield from (dataclasses.replace(problem, in_place=in_place) for in_place in (False, True))
+            square = contiguous(dtype, rows, rows)
+            yield TransposeProblem(rows, rows, (), square.transposed(), square, in_place=True)
+
+    return tuple(every())
+
+
+@functools.cache
+def by_signature(spec, config, types):
+    """Problems of these types, by the specialisation that they need."""
+    found = collections.defaultdict(list)
+    for problem in products(types) if spec.operation == "gemm" else transposes(types):
+        found[spec.signature(problem, config)].append(problem)
+    return found
 
 
 def problems_of(job):
     """Problems that need this very specialisation."""
-    if job.spec.operation == "gemm":
-        return products(job)
-    return (problem for problem in transposes(job) if job.spec.signature(problem, job.config) == job.signature)
+    types = types_of(job.signature) if job.spec.operation == "gemm" else dict(job.signature)["element"]
+    return by_signature(job.spec, job.config, types).get(job.signature, ())
 
 
 def refused(job):
     """Whether the config takes none of the problems that need the specialisation."""
-    problems = list(problems_of(job))
+    problems = problems_of(job)
     # Tiles of some configs need no such rows; for a product there is always one.
     may_be = bool(problems) or job.spec.operation == "transpose"
     return may_be and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
