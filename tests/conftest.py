@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import importlib.util
 import os
 from pathlib import Path
@@ -43,6 +44,17 @@ def pytest_configure(config):
         os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
         # What the user tuned decides nothing here.
         os.environ.setdefault("GEMMULE_TUNED", str(config.cache.mkdir("gemmule-kernels") / "no-tuned.json"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What is collected lives as long as the tests: it is not looked through for garbage, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_logreport(report):

@@ -24,7 +24,7 @@ from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "transpose_reference")
+SPEC = next(spec for spec in REGISTRY if spec.name == "t01_copy_row")
 ARCH = Arch.parse("sm_90a")
 SIGNATURE = SPEC.signatures(ARCH)[0]
 
@@ -153,7 +153,7 @@ def test_sources_that_change_under_a_running_process_are_never_cached(folder, mo
     get()
     digests = dict(key.source_digests(SPEC))
     monkeypatch.setattr(cache, "source_digests", lambda spec: digests | {SPEC.package: b"edited"})
-    monkeypatch.setattr(cache, "artifact_key", lambda *what: "transpose_reference-sm_90a-" + "0" * 24)
+    monkeypatch.setattr(cache, "artifact_key", lambda *what: f"{SPEC.name}-sm_90a-" + "0" * 24)
     monkeypatch.setattr(cache, "_loaded", {})
     with pytest.raises(CompileError, match="start a new process"):
         get()
@@ -185,7 +185,7 @@ def test_the_key_follows_everything_that_the_code_depends_on(monkeypatch):
     assert name() == base
     assert key.artifact_key(SPEC, SPEC.default, SPEC.signatures(ARCH)[1], ARCH) != base
     assert key.artifact_key(SPEC, SPEC.default, SIGNATURE, Arch.parse("sm_80")) != base
-    assert key.artifact_key(SPEC, dataclasses.replace(SPEC.default, rows=4), SIGNATURE, ARCH) != base
+    assert key.artifact_key(SPEC, dataclasses.replace(SPEC.default, block_y=8), SIGNATURE, ARCH) != base
     monkeypatch.setattr(key, "toolchain", lambda: "another compiler 1.0")
     assert name() != base
     monkeypatch.undo()
@@ -212,8 +212,8 @@ def test_a_recipe_that_does_not_fit_is_refused(folder):
     wrong = [
         launch.params[:1],
         (*launch.params, ScalarParam("alpha", FLOAT32, 1.0)),
-        (launch.params[0], dataclasses.replace(launch.params[1], shape_bits=32)),
-        (TensorParam("a", (1,), (1,)), launch.params[1]),
+        (launch.params[0], dataclasses.replace(launch.params[1], shape_bits=64)),
+        (TensorParam("a", (), (1,)), launch.params[1]),
     ]
     for params in wrong:
         with pytest.raises(CompileError, match="launch recipe"):

@@ -46,13 +46,17 @@ HOPPER_CONFIGS = [
 ]
 
 
+# What the gated form needs is more than what the other one does.
+@pytest.mark.parametrize(
+    "expression",
+    [pytest.param(GELU, marks=pytest.mark.slow, id="gelu"), pytest.param(GATED_WITH_C, id="gated with C")],
+)
 @pytest.mark.parametrize("config", HOPPER_CONFIGS)
-def test_h09(config):
-    for expression in (GELU, GATED_WITH_C):
-        artifact = compiled(SPECS["h09_production"], config, HOPPER, expression)
-        assert early(artifact.ptx) == []
-        # Beside 192 sums of a thread there are too few registers for some epilogues.
-        assert artifact.resources.spill_bytes <= (0 if config.blocks * config.tile_n < _MOST_SUMS else _MOST_SPILLED)
+def test_h09(config, expression):
+    artifact = compiled(SPECS["h09_production"], config, HOPPER, expression)
+    assert early(artifact.ptx) == []
+    # Beside 192 sums of a thread there are too few registers for some epilogues.
+    assert artifact.resources.spill_bytes <= (0 if config.blocks * config.tile_n < _MOST_SUMS else _MOST_SPILLED)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_100a", marks=pytest.mark.slow)])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gemmule.compiler.compile import compile_kernel
+from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
 
@@ -22,7 +22,7 @@ def config(**fields):
 
 def ptx(config, **fields):
     signature = next(one for one in SPEC.signatures(HOPPER) if fields.items() <= dict(one).items())
-    artifact = compile_kernel(SPEC, config, signature, HOPPER)
+    artifact = artifact_for(SPEC, config, signature, HOPPER)
     assert artifact.resources.spill_bytes == 0
     return artifact.ptx
 
@@ -30,15 +30,15 @@ def ptx(config, **fields):
 @pytest.mark.parametrize(
     ("fields", "instruction"),
     [
-        ({"a": "bfloat16", "d": "float32"}, "m64n128k16.f32.bf16.bf16"),
-        ({"a": "float16", "d": "float16"}, "m64n128k16.f32.f16.f16"),
-        ({"a": "float32", "d": "float32"}, "m64n128k8.f32.tf32.tf32"),
-        ({"a": "int8", "d": "int32"}, r"m64n128k32.*\.s32.s8.s8"),
+        ({"a": "bfloat16", "d": "bfloat16"}, "m64n192k16.f32.bf16.bf16"),
+        ({"a": "float16", "d": "float16"}, "m64n192k16.f32.f16.f16"),
+        ({"a": "float32", "d": "float32"}, "m64n192k8.f32.tf32.tf32"),
+        ({"a": "int8", "d": "int32"}, r"m64n192k32.*\.s32.s8.s8"),
     ],
     ids=str,
 )
 def test_each_type_has_its_products(fields, instruction):
-    text = ptx(config(tile_m=128, tile_n=128, cluster_m=1, pingpong=1), **fields)
+    text = ptx(SPEC.default, **fields)
     found = set(re.findall(r"wgmma\.mma_async\S+", text))
     assert len(found) == 1
     assert re.search(instruction, found.pop())

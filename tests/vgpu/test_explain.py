@@ -49,7 +49,13 @@ def test_the_published_analysis_of_the_naive_kernel():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shared"), [("g04_register_tile", 8192), ("g05_conflict_free", 8192), ("g06_double_buffer", 16384)]
+    ("kernel", "shared"),
+    [
+        ("g04_register_tile", 8192),
+        # Compiled for this chip too, to the same figures.
+        pytest.param("g05_conflict_free", 8192, marks=pytest.mark.slow),
+        ("g06_double_buffer", 16384),
+    ],
 )
 def test_the_published_analysis_of_tiles(kernel, shared):
     found = explained(kernel, "512,512,512", "v100").as_json()
@@ -128,6 +134,8 @@ def test_every_kernel_is_explained(spec):
     transposed = "100,100" if spec.in_place else "101,67" if spec.name == "t14_whole_sectors" else "100,68"
     # Pitches of whole 16 bytes, or none of them for what packs operands first.
     product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.following is None else "100,70,90"
+    # Compiled longest, and for whole tiles by other tests too.
+    product = "128,128,128" if spec.name == "h01_mma_sync" else product
     shape = product if spec.operation == "gemm" else transposed
     found = explained(spec.name, shape)
     data = json.loads(json.dumps(found.as_json(), allow_nan=False))

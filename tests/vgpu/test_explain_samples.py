@@ -57,7 +57,9 @@ def reduced_shape(choice, ragged):
 #: Kernels whose large problems are the largest.
 LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d02_b_in_registers")
 #: Kernels whose whole tiles are counted as those of their neighbours on the ladder.
-RAGGED_ONLY = ("g02_naive_coalesced", "g05_conflict_free", "g06_double_buffer", "d01_shared_ab", "gemm_reference")
+RAGGED_ONLY = ("g02_naive_coalesced", "d01_shared_ab", "gemm_reference")
+#: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
+LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
 
 
 def is_hopper(spec):
@@ -65,7 +67,8 @@ def is_hopper(spec):
 
 
 def is_slow(spec, number, ragged):
-    return number > 0 or spec.name in LONG or is_hopper(spec) or (spec.name in RAGGED_ONLY and not ragged)
+    rare = spec.name in (*LONG, *LIKE_G04) or is_hopper(spec)
+    return number > 0 or rare or (spec.name in RAGGED_ONLY and not ragged)
 
 
 CASES = [

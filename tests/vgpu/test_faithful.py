@@ -103,7 +103,14 @@ def test_the_hardware_counted_the_same(key):
 REPEATED = {key[0]: key for key in reversed(COUNTS) if COUNTS[key][0]["shape"][1] % 64}
 
 
-@pytest.mark.parametrize("name", REPEATED)
+# Of one kernel and shape, other layouts are for test-all.
+REPEATED_CASES = [
+    pytest.param(name, marks=() if COUNTS[key][0]["layout"] == "nn" else pytest.mark.slow)
+    for name, key in REPEATED.items()
+]
+
+
+@pytest.mark.parametrize("name", REPEATED_CASES)
 def test_the_counts_are_still_those(name):
     records = COUNTS[REPEATED[name]]
     case = case_of(records[0])

@@ -28,3 +28,21 @@ def test_numpy_and_numba_agree(rng, dtype, which, function, near):
     np.testing.assert_array_equal(bits_of(first)[~both_nan], bits_of(second)[~both_nan])
     if dtype is np.float32:
         np.testing.assert_array_equal(bits_of(first)[both_nan], bits_of(second)[both_nan])
+
+
+# Products of the last two are subnormal, and too large.
+@pytest.mark.parametrize("size", [1.0, 2.0**-520, 2.0**520])
+@pytest.mark.parametrize("addend", ["any", "zero", "near"])
+def test_ordinary_numbers_go_a_shorter_way_to_the_same_bits(rng, addend, size):
+    a, b = (rng.standard_normal(2048) * size for _ in range(2))
+    c = {
+        "any": rng.standard_normal(2048),
+        "zero": np.where(rng.random(2048) < 0.5, 0.0, -0.0),
+        "near": -(a * b) * (1 + np.finfo(np.float64).eps * rng.integers(-2, 3, 2048)),
+    }[addend]
+    alone, together = np.empty(2048), np.empty(2049)
+    fma64_numpy(a, b, c, alone)
+    # Beside what is no number all are looked at one by one.
+    with np.errstate(all="ignore"):
+        fma64_numpy(*(np.append(x, np.nan) for x in (a, b, c)), together)
+    np.testing.assert_array_equal(bits_of(alone), bits_of(together[:-1]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hopper_snippets import SCHEDULES
@@ -18,7 +20,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Extents of whole 16 bytes; one of them in every direction less than a tile, or a little more.
 SHAPES = [(1, 8, 8), (65, 72, 40), (72, 200, 200)]
-CASES = [(spec, *types) for spec in HOPPER for types in types_of(spec)]
+CASES = [(spec, *types_of(spec)[0]) for spec in (HOPPER[0], HOPPER[-1])]
 
 
 def smallest(spec, problem, wanted=lambda config: True):
@@ -32,7 +34,7 @@ def in_cluster(config):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize(("spec", "dtype", "out"), CASES[:1] + CASES[-1:], ids=case_id)
+@pytest.mark.parametrize(("spec", "dtype", "out"), CASES, ids=case_id)
 def test_ragged_tiles(spec, dtype, out, shape, rng):
     m, n, k = shape
     a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
@@ -86,8 +88,10 @@ def test_a_cta_takes_tile_after_tile(spec, rng):
         pytest.skip("the kernel's CTAs compute one tile each")
     problem = problem_of(a, b, d)
     config = smallest(spec, problem, lambda config: not in_cluster(config)) or spec.default
-    found = multiply(spec, a, b, d, config=type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)})))
-    assert_product(found, a, b)
+    few = type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)}))
+    # The number of CTAs is no part of the code, which other tests have compiled.
+    looping = dataclasses.replace(spec, launch=lambda problem, config: spec.launch(problem, few))
+    assert_product(multiply(looping, a, b, d, config=config), a, b)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

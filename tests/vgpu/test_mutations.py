@@ -40,17 +40,23 @@ def synchronisation(kernel):
             yield instruction
 
 
+def config_of(spec):
+    """The default config; of g07, whose default is compiled and run longest, the one with the smallest tiles."""
+    return min(spec.configs, key=lambda config: config.outputs) if spec.name == "g07_cp_async" else spec.default
+
+
 def findings_without(spec, instruction, rng):
     """Run the kernel with one instruction made a fence, which does nothing here."""
     dtype, out_type = types_of(spec)[0]
     m, n, k = shape_for(spec)
     a, b, out = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), poisoned(out_type, (m, n))
     problem = problem_of(a, b, out)
-    artifact = artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
+    config = config_of(spec)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
     lines = artifact.ptx.split("\n")
     if instruction is not None:
         lines[instruction.line - 1] = "membar.cta;"
-    recipe = spec.launch(problem, spec.default)
+    recipe = spec.launch(problem, config)
     try:
         launch("\n".join(lines), recipe, {"a": a, "b": b, "d": out}, options=Options(checks=True))
     except VirtualGpuError as error:
@@ -64,7 +70,8 @@ def artifact_of(spec):
     problem = problem_of(
         *(np.zeros(shape, dtype.numpy()) for shape in ((m, k), (k, n))), np.zeros((m, n), out_type.numpy())
     )
-    return artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
+    config = config_of(spec)
+    return artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
 
 
 #: Those with the most instructions to remove take most of the time.

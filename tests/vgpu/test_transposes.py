@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 
@@ -117,9 +120,16 @@ def configs_of(specs):
             yield pytest.param(spec, config, marks=marks, id=f"{spec.name}-{config}".replace(" ", ","))
 
 
+def sizes_of(cases):
+    """The sizes of elements for a config: one for tiles in groups of another form, the others are for test-all."""
+    for case, itemsize in itertools.product(cases, ITEMSIZES):
+        slow = getattr(case.values[1], "group", 1) == 0 and itemsize != 4
+        marks = [*case.marks, *([pytest.mark.slow] if slow else [])]
+        yield pytest.param(*case.values, itemsize, marks=marks, id=f"{case.id}-{itemsize}")
+
+
 @pytest.mark.parametrize("wide", [True, False], ids=["wide", "narrow"])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
-@pytest.mark.parametrize(("spec", "config"), list(configs_of(TRANSPOSES)))
+@pytest.mark.parametrize(("spec", "config", "itemsize"), list(sizes_of(configs_of(TRANSPOSES))))
 def test_every_config(spec, config, itemsize, wide, rng):
     shape = (80, 144) if wide else (77, 131)
     transposed(spec, config, random_rows(rng, shape, itemsize))
@@ -131,10 +141,14 @@ def test_any_schedule(spec, schedule, rng):
     transposed(spec, spec.default, random_rows(rng, (144, 80), 4), schedule=schedule, seed=int(rng.integers(2**31)))
 
 
+#: Large tiles of bytes are more than the shared memory of some chips, and a thread's part of small ones is large, which
+#: takes long to compile: with more threads it is less.
+BYTES_IN_PLACE = [(spec, dataclasses.replace(spec.configs[-1], threads=256), 1) for spec in IN_PLACE]
+
+
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (1, 1), (0, 3)])
 @pytest.mark.parametrize("edge", [1, 2, 31, 64, 100, 144, 301])
-@pytest.mark.parametrize("itemsize", ITEMSIZES)
-@pytest.mark.parametrize(("spec", "config"), list(configs_of(IN_PLACE)))
+@pytest.mark.parametrize(("spec", "config", "itemsize"), [*sizes_of(configs_of(IN_PLACE)), *BYTES_IN_PLACE])
 def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     array = random_rows(rng, (2, edge, edge), itemsize, pad, offset)
     before = array.copy()

@@ -172,24 +172,43 @@ class ByteTile:
             read = cute.make_rmem_tensor(cute.make_layout((self.pack, together)), self.element)
             for p in cutlass.range_constexpr(together):
                 ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
-                row = place
-                for r in cutlass.range_constexpr(self.pack):
-                    if cutlass.const_expr(whole):
-                        read[r, p] = cute.make_tensor(row + ahead_i, cute.make_layout(1))[0]
-                        row += gS.stride[1]
-                    else:
-                        j = j0 + (word + (first + p) // passes_i * step) * self.pack + r
-                        read[r, p] = gS[cutlass.min(i0 + i + ahead_i, gS.shape[0] - 1), cutlass.min(j, gS.shape[1] - 1)]
+                if cutlass.const_expr(whole):
+                    self.read_rows(gS, place + ahead_i, read[None, p])
+                else:
+                    ahead_word = cutlass.const_expr((first + p) // passes_i * step)
+                    j = j0 + (word + ahead_word) * self.pack
+                    self.read_inside(gS, i0 + i + ahead_i, j, read[None, p])
                 if cutlass.const_expr((first + p + 1) % passes_i == 0):
                     place += gS.stride[1] * (step * self.pack)
             for p in cutlass.range_constexpr(together):
                 ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
                 ahead_word = cutlass.const_expr((first + p) // passes_i * step)
-                target = self.word_at(sT, i, word, ahead_i, ahead_word)
-                if cutlass.const_expr(self.pack == 1):
-                    target[0] = read[0, p]
-                else:
-                    target[0] = packed(read[None, p])
+                self.put_word(sT, i, word, ahead_i, ahead_word, read[None, p])
+
+    @cute.jit
+    def read_rows(self, gS: cute.Tensor, row: cute.Pointer, read: cute.Tensor):
+        """Read an element of as many rows as make a word; the first one is at `row`."""
+        for r in cutlass.range_constexpr(self.pack):
+            read[r] = cute.make_tensor(row, cute.make_layout(1))[0]
+            row += gS.stride[1]
+
+    @cute.jit
+    def read_inside(self, gS: cute.Tensor, i, j, read: cute.Tensor):
+        """Read an element of as many rows as make a word, the first at (i, j), the last again beyond the edge."""
+        for r in cutlass.range_constexpr(self.pack):
+            read[r] = gS[cutlass.min(i, gS.shape[0] - 1), cutlass.min(j + r, gS.shape[1] - 1)]
+
+    @cute.jit
+    def put_word(
+        self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int], ahead_word: cutlass.Constexpr[int],
+        read: cute.Tensor,
+    ):  # fmt: skip
+        """Write what was read as a word of the tile."""
+        target = self.word_at(sT, i, word, ahead_i, ahead_word)
+        if cutlass.const_expr(self.pack == 1):
+            target[0] = read[0]
+        else:
+            target[0] = packed(read)
 
     @cute.jit
     def word_at(

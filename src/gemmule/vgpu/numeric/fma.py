@@ -29,6 +29,8 @@ _INFINITE = np.uint32(0xFF000000)
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
 # Exponents between which Dekker's and Knuth's algorithms are exact.
 _SMALL, _LARGE = -900, 1000
+# Factors between which every product is between those.
+_TINY, _HUGE = 2.0**-440, 2.0**440
 
 
 def fma32(a: Array, b: Array, c: Array, out: Array) -> None:
@@ -84,18 +86,18 @@ def _round_again(product: Array, c: Array, total: Array, rounded: Array) -> None
 
 def fma64_numpy(a: Array, b: Array, c: Array, out: Array) -> None:
     """Write float64 ``a * b + c`` into `out`, by NumPy."""
+    if _are_ordinary(a) and _are_ordinary(b) and _are_ordinary(c, zero=True):
+        np.copyto(out, _rounded_once(a, b, c))
+        return
     a, b, c = np.broadcast_arrays(np.asarray(a, np.float64), b, c)
     plain = a * b + c
-    exponents = np.frexp(a)[1] + np.frexp(b)[1]
-    c_exponent = np.frexp(c)[1]
+    a_exponent, b_exponent, c_exponent = np.frexp(a)[1], np.frexp(b)[1], np.frexp(c)[1]
+    exponents = a_exponent + b_exponent
     safe = (exponents > _SMALL) & (exponents < _LARGE) & (c_exponent > _SMALL) & (c_exponent < _LARGE)
-    safe &= (np.abs(np.frexp(a)[1]) < _LARGE - 60) & (np.abs(np.frexp(b)[1]) < _LARGE - 60)
+    safe &= (np.abs(a_exponent) < _LARGE - 60) & (np.abs(b_exponent) < _LARGE - 60)
     easy = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
     with np.errstate(all="ignore"):
-        product, product_error = two_product(a, b)
-        upper, upper_error = two_sum(c, product_error)
-        high, low = two_sum(product, upper)
-        result = high + _sum_to_odd(low, upper_error)
+        result = _rounded_once(a, b, c)
     result = np.where(easy, plain, result)
     # An infinite c stays, however large the product of finite numbers is.
     result = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, result)
@@ -103,6 +105,23 @@ def fma64_numpy(a: Array, b: Array, c: Array, out: Array) -> None:
     for lane in hard:
         result[lane] = _by_fractions(float(a[lane]), float(b[lane]), float(c[lane]))
     np.copyto(out, result)
+
+
+def _are_ordinary(values: Array, zero: bool = False) -> bool:
+    """Return whether all are finite, neither tiny nor huge, and none, unless it may be, is zero."""
+    sizes = np.abs(values)
+    # A NaN is no maximum that is less.
+    if not np.max(sizes, initial=0) < _HUGE:
+        return False
+    return bool(np.min(sizes, initial=1) > _TINY or (zero and np.all((sizes == 0) | (sizes > _TINY))))
+
+
+def _rounded_once(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c where nothing overflows or underflows."""
+    product, product_error = two_product(a, b)
+    upper, upper_error = two_sum(c, product_error)
+    high, low = two_sum(product, upper)
+    return high + _sum_to_odd(low, upper_error)
 
 
 def _sum_to_odd(a: Array, b: Array) -> Array:
