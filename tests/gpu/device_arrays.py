@@ -9,23 +9,25 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.runtime.memory import DeviceBuffer
 
 STREAM = 0
-#: What every byte between elements holds.
-_BETWEEN = 0x5A
+#: What every byte holds at first, and those between elements to the end.
+_FILL = 0x5A
 
 
 class DeviceMatrix:
     """A batch of matrices in device memory: element (i, j) of matrix l is where its strides say.
 
     The buffer spans exactly the elements that the strides reach, so that an access outside is an access out of bounds.
-    `offset` elements of lead make its address misaligned. What lies between the elements must stay as it is.
+    All bytes are `_FILL` until elements are put there. `offset` elements of lead make its address misaligned. What lies
+    between the elements must stay as it is.
     """
 
     def __init__(self, dtype, shape, strides, offset=0):
         self.dtype, self.shape, self.strides = dtype, shape, strides
         low, high = elements_spanned(shape, strides)
         self.first = offset - low
-        self.storage = np.full((offset + high - low) * dtype.itemsize, _BETWEEN, np.uint8).view(dtype.numpy())
+        self.storage = np.full((offset + high - low) * dtype.itemsize, _FILL, np.uint8).view(dtype.numpy())
         self.buffer = DeviceBuffer(self.storage.nbytes, 0, STREAM)
+        self.buffer.upload(self.storage)
 
     def host_view(self):
         # NumPy cannot restride every dtype of ml_dtypes: the bits stand in.
@@ -45,7 +47,7 @@ class DeviceMatrix:
         self.buffer.download(self.storage)
         between = np.ones(self.storage.size, np.bool_)
         self.elements(between)[...] = False
-        strayed = (self.storage.view(np.uint8).reshape(self.storage.size, -1)[between] != _BETWEEN).sum()
+        strayed = (self.storage.view(np.uint8).reshape(self.storage.size, -1)[between] != _FILL).sum()
         assert not strayed, f"{strayed} bytes were written between the elements"
         return self.host_view().copy()
 

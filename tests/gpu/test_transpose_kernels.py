@@ -35,8 +35,6 @@ def copy(spec, values, source_strides, target_strides, axes=None, offset=0, conf
         DeviceMatrix(dtype, shape, target_strides, offset) as target,
     ):
         source.put(values)
-        target.storage.view(np.uint8)[...] = 77
-        target.buffer.upload(target.storage)
         strides = tuple(source_strides[axis] for axis in order)
         problem = transpose_problem(
             shape, strides, target_strides, itemsize, (alignment_of(source), alignment_of(target))

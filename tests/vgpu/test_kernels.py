@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from between import nothing_strays
 from oracle import assert_product, elements_spanned, poisoned, random_matrix
 
 from gemmule.compiler.cache import artifact_for
@@ -78,7 +79,8 @@ def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
     if reason := spec.why_not(problem, virtual_arch(), config):
         pytest.skip(reason)
     arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
+    with nothing_strays(out):
+        run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
     return out
 
 
@@ -186,7 +188,8 @@ def test_transposes(spec, itemsize, shape, kinds, rng):
     problem = transpose_problem(shape[::-1], tuple(strides[0][::-1]), tuple(strides[1]), itemsize)
     if reason := spec.why_not(problem, virtual_arch(), spec.default):
         pytest.skip(reason)
-    run_kernel(problem, Choice(spec, spec.default), {"a": source, "d": target}, Options(checks=True))
+    with nothing_strays(target):
+        run_kernel(problem, Choice(spec, spec.default), {"a": source, "d": target}, Options(checks=True))
     np.testing.assert_array_equal(target, values.T)
 
 

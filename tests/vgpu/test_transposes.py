@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from between import nothing_strays
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
@@ -77,7 +78,8 @@ def transposed(spec, config, source, pad=0, offset=0, **options):
     inner, _, _ = split_batch(problem, spec.batch_dims)
     if reason := spec.why_not(inner, ARCH, config):
         pytest.skip(reason)
-    run_kernel(problem, Choice(spec, config), {"a": source, "d": target}, Options(checks=True, **options))
+    with nothing_strays(target):
+        run_kernel(problem, Choice(spec, config), {"a": source, "d": target}, Options(checks=True, **options))
     np.testing.assert_array_equal(bits(target), bits(source if copies else np.swapaxes(source, -1, -2)))
 
 
@@ -155,7 +157,8 @@ def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     problem = TransposeProblem(edge, edge, (2,), matrix(array, True), matrix(array, False), in_place=True)
     if reason := spec.why_not(problem, ARCH, config):
         pytest.skip(reason)
-    run_kernel(problem, Choice(spec, config), {"a": array, "d": array}, Options(checks=True))
+    with nothing_strays(array):
+        run_kernel(problem, Choice(spec, config), {"a": array, "d": array}, Options(checks=True))
     np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
 
 
