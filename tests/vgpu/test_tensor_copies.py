@@ -176,7 +176,9 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "kind", "dtype", "function"), PIECES, ids=lambda one: str(one))
+@pytest.mark.parametrize(
+    ("name", "kind", "dtype", "function"), PIECES, ids=[f"{name}-{kind}" for name, kind, *_ in PIECES]
+)
 def test_reductions_of_pieces(rng, name, kind, dtype, function):
     low = 0 if np.dtype(dtype).kind == "u" else -50
     target, given = rng.integers(low, 50, 64).astype(dtype), rng.integers(low, 50, 32).astype(dtype)
