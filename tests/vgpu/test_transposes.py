@@ -162,6 +162,16 @@ def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
 
 
+@pytest.mark.parametrize("pitch", [0, 1, 2])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
+def test_rows_that_share_memory(spec, itemsize, offset, pitch, rng):
+    """Views that repeat a row, or whose windows overlap; words at both ends belong to many rows."""
+    memory = random_rows(rng, (1, 101 + 99 * pitch), itemsize, 0, offset)[0]
+    transposed(spec, spec.default, np.lib.stride_tricks.as_strided(memory, (100, 101), (pitch * itemsize, itemsize)))
+
+
 def counts_of(spec, config, itemsize, edge=256, pad=0):
     source, target = (rows_of((edge, edge), itemsize, pad) for _ in range(2))
     source[...] = np.zeros((), source.dtype)

@@ -29,6 +29,8 @@ _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 _MAX_SHARED = 99 * 1024
 # Shorter rows leave most of a tile empty.
 _MIN_ROW = 64
+#: Bytes of a word, in which the source is read.
+_WORD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +105,12 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
         return (
             f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
             "in the target; this kernel takes matrices whose neighbours touch"
+        )
+    if problem.cols > 1 and item < _WORD and abs(problem.source.col_stride) * item < _WORD:
+        # Of the words at the ends of the memory, those of its first and last row alone are put right.
+        return (
+            f"rows of the source begin {problem.source.col_stride * item} bytes apart; this kernel takes rows of which "
+            f"no two begin within {_WORD} bytes"
         )
     if rows_are_wide(problem):
         return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
