@@ -60,3 +60,21 @@ def test_threads_run_where_the_block_says():
     with pytest.raises(KeyError), bound_to(one):
         raise KeyError
     assert os.sched_getaffinity(0) == every
+
+
+def test_where_binding_is_forbidden_threads_stay(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+
+    def forbidden(*arguments):
+        raise PermissionError("not here")
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbidden, raising=False)
+    with pytest.raises(KeyError, match="own"), bound_to(frozenset({1})):
+        raise KeyError("own")
+
+
+@pytest.mark.parametrize("text", ["", "one"])
+def test_a_description_that_cannot_be_read_says_nothing(text, tmp_path):
+    (place := tmp_path / "bus/pci/devices/0000:18:00.0").mkdir(parents=True)
+    (place / "numa_node").write_text(text)
+    assert processors_near("00000000:18:00.0", tmp_path) == frozenset()

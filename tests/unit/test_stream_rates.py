@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import math
 
 import numpy as np
 import pytest
 
+from gemmule.outofcore import disk_probe
 from gemmule.outofcore.device.choose import choose_plan
 from gemmule.outofcore.device.plan import RAMPS, DevicePlan
 from gemmule.outofcore.device.rates import Rates
@@ -156,3 +158,25 @@ def test_copies_hide_behind_an_opening():
     usual, opened = (simulate(dataclasses.replace(plan, opening=n), rates)[0] for n in (0, 1))
     assert opened.exposed_share < 0.08 < usual.exposed_share
     assert opened.seconds < 0.9 * usual.seconds
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("refusing", ["posix_fallocate", "pwrite"])
+def test_a_disk_without_room_for_the_probe_is_taken_as_usual(refusing, number, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_probe, "_BLOCK", 4096)
+
+    def full(*arguments):
+        raise OSError(number, "no room")
+
+    monkeypatch.setattr(disk_probe.os, refusing, full)
+    assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2) == disk_probe.DISK_RATE
+
+
+def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(disk_probe, "_BLOCK", 4096)
+    monkeypatch.setattr(disk_probe.os, "pwrite", broken)
+    with pytest.raises(OSError, match="broken"):
+        disk_probe.write_rate(str(tmp_path), 1 << 40, 2)

@@ -178,9 +178,9 @@ def make_recent(
     result : array
         What this call has filled.
     """
+    inputs = tuple([x for x in arrays if x is not None])
     # A guard takes no array twice.
-    a, b, *others = arrays
-    if a is b or any(address & recent.LOW for address in addresses):
+    if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
         return
     again = kept.again
     if again is None or recent.find(key) is again:
@@ -188,8 +188,9 @@ def make_recent(
         if kept.guards == MOST_GUARDS:
             return
         kept.guards += 1
-        inputs = (a, b, *[x for x in others if x is not None])
-        again = kept.again = library.again(kept, inputs, out, result)
+        again = library.again(kept, inputs, out, result)
+        if again is not None:
+            kept.again = again
     if again is not None:
         recent.remember(key, again)
 

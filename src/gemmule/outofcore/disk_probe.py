@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
@@ -18,6 +17,8 @@ _BLOCK, _BLOCKS = 8 << 20, 48
 _LEAST = 1 << 30
 #: What a file system without unnamed files, or a folder that may not be written, answers.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC)
+#: What one without room for the probe answers. Whether there is room for the result is found out when that is made.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read_rate(paths: Sequence[str | None], threads: int) -> float:
@@ -52,7 +53,7 @@ def read_rate(paths: Sequence[str | None], threads: int) -> float:
 def write_rate(folder: str, nbytes: int, threads: int) -> float:
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
-    `DISK_RATE` where the result has few bytes, or the folder takes no such file.
+    `DISK_RATE` where the result has few bytes, or the folder takes no such file, or has no room for it.
     """
     if nbytes < _LEAST:
         return DISK_RATE
@@ -64,14 +65,26 @@ def write_rate(folder: str, nbytes: int, threads: int) -> float:
             raise
         return DISK_RATE
     try:
-        block = os.urandom(_BLOCK)
-        # A result's room is reserved before, too.
-        with contextlib.suppress(OSError):
-            os.posix_fallocate(descriptor, 0, _BLOCKS * _BLOCK)
-        begin = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
-        os.fdatasync(descriptor)
-        return count / (time.perf_counter() - begin)
+        return _timed_writes(descriptor, threads)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        return DISK_RATE
     finally:
         os.close(descriptor)
+
+
+def _timed_writes(descriptor: int, threads: int) -> float:
+    block = os.urandom(_BLOCK)
+    try:
+        # A result's room is reserved before, too.
+        os.posix_fallocate(descriptor, 0, _BLOCKS * _BLOCK)
+    except OSError as error:
+        # Where room cannot be reserved, it is found by writing.
+        if error.errno in _NO_ROOM:
+            raise
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
+    os.fdatasync(descriptor)
+    return count / (time.perf_counter() - begin)

@@ -3,7 +3,8 @@
 Lanes of a warp may run one after another, whether they take the same path or not; what they wrote is ordered by
 ``bar.warp.sync`` and by the barriers of the CTA and the cluster, not by shuffles. Each lane has a clock. A meeting of
 lanes orders all that their warp did; a wait for an mbarrier orders what those lanes did that had arrived at one, which
-may be more than there is behind that one: races can be missed, and none is made up.
+may be more than there is behind that one: races can be missed. Lanes that pass data on by words of shared memory, with
+release and acquire, are reported although they may be right.
 """
 
 from __future__ import annotations
