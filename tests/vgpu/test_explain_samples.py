@@ -35,6 +35,15 @@ def reduced_shape(choice, ragged):
     """A shape that is large enough to be counted by smaller ones."""
     form = "999,999,999" if choice.spec.operation == "gemm" else "999,999"
     problem = problem_of(choice, HOPPER, form, None, None, None, None)
+    text, found = reduced(choice, problem, ragged)
+    if found.operands()["a"].dtype != problem.operands()["a"].dtype:
+        # Elements of another size are taken where rows begin otherwise, in other tiles.
+        text, _ = reduced(choice, found, ragged)
+    return text
+
+
+def reduced(choice, problem, ragged):
+    """The shape, and the problem that is of it, by the tiles of a problem."""
     line = 128 // problem.operands()["a"].dtype.itemsize
     sides = [math.lcm(side, line) for side in tile_of(choice.spec, choice.config, problem)[:2]]
     # Where the kernel refuses rows that begin anywhere, they begin at multiples of 16 bytes.
@@ -51,7 +60,7 @@ def reduced_shape(choice, ragged):
         found = problem_of(choice, HOPPER, text, None, None, None, None)
         if choice.spec.why_not(found, HOPPER, choice.config) is None:
             break
-    return text
+    return text, found
 
 
 #: Kernels whose large problems are the largest.

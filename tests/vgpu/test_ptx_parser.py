@@ -100,7 +100,6 @@ def test_blocks():
         ("cvt.u32.f32 %r1, %r2;", "needs .rni"),
         ("mma.sync.aligned.m16n8k99.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};", "not modelled"),
         ("tcgen05.wait::ld.sync.aligned;", "does not know this instruction"),
-        ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r1];", "not yet known"),
         (
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], %r3, [%r4];",
             "between shared memories",
