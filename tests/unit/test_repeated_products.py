@@ -243,6 +243,17 @@ def test_an_array_times_itself_gets_no_guard(guarded):
     assert guarded.made_guards == 0
 
 
+def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
+    for _ in range(3):
+        gemm(A, B, FakeTensor(0x6000), beta=1.0)
+    (kept,) = prepared._kept.values()
+    guard = kept.again
+    assert guard is not None
+    for _ in range(4):
+        gemm(A, B, A, beta=1.0)
+    assert (kept.again, guarded.made_guards) == (guard, 1)
+
+
 def test_guards_are_not_made_for_ever(guarded):
     for number in range(40):
         guarded.gradients = number % 2 == 0

@@ -7,7 +7,7 @@ import functools
 import importlib
 
 from .arch import Arch
-from .byte_tiles import rows_are_wide
+from .byte_tiles import rows_are_wide, why_not_touching
 from .dtype import opaque_dtype
 from .errors import ArgumentError
 from .launch import Launch, TensorParam
@@ -116,11 +116,8 @@ def _why_not(
     source, target = problem.source, problem.target
     if copies and (source.row_stride, target.row_stride) != (1, 1):
         return "this kernel only copies: source and target must lie in memory alike, neighbours along the rows"
-    if not copies and (source.row_stride, target.col_stride) != (1, 1):
-        return (
-            f"neighbours are {source.row_stride} elements apart in the source and {target.col_stride} in the target; "
-            "this kernel takes matrices whose neighbours touch"
-        )
+    if not copies and (reason := why_not_touching(problem)):
+        return reason
     if wide and not rows_are_wide(problem):
         return "this kernel takes rows that begin and end at multiples of 16 bytes"
     if max(problem.rows, problem.cols) > MAX_EXTENT:

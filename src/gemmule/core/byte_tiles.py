@@ -108,11 +108,8 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
     item = problem.itemsize
     if item not in ITEMSIZES:
         return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4, 8 or 16 bytes"
-    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
-        return (
-            f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
-            "in the target; this kernel takes matrices whose neighbours touch"
-        )
+    if reason := why_not_touching(problem):
+        return reason
     if problem.in_place and config.read_bytes != config.write_bytes:
         return "tiles that change places must be square"
     if item == VECTOR_BYTES and not rows_are_wide(problem):
@@ -130,6 +127,17 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
     if ctas > MAX_GRID[0]:
         return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
     return None
+
+
+def why_not_touching(problem: TransposeProblem) -> str | None:
+    """Say how far neighbours are apart, or None where they touch along the source's columns and the target's rows."""
+    apart, target = problem.source.row_stride, problem.target.col_stride
+    if (apart, target) == (1, 1):
+        return None
+    return (
+        f"neighbours are {apart} elements apart in the source and {target} in the target; this kernel takes matrices "
+        "whose neighbours touch"
+    )
 
 
 def rows_are_wide(problem: TransposeProblem) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from .byte_tiles import packed_rows, rows_are_wide
+from .byte_tiles import packed_rows, rows_are_wide, why_not_touching
 from .errors import ArgumentError
 from .problem import TransposeProblem
 from .row_major import MAX_EXTENT, MAX_GRID
@@ -101,11 +101,8 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
     item = problem.itemsize
     if item not in ITEMSIZES:
         return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4 or 8 bytes"
-    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
-        return (
-            f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
-            "in the target; this kernel takes matrices whose neighbours touch"
-        )
+    if reason := why_not_touching(problem):
+        return reason
     if problem.cols > 1 and item < _WORD and abs(problem.source.col_stride) * item < _WORD:
         # Of the words at the ends of the memory, those of its first and last row alone are put right.
         return (

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_multiples, tile_params
+from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_multiples, tile_params, why_not_touching
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
@@ -62,11 +62,8 @@ def why_not(problem: TransposeProblem, arch: Arch, config: SquareConfig) -> str 
     item = problem.itemsize
     if item not in _LARGEST:
         return f"elements of {item} bytes are not supported; the kernel moves 1 or 2 bytes"
-    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
-        return (
-            f"neighbours are {problem.source.row_stride} elements apart in the source and {problem.target.col_stride} "
-            "in the target; this kernel takes matrices whose neighbours touch"
-        )
+    if reason := why_not_touching(problem):
+        return reason
     if not rows_are_multiples(problem, _WORD):
         return f"elements of {item} bytes are moved in words: rows must begin and end at multiples of {_WORD} bytes"
     size = problem.rows * problem.cols * math.prod(problem.batch) * item
