@@ -16,27 +16,29 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 #: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
 #: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
-PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.204, 1.99, 0.123, 0.762, 0.0341
+PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.189, 2.2, 0.136, 0.767, 0.0302
 #: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
 #: while the next one is multiplied.
-WRITE, NEXT, SHARED, AGAIN = 0.914, 0.221, 0.555, 0.0792
+WRITE, NEXT, SHARED, AGAIN = 1.11, 0.193, 0.438, 0.0627
 #: A cluster's start; sums that it exchanges, and those of 64 x 64.
-START, EXCHANGE, SUMS = 0.0358, 0.378, 0.903
+START, EXCHANGE, SUMS = 0.0235, 0.293, 0.902
 #: How much longer lines take to be brought that begin at multiples of 128 bytes of memory, of 64, 32 and 16; and how
 #: much of that is added where the other multiprocessor of a pair brings lines too, as both share their way to the L2
 #: cache.
-BRING, BOTH = (1.0, 1.2, 1.2, 2.8), (0.0501, 0.399, 0.399, 0.415)
+BRING, BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396, 0.437)
 #: How much longer such lines take to be carried from the L2 cache, all together; and what a CTA of a cluster that gets
 #: the lines of another adds to that.
-CARRY, APART = (1.0, 2.53, 2.53, 4.12), (0.0, 0.831, 0.831, 0.0588)
+CARRY, APART = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
 #: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
-NARROW = {64: 3.3, 32: 5.35, 16: 6.57}
+NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
 #: How far a cluster's CTAs count as a pair where few others run.
-CLUSTERED = 0.125
+CLUSTERED = 0.272
+#: How much longer a slice of a part of K takes where CTAs that sum its parts up run in pairs of multiprocessors.
+PARTS = 0.1
 #: Bytes a microsecond to the slices.
-SLICES = 24.9e6
+SLICES = 24.8e6
 #: How much longer results take in memory that are written in boxes of the transposed product.
-TURNED = 0.407
+TURNED = 0.378
 ROW_BYTES = 128
 
 
@@ -131,6 +133,7 @@ class TileRates:
         self.cluster_k = each(lambda c: c.cluster_k, np.int64)
         self.paired = each(lambda c: CLUSTERED if c.cluster > 1 else 0.0)
         self.products = each(lambda c: PRODUCTS * c.tile_m * (c.tile_n + MORE_COLUMNS) / 2**14)
+        self.parts = each(lambda c: PARTS if c.cluster_k > 1 else 0.0)
         self.wait = each(lambda c: WAIT / c.stages)
         self.written = each(lambda c: WRITE * c.outputs / 2**14 / c.cluster_k)
         exchanged = each(
