@@ -239,9 +239,15 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     text = Options().text()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, described, 0)
+        handlers._decided(text, described, 0, generation())
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, described, 0)
+    handlers._decided(text, described, 0, generation())
     assert len(decided) == 2
+    # As another thread may, while this one decides.
+    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: forget_choices())
+    forget_choices()
+    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, described, 0, generation())
+    assert len(decided) == 4
     forget_choices()
