@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-from gemmule.dispatch.select import forget_choices  # noqa: E402
+from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
 from gemmule.jax import frame, handlers  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
