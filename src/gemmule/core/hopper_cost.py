@@ -108,8 +108,10 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     """
     of, slices = _rates(configs), one.slices
     lines, at_once = of.lines(one.a, one.b), of.at_once(multiprocessors)
-    rows, cols = of.of_sides(one.rows, one.cols), of.of_sides(one.cols, one.rows)
-    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * one.batch
+    # Two rows: of the rows of the configs' product, and of its columns.
+    extents = of.of_sides(one.rows, one.cols)
+    down, right = (extents + (of.cluster_tile - 1)) // of.cluster_tile
+    tiles = down * right * one.batch
     waves = (tiles + (at_once - 1)) // at_once
     together = np.minimum(tiles, at_once)
     ctas = together * of.cluster
@@ -122,14 +124,14 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     left: Any = 0.0
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, at_once, waves, each, slices)
-    down, right = (rows + (of.tile_m - 1)) // of.tile_m, (cols + (of.tile_n - 1)) // of.tile_n
-    high, wide = down * of.tile_m, right * of.tile_n
-    rows_inside, cols_inside = rows / high, cols / wide
+    counts = (extents + (of.tile - 1)) // of.tile
+    whole = counts * of.tile
+    inside = extents / whole
+    parts = (lines.brought + lines.both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * inside)
     a_part, b_part = _last_slice(one, one.a), _last_slice(one, one.b)
-    brought = (lines.rows + lines.rows_both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * rows_inside)
-    brought *= of.of_sides(a_part, b_part)
-    brought_cols = (lines.cols + lines.cols_both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * cols_inside)
-    brought += brought_cols * of.of_sides(b_part, a_part)
+    if a_part != 1.0 or b_part != 1.0:
+        parts *= of.of_sides(a_part, b_part)
+    brought = parts[0] + parts[1]
     long = waves * each
     hot = 1 + _HOT * long / (long + _HALF_HOT) * (together / at_once)
     # Steps that are in the way of each other where they take about as long: a norm.
@@ -137,15 +139,12 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     slice_time = np.sqrt(np.sqrt(_fourth(of.products * hot) + _fourth(brought) + _fourth(waited))) + SLICE
     busy = ctas / _ALL
     # Edges of one tile of many are left alone by most of the waves; in one wave all wait for them.
-    few = waves == 1
-    edge_rows = np.where(down > 1, np.where(few, _EDGES, _EDGES / down), 1.0)
-    edge_cols = np.where(right > 1, np.where(few, _EDGES, _EDGES / right), 1.0)
-    outside = _OUTSIDE_ROWS / _SIDE * (high - rows) * edge_rows + _OUTSIDE_COLS / _SIDE * (wide - cols) * edge_cols
+    edges = (whole - extents) * np.where(counts > 1, np.where(waves == 1, _EDGES, _EDGES / counts), 1.0)
+    outside = edges[0] * (_OUTSIDE_ROWS / _SIDE) + edges[1] * (_OUTSIDE_COLS / _SIDE)
     slice_time += outside * ((1 - _OUTSIDE_BOTH) * busy + _OUTSIDE_BOTH * both)
     products = each * slice_time * (1 + of.parts * in_pairs)
     longer = _WRITES[one.result_begin] * (1 + _WIDER * (one.result_item - 2))
-    inside = (1 - _LESS_WRITTEN) + _LESS_WRITTEN * (rows_inside * cols_inside)
-    written = of.written * longer * inside
+    written = of.written * (longer * (1 - _LESS_WRITTEN) + longer * _LESS_WRITTEN * (inside[0] * inside[1]))
     # Where warpgroups take turns, one writes while the other multiplies; else all wait.
     finished = products + written
     in_turns = np.sqrt(np.sqrt(_fourth(products) + _fourth(finished + of.again) / 16))

@@ -92,23 +92,21 @@ class LineRates:
 
     Attributes
     ----------
-    rows, cols : array
-        Bringing the lines that give the rows of a tile, and those that give its columns.
-    rows_both, cols_both : array
+    brought : array
+        Bringing the lines that give the rows of a tile, and in a second row those that give its columns.
+    both : array
         What is added where the other multiprocessor of a pair brings lines too.
     carried : array
         Carrying a slice of a cluster's tile.
     """
 
-    rows: Numbers
-    rows_both: Numbers
-    cols: Numbers
-    cols_both: Numbers
+    brought: Numbers
+    both: Numbers
     carried: Numbers
 
 
 class TileRates:
-    """What only the configs decide, an array for each quantity.
+    """What only the configs decide, an array for each quantity: with two rows where it is of rows and of columns.
 
     Parameters
     ----------
@@ -123,11 +121,11 @@ class TileRates:
         self.configs = configs
         self._at_once: dict[int, Numbers] = {}
         self._lines: dict[tuple[Lines, Lines], LineRates] = {}
-        self.swapped = each(lambda c: c.swapped, np.bool_)
-        self.tile_m, self.tile_n = each(lambda c: c.tile_m, np.int64), each(lambda c: c.tile_n, np.int64)
-        self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
-        self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
-        self._more_m, self._more_n = each(lambda c: c.cluster_m - 1), each(lambda c: c.cluster_n - 1)
+        self._side = each(lambda c: c.swapped, np.intp)
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs]).T
+        # CTAs of a cluster that get the same lines, of its rows and of its columns.
+        self._sharing = np.array([(c.cluster_n, c.cluster_m) for c in configs]).T
+        self.cluster_tile = self.tile * self._sharing[::-1]
         self.clusters = each(lambda c: c.clusters, np.int64)
         self.cluster = each(lambda c: c.cluster, np.int64)
         self.cluster_k = each(lambda c: c.cluster_k, np.int64)
@@ -142,14 +140,14 @@ class TileRates:
         self.again = NEXT + AGAIN * exchanged
         self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0)
         self.turns = each(lambda c: c.pingpong, np.bool_)
-        self.results = 1 + TURNED * self.swapped
+        self.results = 1 + TURNED * self._side
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
 
-    def of_sides(self, plain: Any, swapped: Any) -> Any:
-        """Return for each config the value of its side: a number where both are alike."""
-        return plain if plain == swapped else np.where(self.swapped, swapped, plain)
+    def of_sides(self, first: Any, second: Any) -> Any:
+        """Return for each config what is of its rows, and of its columns, where these are of the product or swapped."""
+        return np.array(((first, second), (second, first)))[:, self._side]
 
     def at_once(self, multiprocessors: int) -> Numbers:
         """Return the clusters that run at the same time."""
@@ -167,17 +165,11 @@ class TileRates:
         return found
 
     def _line_rates(self, a: Lines, b: Lines) -> LineRates:
-        def of(table: Sequence[float], first: Lines, second: Lines) -> Any:
-            return self.of_sides(table[first.begin], table[second.begin])
-
-        rows = BYTES / 256 * self.tile_m / (self._more_n + 1) * of(BRING, a, b)
-        narrow = [self.of_sides(_narrow(c.tile_n, b), _narrow(c.tile_n, a)) for c in self.configs]
-        narrower = np.array([np.broadcast_to(one, self.swapped.shape)[i] for i, one in enumerate(narrow)])
-        cols = BYTES / 256 * self.tile_n / (self._more_m + 1) * of(BRING, b, a) * narrower
-        carried_rows = self.rows * of(CARRY, a, b) * (1 + of(APART, a, b) * self._more_n)
-        carried_cols = self.cols * of(CARRY, b, a) * (1 + of(APART, b, a) * self._more_m)
-        carried = ROW_BYTES / SLICES * (carried_rows + carried_cols)
-        return LineRates(rows, rows * of(BOTH, a, b), cols, cols * of(BOTH, b, a), carried)
+        bring, both, carry, apart = (self.of_sides(x[a.begin], x[b.begin]) for x in (BRING, BOTH, CARRY, APART))
+        brought = BYTES / 256 * self.tile / self._sharing * bring
+        brought[1] *= [_narrow(c.tile_n, a if c.swapped else b) for c in self.configs]
+        carried = ROW_BYTES / SLICES * self.cluster_tile * carry * (1 + apart * (self._sharing - 1))
+        return LineRates(brought, brought * both, carried.sum(axis=0))
 
 
 def _narrow(tile: int, lines: Lines) -> float:
