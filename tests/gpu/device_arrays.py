@@ -47,7 +47,7 @@ class DeviceMatrix:
         self.buffer.download(self.storage)
         between = np.ones(self.storage.size, np.bool_)
         self.elements(between)[...] = False
-        strayed = (self.storage.view(np.uint8).reshape(self.storage.size, -1)[between] != _FILL).sum()
+        strayed = (self.storage.view(np.uint8).reshape(-1, self.storage.itemsize)[between] != _FILL).sum()
         assert not strayed, f"{strayed} bytes were written between the elements"
         return self.host_view().copy()
 
