@@ -25,15 +25,19 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 RNG = np.random.default_rng()
+#: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read
+#: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
+PARTIAL_COPIES = {"h01_mma_sync": 16}
 
 
 def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
     m, n, k = shape
+    chunk = PARTIAL_COPIES.get(spec.name, 1)
     a, b, c = (random_matrix(RNG, dtype, s) for s in ((m, k), (k, n), (m, n)))
     with (
-        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
-        DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset) as db,
-        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset) as dd,
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset, chunk) as da,
+        DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset, chunk) as db,
+        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset, chunk) as dd,
     ):
         da.put(a), db.put(b), dd.put(c)
         problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
