@@ -4,8 +4,9 @@ python benchmarks/planned_cells.py benchmarks/plans/stream_k.jsonl --record benc
 
 Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, layout and late, as
 `gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the bytes that the L2
-cache fetches at once for the copy engine, or an object: fields of the config of the kernel that runs behind it]. What a
-call without a tuned table would take is measured beside them.
+cache fetches at once for the copy engine, or an object: fields of the config of the kernel that runs behind it, or
+"overlaps": a launch may begin before the one in front of it has ended]. What a call without a tuned table would take is
+measured beside them.
 """
 
 from __future__ import annotations
@@ -75,6 +76,29 @@ def promoted_launch(launch: Callable[..., Launch], promotion: int, problem: Any,
     return dataclasses.replace(found, params=tuple(params))
 
 
+def overlapping(spec: KernelSpec) -> KernelSpec:
+    """Return a kernel whose launches may begin before the one in front has ended."""
+    return dataclasses.replace(
+        spec, name=f"{spec.name}_overlapping", launch=functools.partial(overlapping_launch, spec.launch)
+    )
+
+
+def overlapping_launch(launch: Callable[..., Launch], problem: Any, config: Any) -> Launch:
+    """Return a launch recipe that may overlap."""
+    return dataclasses.replace(launch(problem, config), overlaps=True)
+
+
+def variant(spec: KernelSpec, other: int | str | dict[str, Any] | None = None) -> KernelSpec:
+    """Return a kernel with what a plan asks for beside its config."""
+    if isinstance(other, dict):
+        return followed(spec, other)
+    if isinstance(other, str):
+        if other != "overlaps":
+            raise SystemExit(f"{other!r}: a plan may ask for 'overlaps', a number of bytes, or fields of a config")
+        return overlapping(spec)
+    return promoted(spec, other)
+
+
 def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
     """Return what a plan asks for: each product with the kernels and configs that take it."""
     found = []
@@ -85,8 +109,7 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
         tried = []
         for name, fields, *other in asked["kernels"]:
-            behind = bool(other) and isinstance(other[0], dict)
-            spec = followed(SPECS[name], *other) if behind else promoted(SPECS[name], *other)
+            spec = variant(SPECS[name], *other)
             config = type(spec.default)(**(spec.default.as_dict() | fields))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
