@@ -256,7 +256,6 @@ def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
     assert SPEC.launch(problem, config).overlaps == overlaps
 
 
-
 def test_lines_between_those_of_the_cache_cost_more():
     def times(n, k, layout="nn"):
         return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)
