@@ -233,10 +233,10 @@ def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...
 def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: ProductionConfig) -> bool:
     """Whether a launch may begin before the one in front of it has ended.
 
-    It saves some tenths of a microsecond. Where memory is the limit, CTAs that begin one by one read it less in order, and
-    it pays for few rows only, where every CTA has one tile and finds its place whatever the launch in front leaves idle:
-    they fill the chip, or not even half of it. Not where the absolute maximum is kept: it is cleared in front, by no
-    kernel.
+    It saves some tenths of a microsecond. Where memory is the limit, CTAs that begin one by one read it less in order:
+    there it pays for few rows only, where every CTA has one tile and finds its place whatever the launch in front
+    leaves idle: they fill the chip, or not even half of it. Not where the absolute maximum is kept: it is cleared in
+    front, by no kernel.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
