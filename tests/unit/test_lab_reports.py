@@ -101,6 +101,16 @@ def test_odd_sizes_stand_beside_their_aligned_neighbours():
     assert all(float(row[4]) > 0.9 for row in rows)
 
 
+def test_neighbours_of_several_types_are_told_apart():
+    records = measured([(128, 128, 128), (127, 127, 127)], [Choice(G01, CONFIGS[0])])
+    slow = [one | {"dtype": "float16", "tflops": one["tflops"] / 2} for one in records if one["record"] == "gemm"]
+    slow[1] |= {"tflops": slow[1]["tflops"] / 2}
+    header, rows = gemm_tables.neighbours([*records, *slow])
+    kinds = {row[header.index("types")]: float(row[header.index("of the neighbour's")]) for row in rows}
+    assert list(kinds) == [records[-1]["dtype"], "float16"]
+    assert kinds["float16"] == pytest.approx(kinds[records[-1]["dtype"]] / 2, abs=1e-3)
+
+
 def test_a_control_outside_its_limits_is_told():
     record = {"record": "yardstick", "m": 8, "n": 8, "k": 8, "control": 1.02, "control_low": 0.98, "control_high": 1.1}
     record |= {"control_high": 1.04}

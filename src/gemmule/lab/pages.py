@@ -17,7 +17,8 @@ a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` wha
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
-checked, ``untuned FILE …`` what the cost model's choices reach of a search.
+checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
+aligned cells of a shipped table.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ from .tables import (
     stream_table,
 )
 from .transpose_plots import transpose_plots
+from .tuned_cells import tuned_cells_block
 
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
@@ -115,6 +117,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name in ("removals", "examples"):
             table = checked_kernels.removals_table if name == "removals" else checked_kernels.examples_table
             content = table([record for one in (file, *rest) for record in read_records(results / one)])
+        elif name == "tuned_cells":
+            content = tuned_cells_block(results, file, *rest)
         elif name in _RANDOM:
             content = _RANDOM[name]([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
