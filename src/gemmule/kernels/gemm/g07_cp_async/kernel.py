@@ -177,7 +177,7 @@ class CpAsync:
     @cute.jit
     def read_step(self, sA, sB, rA, rB, row, col, k: cutlass.Constexpr[int], stage):
         """Read this thread's runs of one k into the registers of its parity."""
-        for v in cutlass.range_constexpr(RUN):
+        for v in cutlass.range(RUN, unroll_full=True):
             for f in cutlass.range_constexpr(self.runs_m):
                 rA[v, f, k % 2] = sA[row + f * LANES_M * RUN + v, k, stage]
             for f in cutlass.range_constexpr(self.runs_n):
@@ -194,7 +194,7 @@ class CpAsync:
     @cute.jit
     def finish(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
         """Write this thread's square, which begins at (m, n)."""
-        for i in cutlass.range_constexpr(RUN * self.runs_m):
+        for i in cutlass.range(RUN * self.runs_m, unroll_full=True):
             for f in cutlass.range_constexpr(self.runs_n):
                 run = cute.make_rmem_tensor(cute.make_layout(RUN), self.element)
                 for v in cutlass.range_constexpr(RUN):
