@@ -136,7 +136,7 @@ class MmaSync:
         self.await_slice()
         self.read_step(rA, rB, startA, startB, 0)
         reading = Int32(0)
-        for s in cutlass.range(slices):
+        for s in cutlass.range(slices, unroll=1):
             following = self.next_stage(reading)
             ahead = s + self.stages - 1
             k0 = ahead * self.tile_k
