@@ -194,7 +194,7 @@ class CpAsync:
     @cute.jit
     def finish(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
         """Write this thread's square, which begins at (m, n)."""
-        for i in cutlass.range(RUN * self.runs_m, unroll_full=True):
+        for i in cutlass.range_constexpr(RUN * self.runs_m):
             for f in cutlass.range_constexpr(self.runs_n):
                 run = cute.make_rmem_tensor(cute.make_layout(RUN), self.element)
                 for v in cutlass.range_constexpr(RUN):
