@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from cublasxt import cublasxt
 from pinned_pool import fill, pinned_pool, poison, unpin
-from stream_gpu import best_s, cublasxt, record_of, worst_error
+from stream_gpu import best_s, record_of, worst_error
 from streamed_cell import Cell
 
 from gemmule.core.streams import DeviceMatrix
