@@ -1,8 +1,8 @@
 """Copies between each GPU and pinned memory on each NUMA node of the host; writes records.
 
-``python benchmarks/numa_links.py RESULTS_FOLDER``. Memory is touched first by a thread that is bound to the processors of
-a node, and where it came to lie is asked for. Beside the links, the rate at which threads of that node copy within host
-memory.
+``python benchmarks/numa_links.py RESULTS_FOLDER``. Memory is touched first by threads that are bound to the processors
+of a node, and where it came to lie is asked for. Beside the links, the rate at which threads of that node copy within
+host memory.
 """
 
 from __future__ import annotations
