@@ -20,7 +20,7 @@ from .gemm import gemm
 from .tiles import HostTileExecutor
 
 #: ``delay(kind, amount)`` are seconds to sleep before a copy_in or copy_out of so many bytes, a product of so many
-#: FLOP, or a conversion of so many elements.
+#: FLOP, or a conversion or transpose of so many elements.
 Delay = Callable[[str, int], float]
 
 
@@ -154,6 +154,17 @@ class HostStreams:
         self._queue(stream, "convert", target.rows * target.cols, work)
 
     def prepare_convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Do nothing: NumPy is ready."""
+
+    def transpose(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Queue a copy of the transpose."""
+
+        def work() -> None:
+            array_of(target)[...] = array_of(source).T
+
+        self._queue(stream, "transpose", target.rows * target.cols, work)
+
+    def prepare_transpose(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Do nothing: NumPy is ready."""
 
     def record(self, stream: _Stream) -> _Event:
