@@ -116,7 +116,8 @@ class Cell:
         m, n, _ = self.shape
         largest = min(max(m, n), 40_000)
         even = [-(-largest // parts // 8) * 8 for parts in (2, 3, 4)]
-        return sorted({block for block in (2048, 4096, 8192, 16_384, *even) if block <= largest})
+        # Smaller ones are slow, and larger ones cut it in two very different parts.
+        return sorted({block for block in (4096, 8192, 16_384, *even) if block <= largest / 2 or block == min(m, n)})
 
 
 def error_of(cell: Cell, matrices, rows: np.ndarray) -> float:
@@ -253,7 +254,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     record = {
         "record": "stream", "operation": cell.operation, "source": source, "dtype": cell.dtype,
         **dict(zip("mnk", cell.shape, strict=True)),
-        "budgets": {"device": options.device_memory, "planned_bytes": chosen.plan.device_bytes},
+        "budgets": {"device": options.device_memory, "device_bytes": memory, "planned_bytes": chosen.plan.device_bytes},
         "strategy": chosen.plan.strategy, "tile": [chosen.plan.tile_m, chosen.plan.tile_n, chosen.plan.tile_k],
         "wall_s": wall, "wall_samples_s": samples, "predicted_s": chosen.prediction.seconds,
         "exposed_copy_share": run.exposed_share, "bytes": {"h2d": run.bytes_in, "d2h": run.bytes_out},

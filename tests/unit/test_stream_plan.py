@@ -259,3 +259,13 @@ def test_strategies_that_are_not_for_the_product_are_refused():
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="best")
     with pytest.raises(ArgumentError, match="its own transpose"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="resident-c")
+
+
+def test_a_third_tile_comes_while_one_leaves():
+    wanted = product(32_768, 32_768, 4096, F4, c=F4)
+    rates = dataclasses.replace(FP32, h2d=50e9, d2h=49e9)
+    chosen = choose_plan(wanted, F4, 8 * GIB, rates)
+    assert chosen.plan.c_tiles == 3
+    two = simulate(dataclasses.replace(chosen.plan, c_tiles=2), rates)[0]
+    assert chosen.prediction.seconds < 0.97 * two.seconds
+    assert chosen.prediction.exposed_share < 0.12

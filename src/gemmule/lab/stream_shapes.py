@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmule.outofcore.budget import parse_bytes
-
 from .tables import markdown
 
 Record = Mapping[str, Any]
@@ -24,7 +22,7 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
             continue
         timed = [peer for peer in r["peers"] if "wall_s" in peer]
         any_block = min(timed, key=_wall)
-        memory = parse_bytes(r["budgets"]["device"])
+        memory = r["budgets"]["device_bytes"]
         within = min((peer for peer in timed if peer["device_bytes"] <= memory), key=_wall, default=None)
         part, least = max(r["least_s"].items(), key=lambda one: float(one[1]))
         rows.append(
