@@ -12,12 +12,13 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
-a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
-KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
-synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
-checked, ``untuned FILE …`` what the cost model's choices reach of a search.
+length of their lines, ``stream_peers FILE`` and ``stream_shapes FILE`` streamed products beside cuBLASXt,
+``numa_links FILE`` copies from every NUMA node, ``host_times FILE`` the host's time of a call in a framework,
+``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
+steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
+virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``examples FILE
+…`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were checked,
+``untuned FILE …`` what the cost model's choices reach of a search.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from . import (
     gemm_tables,
     hopper_tables,
     rooflines,
+    stream_shapes,
     transpose_pages,
 )
 from .ceiling_tables import ceiling_table
@@ -141,6 +143,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
@@ -149,6 +152,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "stream_conditions": stream_conditions_table,
                     "stream_lines": stream_lines_table,
                     "stream_peers": stream_peers_table,
+                    "stream_shapes": stream_shapes.stream_shapes_table,
                     "streamed": device_stream_table,
                     "streamed_files": streamed_files_table,
                     "training": framework_tables.training_table,
