@@ -21,8 +21,8 @@ _UNITS = (256, 128, 64, 32, 16)
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
 #: Widths of tiles that are tried of those that fit, the widest ones.
 _MOST_WIDTHS = 12
-#: Sides of square tiles that nearly fill whole waves of the CTAs of large kernels.
-_WAVES = (4096, 2048)
+#: A side of square tiles that nearly fill whole waves of the CTAs of large kernels, and more than one.
+_WAVES = 4096
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
@@ -143,7 +143,7 @@ def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
 def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
     """Yield plans in which all tiles on and below the diagonal stay."""
     for depth in _depths(product.k):
-        sides = set(_sides(product.m)) | {max(product.m, 1)} | {side for side in _WAVES if side <= product.m}
+        sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
         for side in sorted(sides, reverse=True):
             count = len(edges(product.m, side)) - 1
             if count <= 64:
