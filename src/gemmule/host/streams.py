@@ -98,9 +98,8 @@ class HostStreams:
         return np.full(nbytes, 0xFF, np.uint8)
 
     def direct(self, array: Array) -> bool:
-        """Whether copies take the array itself."""
-        del array
-        return self._pinned_arrays
+        """Whether copies take the array itself: a mapped file is read page by page, however much is asked for."""
+        return self._pinned_arrays and not isinstance(array, np.memmap)
 
     def stream(self) -> _Stream:
         """Return a new thread."""
