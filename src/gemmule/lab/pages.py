@@ -11,14 +11,14 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
+``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` and ``stream_shapes FILE`` streamed products beside cuBLASXt,
-``numa_links FILE`` copies from every NUMA node, ``host_times FILE`` the host's time of a call in a framework,
-``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE KERNEL`` a pipeline in
-steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of synchronisation the
-virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and ``examples FILE
-…`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were checked,
-``untuned FILE …`` what the cost model's choices reach of a search.
+length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
+a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
+KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
+synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
+``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
+checked, ``untuned FILE …`` what the cost model's choices reach of a search.
 """
 
 from __future__ import annotations
