@@ -11,6 +11,7 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
+``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
 length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
 a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
@@ -41,6 +42,7 @@ from . import (
     gemm_tables,
     hopper_tables,
     rooflines,
+    stream_shapes,
     transpose_pages,
 )
 from .ceiling_tables import ceiling_table
@@ -145,6 +147,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
@@ -153,6 +156,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "stream_conditions": stream_conditions_table,
                     "stream_lines": stream_lines_table,
                     "stream_peers": stream_peers_table,
+                    "stream_shapes": stream_shapes.stream_shapes_table,
                     "streamed": device_stream_table,
                     "streamed_files": streamed_files_table,
                     "training": framework_tables.training_table,
