@@ -20,7 +20,7 @@ demo: $(VENV)/.demo ## multiply real data and a large product, check both, draw 
 	$(BIN)/python demo/run.py
 
 test: $(VENV)/.dev ## the tests that need no GPU and little time, on all cores
-	$(PYTEST) -n auto --dist loadfile -m "not gpu and not slow"
+	$(PYTEST) -n auto --dist loadfile -m "not gpu and not slow" --ignore tests/gpu
 
 test-all: $(VENV)/.dev ## the slow tests too, and those for a GPU where there is one
 	$(PYTEST)

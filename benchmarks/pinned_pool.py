@@ -16,14 +16,20 @@ _BLOCK = 1 << 22
 
 def pinned_pool(nbytes: int) -> np.ndarray:
     """Return pinned memory in huge pages, which several threads make: faster than the driver's own by far."""
+    pool = pageable_pool(nbytes)
+    with current(0):
+        call("cuMemHostRegister", pool.ctypes.data, nbytes, 1)
+    return pool
+
+
+def pageable_pool(nbytes: int) -> np.ndarray:
+    """Return memory in huge pages, which several threads make."""
     memory = mmap.mmap(-1, nbytes + _HUGE)
     memory.madvise(mmap.MADV_HUGEPAGE)
     pool = np.frombuffer(memory, np.uint8)
     pool = pool[-pool.ctypes.data % _HUGE :][:nbytes]
     with ThreadPoolExecutor(12) as threads:
         list(threads.map(lambda start: pool[start : start + (256 << 20)].fill(0), range(0, nbytes, 256 << 20)))
-    with current(0):
-        call("cuMemHostRegister", pool.ctypes.data, nbytes, 1)
     return pool
 
 

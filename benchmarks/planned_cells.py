@@ -4,7 +4,9 @@ python benchmarks/planned_cells.py benchmarks/plans/stream_k.jsonl --record benc
 
 Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, layout and late, as
 `gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the bytes that the L2
-cache fetches at once for the copy engine]. What a call without a tuned table would take is measured beside them.
+cache fetches at once for the copy engine, or an object: fields of the config of the kernel that runs behind it, or
+"overlaps": a launch may begin before the one in front of it has ended]. What a call without a tuned table would take is
+measured beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, Following, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.bench import BenchPlan
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.records import RecordFile
@@ -50,6 +52,20 @@ def promoted_following(following: Callable[..., Following], promotion: int, prob
     return dataclasses.replace(found, spec=promoted(found.spec, promotion))
 
 
+def followed(spec: KernelSpec, fields: dict[str, Any]) -> KernelSpec:
+    """Return a kernel behind which another runs in a config that is given; its name ends in what was given."""
+    assert spec.following is not None
+    given = "_".join(f"{name}_{value}" for name, value in fields.items())
+    following = functools.partial(followed_following, spec.following, fields)
+    return dataclasses.replace(spec, name=f"{spec.name}_then_{given}", following=following)
+
+
+def followed_following(following: Callable[..., Following], fields: dict[str, Any], problem: Any, config: Any) -> Any:
+    """Return what runs behind a kernel's launch, in another config."""
+    found = following(problem, config)
+    return dataclasses.replace(found, config=type(found.config)(**(found.config.as_dict() | fields)))
+
+
 def promoted_launch(launch: Callable[..., Launch], promotion: int, problem: Any, config: Any) -> Launch:
     """Return a launch recipe with other tensor maps; a function by itself, so that other processes find it."""
     found = launch(problem, config)
@@ -58,6 +74,29 @@ def promoted_launch(launch: Callable[..., Launch], promotion: int, problem: Any,
         for one in found.params
     )
     return dataclasses.replace(found, params=tuple(params))
+
+
+def overlapping(spec: KernelSpec) -> KernelSpec:
+    """Return a kernel whose launches may begin before the one in front has ended."""
+    return dataclasses.replace(
+        spec, name=f"{spec.name}_overlapping", launch=functools.partial(overlapping_launch, spec.launch)
+    )
+
+
+def overlapping_launch(launch: Callable[..., Launch], problem: Any, config: Any) -> Launch:
+    """Return a launch recipe that may overlap."""
+    return dataclasses.replace(launch(problem, config), overlaps=True)
+
+
+def variant(spec: KernelSpec, other: int | str | dict[str, Any] | None = None) -> KernelSpec:
+    """Return a kernel with what a plan asks for beside its config."""
+    if isinstance(other, dict):
+        return followed(spec, other)
+    if isinstance(other, str):
+        if other != "overlaps":
+            raise SystemExit(f"{other!r}: a plan may ask for 'overlaps', a number of bytes, or fields of a config")
+        return overlapping(spec)
+    return promoted(spec, other)
 
 
 def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
@@ -69,8 +108,8 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
         size, late = (asked["m"], asked["n"], asked["k"]), asked.get("late", False)
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
         tried = []
-        for name, fields, *promotion in asked["kernels"]:
-            spec = promoted(SPECS[name], *promotion)
+        for name, fields, *other in asked["kernels"]:
+            spec = variant(SPECS[name], *other)
             config = type(spec.default)(**(spec.default.as_dict() | fields))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
@@ -111,12 +150,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.1, help="time for each measurement")
     parser.add_argument("--keep", type=int, default=100, help="configs that are timed after a survey of all")
     parser.add_argument("--limit", type=float, default=600.0, help="end each plan after so many seconds from the start")
+    parser.add_argument("--workers", type=int, help="processes that compile; one for each CPU by default")
     parser.add_argument("--compile", action="store_true", help="compile, and measure nothing")
     options = parser.parse_args()
     options.end = time.monotonic() + options.limit
     with open_gpu(yardstick=not options.compile) as (gpu, library):
         for plan in options.plans:
-            wanted = compiled(searches(plan, gpu.arch, gpu.multiprocessors), gpu.arch, None)
+            wanted = compiled(searches(plan, gpu.arch, gpu.multiprocessors), gpu.arch, options.workers)
             if not options.compile and time.monotonic() < options.end:
                 measure(plan, wanted, gpu, library, options)
 

@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pinned_pool import fill, pinned_pool, poison, unpin
-from stream_gpu import best_s, cublasxt, record_of, worst_error
+from cublasxt import cublasxt
+from pinned_pool import fill, pageable_pool, pinned_pool, poison, unpin
+from stream_gpu import best_s, record_of, worst_error
 from streamed_cell import Cell
 
 from gemmule.core.streams import DeviceMatrix
@@ -214,17 +215,17 @@ def main() -> None:
     """Measure, print and write the records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
-    parser.add_argument("cells", nargs="+", help="type:extent:device memory, or type:m,n,k:device memory")
+    parser.add_argument("cells", nargs="*", help="type:extent:device memory, or type:m,n,k:device memory")
     parser.add_argument("--strategies", default="default,paper")
     parser.add_argument("--two", default="", help="types that are measured on two GPUs as well")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cublasxt", default="", help="block sizes, e.g. 4096,8192")
-    parser.add_argument("--pageable", default="", help="a product whose matrices lie in pageable memory, at last")
+    parser.add_argument("--pageable", nargs="*", default=[], help="products whose matrices lie in pageable memory")
     parser.add_argument("--activity", type=Path, help="folder for what ran when")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")
     options = parser.parse_args()
-    cells = [Cell.parse(text) for text in options.cells]
+    cells, pageable = ([Cell.parse(text) for text in texts] for texts in (options.cells, options.pageable))
     names = [None if name == "default" else name for name in options.strategies.split(",")]
     if options.make_ready:
         for cell in cells:
@@ -233,9 +234,10 @@ def main() -> None:
     begin = time.perf_counter()
     options.late = lambda: time.perf_counter() - begin > options.until
     common = [__file__, str(options.results), "--make-ready", "--strategies", options.strategies, "--two", options.two]
-    others = [subprocess.Popen([sys.executable, *common, text]) for text in options.cells]
-    pool = pinned_pool(max(cell.nbytes for cell in cells))
-    print(f"pinned: {time.perf_counter() - begin:.1f} s", flush=True)
+    others = [subprocess.Popen([sys.executable, *common, text]) for text in {*options.cells, *options.pageable}]
+    nbytes = max(cell.nbytes for cell in (*cells, *pageable))
+    pool = pinned_pool(nbytes) if cells else pageable_pool(nbytes)
+    print(f"memory: {time.perf_counter() - begin:.1f} s", flush=True)
     for other in others:
         other.wait()
     print(f"kernels: {time.perf_counter() - begin:.1f} s", flush=True)
@@ -245,13 +247,17 @@ def main() -> None:
                 break
             measure(cell, pool, options, file)
             print(f"{cell.dtype}: {time.perf_counter() - begin:.1f} s", flush=True)
-        lines = line_rates(pool)
-        print(lines, flush=True)
-        file.write({"record": "stream", "source": "lines", "pitch": 128 << 10, "bytes_per_s": lines})
-        if options.pageable and not options.late():
-            unpin(pool)
-            options.strategies, options.two, options.repeats = "default", "", 1
-            measure(Cell.parse(options.pageable), pool, options, file, "pageable")
+        if cells:
+            lines = line_rates(pool)
+            print(lines, flush=True)
+            file.write({"record": "stream", "source": "lines", "pitch": 128 << 10, "bytes_per_s": lines})
+            if pageable:
+                unpin(pool)
+        options.strategies, options.two, options.repeats, options.cublasxt = "default", "", 2, ""
+        for cell in pageable:
+            if not options.late():
+                measure(cell, pool, options, file, "pageable")
+                print(f"{cell.dtype}, pageable: {time.perf_counter() - begin:.1f} s", flush=True)
     print(file.path)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import dataclasses
 import json
 import statistics
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from cublasxt import cublasxt
 
 from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.dispatch.select import choose
@@ -67,45 +67,6 @@ def worst_error(a: np.ndarray, b: np.ndarray, out: np.ndarray, rows: np.ndarray)
 def incore_rate(device: GpuStreams, dtype: np.dtype, side: int, depth: int) -> float:
     """Return the FLOP/s of the kernel that takes a product in core."""
     return product_rate(device, dtype, dtype, dtype, added=False, side=side, depth=depth, seconds=1.0)
-
-
-def cublasxt(a: np.ndarray, b: np.ndarray, out: np.ndarray, block: int) -> float | None:
-    """Return the seconds of cublasXt's product of row-major matrices, None where it is not to be had."""
-    kinds = {"float64": ("D", ctypes.c_double), "float32": ("S", ctypes.c_float)}
-    if out.dtype.name not in kinds:
-        return None
-    try:
-        library = ctypes.CDLL("libcublas.so.13")
-    except OSError:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-    letter, scalar = kinds[out.dtype.name]
-    handle = ctypes.c_void_p()
-    devices = (ctypes.c_int * 1)(0)
-    for name, arguments in (
-        ("cublasXtCreate", (ctypes.byref(handle),)),
-        ("cublasXtDeviceSelect", (handle, 1, devices)),
-        ("cublasXtSetBlockDim", (handle, block)),
-    ):
-        if status := getattr(library, name)(*arguments):
-            sys.exit(f"{name} returned {status}")
-    n, k = out.shape[1], a.shape[1]
-    one, zero = scalar(1), scalar(0)
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (b, a, out)]
-    sizes = [ctypes.c_size_t(value) for value in (n, out.shape[0], k)]
-    leads = [ctypes.c_size_t(value) for value in (n, k, n)]
-    start = time.perf_counter()
-    # Column-major, so that the product is that of the transposes.
-    status = getattr(library, f"cublasXt{letter}gemm")(
-        handle, 0, 0, *sizes, ctypes.byref(one), pointers[0], leads[0], pointers[1], leads[1], ctypes.byref(zero),
-        pointers[2], leads[2],
-    )  # fmt: skip
-    seconds = time.perf_counter() - start
-    library.cublasXtDestroy(handle)
-    if status:
-        sys.exit(f"cublasXt{letter}gemm returned {status}")
-    return seconds
 
 
 def streamed(plan, matrices, settings, ordinals):

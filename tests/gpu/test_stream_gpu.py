@@ -101,17 +101,21 @@ def test_orders(device, orders, name):
         assert_product(out, a, b)
 
 
+@pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
-def test_a_matrix_times_its_transpose(device, strategy, name):
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int8"])
+def test_a_matrix_times_its_transpose(device, strategy, name, pinned):
     size = SYMMETRIC_SIZE
     chosen = planned(strategy, name, size, 0, "CF", symmetric=True)
     dtype = dtype_named(name)
     a = random_matrix(np.random.default_rng(), dtype, (477, 1050))
-    out = poisoned(dtype, (477, 477))
+    out = poisoned(dtype_named("int32") if name == "int8" else dtype, (477, 477))
     given = in_pinned(device, a)
+    out = in_pinned(device, out) if pinned else out
     sources = {"a": ArraySource(given), "b": ArraySource(given.T)}
-    stream_product(chosen.plan, sources, ArraySink(out), device)
+    streamed = stream_product(chosen.plan, sources, ArraySink(out), device)
+    assert streamed.staged == (() if pinned else ("out",))
+    assert device.moved == {"copy_in": chosen.prediction.bytes_in, "copy_out": out.nbytes}
     if strategy == "resident-c":
         assert device.moved["copy_in"] == a.nbytes
     assert_product(out, a, np.ascontiguousarray(a.T))

@@ -238,6 +238,24 @@ def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
     assert SPEC.launch(problem, SPEC.default).overlaps == overlaps
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile", "overlaps"),
+    [
+        ((64, 4096, 14336), {"tile_m": 64, "tile_n": 64, "cluster_k": 2, "swapped": 1}, True),
+        # 64 CTAs, of which twice as many have room.
+        ((1, 4096, 14336), {"tile_m": 64, "tile_n": 8, "swapped": 1}, True),
+        # 86 CTAs leave 46 multiprocessors idle; 172 tiles are more than a wave; 65 rows are not few.
+        ((64, 11008, 4096), {"tile_m": 64, "tile_n": 128}, False),
+        ((64, 11008, 4096), {"tile_m": 64, "tile_n": 64}, False),
+        ((65, 4096, 14336), {"tile_m": 128, "tile_n": 64, "cluster_k": 2}, False),
+    ],
+)
+def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", "nn")
+    config = ProductionConfig(**({"pingpong": 1, "cluster_m": 1} | tile))
+    assert SPEC.launch(problem, config).overlaps == overlaps
+
+
 def test_lines_between_those_of_the_cache_cost_more():
     def times(n, k, layout="nn"):
         return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)

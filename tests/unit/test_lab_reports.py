@@ -12,7 +12,8 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import gemm_tables, protocol
-from gemmule.lab.bench import Bench, BenchPlan
+from gemmule.lab.bench import Bench
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.drawing.theme import DARK
 from gemmule.lab.pages import bench_block, generated, main, pictures, pictures_block, plots_link
 from gemmule.lab.plots import draw, error_plots, fingerprint, plots
@@ -98,6 +99,16 @@ def test_odd_sizes_stand_beside_their_aligned_neighbours():
         ("128 x 128 x 128, at 4 bytes", "g02", "1.000", "g02"),
     ]
     assert all(float(row[4]) > 0.9 for row in rows)
+
+
+def test_neighbours_of_several_types_are_told_apart():
+    records = measured([(128, 128, 128), (127, 127, 127)], [Choice(G01, CONFIGS[0])])
+    slow = [one | {"dtype": "float16", "tflops": one["tflops"] / 2} for one in records if one["record"] == "gemm"]
+    slow[1] |= {"tflops": slow[1]["tflops"] / 2}
+    header, rows = gemm_tables.neighbours([*records, *slow])
+    kinds = {row[header.index("types")]: float(row[header.index("of the neighbour's")]) for row in rows}
+    assert list(kinds) == [records[-1]["dtype"], "float16"]
+    assert kinds["float16"] == pytest.approx(kinds[records[-1]["dtype"]] / 2, abs=1e-3)
 
 
 def test_a_control_outside_its_limits_is_told():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
 import threading
 import warnings
@@ -335,6 +336,16 @@ def test_converted_blocks_end_where_chunks_do(tmp_path, x, monkeypatch):
     source.read = lambda part, *rest: rows.append((part.start, part.stop)) or read(part, *rest)
     np.testing.assert_array_equal(read_all(ConvertedSource(source, np.dtype("f8")), (3, 29)), x[3:29])
     assert rows == [(3, 8), (8, 16), (16, 24), (24, 29)]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_less_than_a_block_of_the_store_is_converted(x, order):
+    source = ArraySource(np.asarray(x, order=order))
+    source.grain = (16, 16)
+    converted = ConvertedSource(source, np.dtype("f8"))
+    for first, last in itertools.combinations(range(0, 33, 3), 2):
+        rows, cols = ((first, last), (5, 7)) if order == "C" else ((5, 7), (first, last))
+        np.testing.assert_array_equal(read_all(converted, rows, cols), x[slice(*rows), slice(*cols)])
 
 
 def test_what_was_made_meanwhile_is_not_replaced(tmp_path):

@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError, MemoryLimitError
 from gemmule.outofcore.device.choose import choose_plan, least_memory
 from gemmule.outofcore.device.plan import DevicePlan, edges, ramped
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import COMPUTE, STREAMS, Convert, Load, Multiply, Store, operations
+from gemmule.outofcore.device.schedule import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store, operations
 from gemmule.outofcore.device.simulate import simulate
 from gemmule.outofcore.plan import Operand, Product
 
@@ -160,10 +160,10 @@ def test_operations_cover_the_product_once(shape, strategy, apart):
                 assert (b.rows, b.cols) == ((op.b.outer, op.inner) if symmetric else (op.inner, op.b.outer))
         elif isinstance(op, Store):
             part = slice(*op.rows), slice(*op.cols)
-            assert (done[part] == k).all()
+            assert ((done.T if op.mirrored else done)[part] == k).all()
             stored[part] += 1
-            if op.mirrored:
-                stored[part[1], part[0]] += 1
+        elif isinstance(op, Mirror):
+            assert symmetric
         else:
             assert isinstance(op, Convert)
             assert plan.apart
@@ -190,6 +190,28 @@ def test_what_is_overwritten_has_been_used(strategy):
     for key, spans in loads.items():
         for load, use in itertools.product(spans, uses.get(key, [])):
             assert load[1] <= use[0] + 1e-12 or use[1] <= load[0] + 1e-12, key
+
+
+@pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
+@pytest.mark.parametrize("dtype", [F4, F2])
+@pytest.mark.parametrize("link", [1e7, 1e15])
+def test_a_transpose_leaves_before_the_next_one_comes(strategy, dtype, link):
+    n, c_tiles = 400, 15 if strategy == "resident-c" else 2
+    plan = DevicePlan(
+        product(n, n, 300, dtype, "CF"), "float32", strategy, 80, 80, 64, c_tiles, (10, 0), symmetric=True, strips=4
+    )
+    # Either everything waits for copies, or they for what they copy.
+    ran = simulate(plan, Rates(1e12, 1e12, link, link))[1]
+    made = [one for one in ran if isinstance(one.op, Mirror)]
+    left = {(one.op.cols, one.op.rows): one for one in ran if isinstance(one.op, Store) and one.op.mirrored}
+    assert len(made) == len(left) == 10
+    for place, one in enumerate(made):
+        leaves = left[one.op.rows, one.op.cols]
+        assert one.end <= leaves.start
+        assert leaves.op.final
+        later = [other.start for other in made[place + 1 :] if other.op.target == one.op.target]
+        assert all(leaves.end <= start for start in later)
+    assert {one.op.target for one in made} == set(range(plan.buffers["mirror"][0]))
 
 
 def test_ramps_double_and_end_where_slices_do():
@@ -237,3 +259,13 @@ def test_strategies_that_are_not_for_the_product_are_refused():
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="best")
     with pytest.raises(ArgumentError, match="its own transpose"):
         choose_plan(product(5, 5, 5), F4, GIB, FP32, strategy="resident-c")
+
+
+def test_a_third_tile_comes_while_one_leaves():
+    wanted = product(32_768, 32_768, 4096, F4, c=F4)
+    rates = dataclasses.replace(FP32, h2d=50e9, d2h=49e9)
+    chosen = choose_plan(wanted, F4, 8 * GIB, rates)
+    assert chosen.plan.c_tiles == 3
+    two = simulate(dataclasses.replace(chosen.plan, c_tiles=2), rates)[0]
+    assert chosen.prediction.seconds < 0.97 * two.seconds
+    assert chosen.prediction.exposed_share < 0.12

@@ -47,7 +47,7 @@ def seen(matrix, space, batch):
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 7])
 @pytest.mark.parametrize("kinds", [("row", "row"), ("col", "col"), ("row", "col")], ids="-".join)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 11, 13), (33, 31, 65), (17, 24, 40)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 11, 13), (33, 31, 65), (17, 24, 40), (3, 4111, 2)], ids=str)
 def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, rng):
     m, n, k = shape
     a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.arrays import ArraySink, ArraySource
+from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.device.choose import Chosen, choose_plan
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.mapped_source import array_source
 from gemmule.outofcore.matrix import AnyDType
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.memory import usable_memory
@@ -59,17 +61,22 @@ def stream_arrays(
     memory: int | None = None,
 ) -> None:
     """Write ``alpha * a @ b + beta * c`` into `out` through the memory of a device, tile by tile."""
-    left, right, sink = ArraySource(a, "a"), ArraySource(b, "b"), ArraySink(out, "out")
-    added = ArraySource(c, "c") if c is not None else None
+    sink = ArraySink(out, "out")
 
-    def rates(sums: AnyDType) -> Rates:
-        return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads_for_copies())
+    with contextlib.ExitStack() as stack:
+        left, right = (
+            stack.enter_context(contextlib.closing(array_source(array, name))) for array, name in ((a, "a"), (b, "b"))
+        )
+        added = stack.enter_context(contextlib.closing(array_source(c, "c"))) if c is not None else None
 
-    part = plan_device_product(
-        device, left, right, added, sink.shape, sink.dtype, (1, 1), rates, alpha=alpha, beta=beta, precision=precision,
-        memory=memory,
-    )  # fmt: skip
-    part.run(part.chosen.plan, left, right, added, sink, alpha, beta, None, None)
+        def rates(sums: AnyDType) -> Rates:
+            return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads_for_copies())
+
+        part = plan_device_product(
+            device, left, right, added, sink.shape, sink.dtype, (1, 1), rates, alpha=alpha, beta=beta,
+            precision=precision, memory=memory,
+        )  # fmt: skip
+        part.run(part.chosen.plan, left, right, added, sink, alpha, beta, None, None)
 
 
 def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> Chosen | None:

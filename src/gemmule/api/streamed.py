@@ -195,14 +195,15 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
                 )
             plan = plan_multiply(
                 a, b, place.shape, dtype, computer, memory=room, grain=place.grain, scratch=place.scratch_bytes,
-                **scalars,
+                mirrored=True, **scalars,
             )  # fmt: skip
             yield StreamedProduct(request, a, b, c, place, computer, plan, None, limit, room)
             return
         target = result_target(request.out, shape, dtype, request.chunks, request.shards)
         plan = plan_multiply(
-            a, b, shape, dtype, computer, memory=room, grain=target.grain, scratch=target.scratch_bytes, **scalars
-        )
+            a, b, shape, dtype, computer, memory=room, grain=target.grain, scratch=target.scratch_bytes,
+            mirrored=request.scheduler is None, **scalars,
+        )  # fmt: skip
         if request.checked:
             # Not after hours of work.
             vectors_at_a_time(a.shape, b.shape, limit)

@@ -225,6 +225,8 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     product = plan.product
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
+    if plan.symmetric:
+        tiles += ", the others mirrored"
     if streamed.tiles_reused:
         tiles += f", {streamed.tiles_reused} of them finished before"
     return (

@@ -58,7 +58,7 @@ def _host_record(plan: StreamPlan) -> dict[str, Any]:
     product = plan.product
     return {
         "m": product.m, "n": product.n, "k": product.k, "tiles": plan.tiles, "tile_m": plan.tile_m,
-        "tile_n": plan.tile_n, "tile_k": plan.tile_k, "memory_bytes": plan.memory_bytes,
+        "tile_n": plan.tile_n, "tile_k": plan.tile_k, "symmetric": plan.symmetric, "memory_bytes": plan.memory_bytes,
         "bytes_read": plan.bytes_read(), "bytes_written": plan.bytes_written(),
     }  # fmt: skip
 
@@ -67,8 +67,9 @@ def _host_lines(plan: StreamPlan) -> list[str]:
     from ..outofcore.budget import format_bytes
 
     product = plan.product
+    half = ", the others mirrored" if plan.symmetric else ""
     return [
-        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices "
+        f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices "
         f"{plan.tile_k} deep",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",

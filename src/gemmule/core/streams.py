@@ -152,6 +152,12 @@ class DeviceStreams(Protocol):
     def prepare_convert(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Make ready what `convert` of these matrices needs."""
 
+    def transpose(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Queue a copy of the transpose on the device, apart from its source."""
+
+    def prepare_transpose(self, stream: Any, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Make ready what `transpose` of these matrices needs."""
+
     def record(self, stream: Any) -> Any:
         """Return an event that happens when the work queued so far is done."""
 

@@ -20,7 +20,7 @@ from .gemm import gemm
 from .tiles import HostTileExecutor
 
 #: ``delay(kind, amount)`` are seconds to sleep before a copy_in or copy_out of so many bytes, a product of so many
-#: FLOP, or a conversion of so many elements.
+#: FLOP, or a conversion or transpose of so many elements.
 Delay = Callable[[str, int], float]
 
 
@@ -98,9 +98,8 @@ class HostStreams:
         return np.full(nbytes, 0xFF, np.uint8)
 
     def direct(self, array: Array) -> bool:
-        """Whether copies take the array itself."""
-        del array
-        return self._pinned_arrays
+        """Whether copies take the array itself: a mapped file is read page by page, however much is asked for."""
+        return self._pinned_arrays and not isinstance(array, np.memmap)
 
     def stream(self) -> _Stream:
         """Return a new thread."""
@@ -154,6 +153,17 @@ class HostStreams:
         self._queue(stream, "convert", target.rows * target.cols, work)
 
     def prepare_convert(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Do nothing: NumPy is ready."""
+
+    def transpose(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Queue a copy of the transpose."""
+
+        def work() -> None:
+            array_of(target)[...] = array_of(source).T
+
+        self._queue(stream, "transpose", target.rows * target.cols, work)
+
+    def prepare_transpose(self, stream: _Stream, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Do nothing: NumPy is ready."""
 
     def record(self, stream: _Stream) -> _Event:

@@ -91,13 +91,17 @@ def neighbours(records: Sequence[Record]) -> Table:
         key = (record["dtype"], record["layout"], "alignment" in record, size)
         if key not in best or record["median_us"] < best[key]["median_us"]:
             best[key] = record
-    header = ["M x N x K", "kernel", "median us", "TFLOP/s", "of the neighbour's", "neighbour's kernel", "/ cuBLAS"]
+    # A column for the types where there are several.
+    kinds = len({dtype for dtype, *_ in best}) > 1
+    header = ["M x N x K", *(["types"] if kinds else []), "kernel", "median us", "TFLOP/s", "of the neighbour's"]
+    header += ["neighbour's kernel", "/ cuBLAS"]
     rows = []
     for (dtype, layout, _, size), record in best.items():
         beside = best.get((dtype, layout, False, neighbour(size)))
         if beside is None or beside is record:
             continue
-        row = [size_text(record), name_of(record, names), f"{record['median_us']:.1f}", f"{record['tflops']:.1f}"]
+        row = [size_text(record), *([dtype] if kinds else []), name_of(record, names)]
+        row += [f"{record['median_us']:.1f}", f"{record['tflops']:.1f}"]
         row += [f"{record['tflops'] / beside['tflops']:.3f}", name_of(beside, names)]
         rows.append([*row, f"{record['ratio']:.2f}" if "ratio" in record else ""])
     return header, rows

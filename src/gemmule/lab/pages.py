@@ -11,13 +11,15 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [KERNEL …]``, ``transpose_ratios FILE``, ``transpose_sweep FILE``, ``transpose_plots FILE`` and ``transpose_throughput
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
+``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
 length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
 a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
-checked, ``untuned FILE …`` what the cost model's choices reach of a search.
+checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
+aligned cells of a shipped table.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from . import (
     gemm_tables,
     hopper_tables,
     rooflines,
+    stream_shapes,
     transpose_pages,
 )
 from .ceiling_tables import ceiling_table
@@ -72,6 +75,7 @@ from .tables import (
     stream_table,
 )
 from .transpose_plots import transpose_plots
+from .tuned_cells import tuned_cells_block
 
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>\S+)(?: (?P<file>(?!-->)\S+))?(?P<rest>(?: (?!-->)\S+)*) -->\n.*?<!-- end -->", re.DOTALL
@@ -115,6 +119,8 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name in ("removals", "examples"):
             table = checked_kernels.removals_table if name == "removals" else checked_kernels.examples_table
             content = table([record for one in (file, *rest) for record in read_records(results / one)])
+        elif name == "tuned_cells":
+            content = tuned_cells_block(results, file, *rest)
         elif name in _RANDOM:
             content = _RANDOM[name]([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
@@ -141,6 +147,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
+                    "numa_links": stream_shapes.numa_links_table,
                     "overhead": overhead_table,
                     "profile": profile_block,
                     "ratios": ratios_block,
@@ -149,6 +156,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "stream_conditions": stream_conditions_table,
                     "stream_lines": stream_lines_table,
                     "stream_peers": stream_peers_table,
+                    "stream_shapes": stream_shapes.stream_shapes_table,
                     "streamed": device_stream_table,
                     "streamed_files": streamed_files_table,
                     "training": framework_tables.training_table,

@@ -57,12 +57,12 @@ def searched(records: Sequence[Record], only: Sequence[str] = ()) -> tuple[Table
         best = max(found, key=lambda record: float(record["ratio"]))
         taken = next((one for one in found if _is_taken(one, best, chip.sms, by_dispatch=by_dispatch)), None)
         best_ratios.append(best["ratio"])
-        row = [*product, f"{best['median_us']:.1f}", f"{best['tflops']:.0f}", _text(best, with_name=names)]
+        row = [*product, f"{best['median_us']:.1f}", f"{best['tflops']:.0f}", text_of(best, with_name=names)]
         row.append(f"{best['ratio']:.3f}")
         if taken is not None:
             taken_ratios.append(taken["ratio"])
             shares.append(taken["ratio"] / best["ratio"])
-            row += [_text(taken, with_name=names) if taken is not best else "the same", f"{taken['ratio']:.3f}"]
+            row += [text_of(taken, with_name=names) if taken is not best else "the same", f"{taken['ratio']:.3f}"]
         rows.append(row if taken is not None else [*row, "", ""])
     header = ["M x N x K", *(("types", "layout") if kinds > 1 else ()), "us", "TFLOP/s", "best config", "/ cuBLAS"]
     means = f"Geometric means: {_mean(best_ratios)} searched"
@@ -97,7 +97,7 @@ def _taken(spec: KernelSpec, record: Record, multiprocessors: int) -> Config:
     return choose(problem, spec.archs[0], (spec,), multiprocessors=multiprocessors).config
 
 
-def _text(record: Mapping[str, Any], *, with_name: bool) -> str:
+def text_of(record: Mapping[str, Any], *, with_name: bool) -> str:
     """Return the fields of a config that are not as they are unless told."""
     plain = type(_spec(record).default)().as_dict()
     name = [f"{record['kernel']}:"] if with_name else []

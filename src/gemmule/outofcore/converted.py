@@ -68,8 +68,8 @@ class ConvertedSource:
         outer, inner = (rows, cols) if by_rows else (cols, rows)
         width = inner.stop - inner.start
         height = max(BLOCK_BYTES // (width * self.source.dtype.itemsize), 1)
-        height = min(max(height - height % self._lines, self._lines), target.shape[0])
-        buffer = np.empty((height, width), self.source.dtype)
+        height = max(height - height % self._lines, self._lines)
+        buffer = np.empty((min(height, target.shape[0]), width), self.source.dtype)
         total = first = 0
         while first < target.shape[0]:
             # Up to the next multiple of the grain, where it does not begin at one.

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import numpy as np
+
 from ..core.executor import TileExecutor
+from .device.host_memory import is_transpose
 from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan
 from .reader import SliceReader
@@ -75,10 +78,13 @@ def plan_multiply(
     c: MatrixSource | None = None,
     grain: tuple[int, int] = (1, 1),
     scratch: int = 0,
+    mirrored: bool = False,
 ) -> StreamPlan:
     """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `grain`.
 
-    The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink.
+    The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink. Where
+    `mirrored` is set, one triangle of a matrix times its own transpose is computed, if nothing is added and the sink
+    has no blocks.
 
     Raises
     ------
@@ -99,9 +105,11 @@ def plan_multiply(
     )
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
+    symmetric = mirrored and grain == (1, 1) and product.c is None and product.k > 0 and is_transpose(a, b)
     return plan_product(
-        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch
-    )
+        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
+        symmetric=symmetric,
+    )  # fmt: skip
 
 
 def _operand(source: MatrixSource) -> Operand:
@@ -156,7 +164,7 @@ def multiply(
     if plan is None:
         plan = plan_multiply(
             a, b, sink.shape, sink.dtype, executor, memory=memory, alpha=alpha, beta=beta, c=c, grain=sink.grain,
-            scratch=sink.scratch_bytes,
+            scratch=sink.scratch_bytes, mirrored=True,
         )  # fmt: skip
     tile_elements = plan.tile_m * plan.tile_n
     product = plan.product
@@ -192,6 +200,10 @@ def multiply(
                         tile_sum.finish(tile, alpha)
                     else:
                         tile_sum.finish(tile, alpha, beta, added.result())
+                if plan.symmetric and i != j:
+                    other, mirrored = writer.take(n, m)
+                    np.copyto(mirrored, tile.T)
+                    writer.put(cols.start, rows.start, other, mirrored)
                 writer.put(rows.start, cols.start, buffer, tile)
             writer.finish()
         finally:

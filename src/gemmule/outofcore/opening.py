@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ArgumentError, DTypeError
-from .arrays import ArraySource
 from .converted import ConvertedSource
 from .hdf5_source import Hdf5Source
+from .mapped_source import array_source
 from .matrix import AnyDType, MatrixSource
 from .npy_source import NpySource
 from .npy_target import NpyTarget
@@ -79,7 +79,7 @@ def _open(matrix: Any, name: str, dtype: str | None) -> MatrixSource:
     if package == "h5py":
         return Hdf5Source(matrix, name, dtype)
     if isinstance(matrix, np.ndarray):
-        return ArraySource(matrix, name)
+        return array_source(matrix, name)
     raise ArgumentError(
         f"{name} is a {type(matrix).__name__}; give a NumPy array, a zarr.Array, an h5py.Dataset, or the name of a file"
     )

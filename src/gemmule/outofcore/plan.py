@@ -94,6 +94,9 @@ class StreamPlan:
         Whether the slices of A for a row of tiles (of B for a column) stay in memory until the next one.
     memory_bytes : int
         All buffers together, those of the executor included.
+    symmetric : bool
+        Whether B is the transpose of A, and no matrix is added: square tiles on and below the diagonal are computed,
+        and mirrored.
     """
 
     product: Product
@@ -103,6 +106,7 @@ class StreamPlan:
     by_rows: bool
     keep: bool
     memory_bytes: int
+    symmetric: bool = False
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -112,8 +116,9 @@ class StreamPlan:
 
     @property
     def tiles(self) -> int:
-        """Tiles of the result."""
-        return self.grid[0] * self.grid[1]
+        """Tiles of the result that are computed."""
+        rows, cols, _ = self.grid
+        return rows * (rows + 1) // 2 if self.symmetric else rows * cols
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -123,7 +128,7 @@ class StreamPlan:
     @property
     def out_buffers(self) -> int:
         """Output tiles in memory together: one is written while the next one is computed."""
-        return min(2, self.tiles)
+        return _out_buffers(self.grid, self.symmetric)
 
     def rows(self, i: int) -> slice:
         """Rows of the tiles in row `i` of tiles."""
@@ -147,8 +152,14 @@ class StreamPlan:
         for band in range(outer):
             for position in range(inner) if band % 2 == 0 else range(inner - 1, -1, -1):
                 i, j = (band, position) if self.by_rows else (position, band)
-                if finished is None or not finished(self.rows(i), self.cols(j)):
+                if self.symmetric and i < j:
+                    continue
+                if finished is None or not self._there(i, j, finished):
                     yield i, j
+
+    def _there(self, i: int, j: int, finished: Finished) -> bool:
+        mirrored = not self.symmetric or finished(self.cols(j), self.rows(i))
+        return finished(self.rows(i), self.cols(j)) and mirrored
 
     def steps(self, finished: Finished | None = None) -> Iterator[Step]:
         """Yield every slice of every tile in the order of computing; slices of a tile always ascend."""
@@ -173,7 +184,8 @@ class StreamPlan:
 
     def bytes_written(self, finished: Finished | None = None) -> int:
         """Return the bytes that will be written, headers aside."""
-        return sum(self.area(i, j) for i, j in self.order(finished)) * self.product.out.itemsize
+        areas = (self.area(i, j) * (2 if self.symmetric and i != j else 1) for i, j in self.order(finished))
+        return sum(areas) * self.product.out.itemsize
 
     def area(self, i: int, j: int) -> int:
         """Return the elements of tile (i, j)."""
@@ -181,7 +193,13 @@ class StreamPlan:
 
 
 def memory_needed(
-    product: Product, tile: tuple[int, int, int], *, by_rows: bool, keep: bool, tile_bytes: TileBytes
+    product: Product,
+    tile: tuple[int, int, int],
+    *,
+    by_rows: bool,
+    keep: bool,
+    tile_bytes: TileBytes,
+    symmetric: bool = False,
 ) -> int:
     """Return the bytes of all buffers that a plan with such tiles takes, those of the executor included."""
     tile_m, tile_n, tile_k = tile
@@ -190,10 +208,15 @@ def memory_needed(
     return (
         a_slots * tile_m * tile_k * product.a.itemsize
         + b_slots * tile_k * tile_n * product.b.itemsize
-        + min(2, grid[0] * grid[1]) * tile_m * tile_n * product.out.itemsize
+        + _out_buffers(grid, symmetric) * tile_m * tile_n * product.out.itemsize
         + (tile_m * tile_n * product.c.itemsize if product.c else 0)
         + tile_bytes(tile_m, tile_n, tile_k)
     )
+
+
+def _out_buffers(grid: tuple[int, int, int], symmetric: bool) -> int:
+    """Return how many tiles of the result are in memory together: a mirrored one has a buffer of its own."""
+    return min(2 + symmetric, grid[0] * grid[1])
 
 
 def _slots(grid: tuple[int, int, int], by_rows: bool, keep: bool) -> tuple[int, int]:

@@ -20,7 +20,7 @@ ADD_BYTES = 12
 EXPOSED = 4
 
 
-def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> StreamPlan:
+def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
     """Return the plan with the least traffic whose buffers fit into `memory` bytes.
 
     Parameters
@@ -31,6 +31,8 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> Stream
         Limit for all buffers together, in bytes.
     tile_bytes : callable
         What the executor takes for a sum over (m, k) and (k, n) slices.
+    symmetric : bool
+        Whether B is the transpose of A, and no matrix is added: then half of it is computed, if that fits.
 
     Raises
     ------
@@ -44,10 +46,13 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes) -> Stream
         for by_rows in (True, False):
             # With one slice, two slots hold all that keeping would.
             for keep in (True, False) if parts(product.k, tile_k) > 1 else (True,):
-                for plan in _fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
+                fitting = _square if symmetric else _fitting
+                for plan in fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
                     cost = _cost(plan)
                     if best is None or cost < best[0]:
                         best = cost, plan
+    if best is None and symmetric:
+        return plan_product(product, memory, tile_bytes)
     if best is None:
         least = least_memory(product, tile_bytes)
         raise MemoryLimitError(
@@ -87,6 +92,18 @@ def _fitting(
             total = needed(tile_m, tile_n)
             if total <= memory:
                 yield StreamPlan(product, tile_m, tile_n, tile_k, by_rows, keep, total)
+
+
+def _square(
+    product: Product, tile_k: int, by_rows: bool, keep: bool, memory: int, tile_bytes: TileBytes
+) -> Iterator[StreamPlan]:
+    """Yield plans of square tiles that fit, by rows."""
+    for side in _widths(product.n, 1) if by_rows else ():
+        total = memory_needed(
+            product, (side, side, tile_k), by_rows=True, keep=keep, tile_bytes=tile_bytes, symmetric=True
+        )
+        if total <= memory:
+            yield StreamPlan(product, side, side, tile_k, True, keep, total, symmetric=True)
 
 
 def _cost(plan: StreamPlan) -> float:

@@ -40,7 +40,7 @@ def write_run(
                 run[j] += beta * addend[j]
         cute.autovec_copy(run, _run_at(mD, row, col, length))
     else:
-        for j in cutlass.range_constexpr(length):
+        for j in cutlass.range(length, unroll_full=True):
             if row < mD.shape[0] and col + j < mD.shape[1]:
                 write_element(mD, mC, row, col + j, run[j], alpha, beta)
 

@@ -84,12 +84,12 @@ class SliceCopies:
         depth = cutlass.const_expr(self.cut.depth)
         return (line // depth * self.cut.line + along) // self.cut.itemsize, self.cut.k_of(line % depth)
 
-    def step(self, p: int) -> tuple[int, int]:
+    def step(self, p: Any) -> tuple[Any, Any]:
         """Return rows and elements of K from a thread's first piece to piece p."""
         line = p * self.lines
         if self.cut.along_k:
             return line, 0
-        panel, inside = divmod(line, self.cut.depth)
+        panel, inside = line // self.cut.depth, line % self.cut.depth
         return panel * self.cut.line // self.cut.itemsize, self.cut.k_of(inside)
 
     @cute.jit
@@ -111,24 +111,24 @@ class SliceCopies:
         return line * self.cut.line + (along ^ self.cut.swizzle(line))
 
     @cute.jit
-    def piece_source(self, gX: cute.Tensor, source, p: cutlass.Constexpr[int]):
+    def piece_source(self, gX: cute.Tensor, source, p):
         """Return where piece p is in device memory."""
-        row, k = cutlass.const_expr(self.step(p))
+        row, k = self.step(p)
         stride = gX.stride[0] if self.cut.along_k else gX.stride[1]
         lines, along = (row, k) if self.cut.along_k else (k, row)
         return source + Int64(stride) * (lines * self.cut.itemsize) + along * self.cut.itemsize
 
     @cute.jit
-    def piece_target(self, target, p: cutlass.Constexpr[int]):
+    def piece_target(self, target, p):
         """Return where piece p is in shared memory."""
-        line = cutlass.const_expr(p * self.lines)
+        line = p * self.lines
         return (target ^ self.cut.swizzle(line)) + line * self.cut.line
 
     @cute.jit
-    def inside(self, gX: cute.Tensor, row0, k0, p: cutlass.Constexpr[int]):
+    def inside(self, gX: cute.Tensor, row0, k0, p):
         """Return how many elements of piece p are inside the matrix, 0 to all."""
         first_row, first_k = self.origin()
-        row, k = cutlass.const_expr(self.step(p))
+        row, k = self.step(p)
         left_m, left_k = gX.shape[0] - row0 - first_row - row, gX.shape[1] - k0 - first_k - k
         along, across = (left_k, left_m) if self.cut.along_k else (left_m, left_k)
         length = cutlass.const_expr(self.size // self.cut.itemsize)
@@ -149,7 +149,8 @@ class SliceCopies:
         part : int
             Which part.
         """
-        for p in cutlass.range_constexpr(*self.pieces(part)):
+        first, last = cutlass.const_expr(self.pieces(part))
+        for p in cutlass.range(first, last, unroll_full=True):
             valid = None
             if cutlass.const_expr(not self.whole):
                 valid = self.inside(gX, row0, k0, p) * self.cut.itemsize
@@ -167,7 +168,7 @@ class SliceCopies:
     def fetch(self, gX: cute.Tensor, held, source, row0, k0, part: cutlass.Constexpr[int]):
         """Load the pieces of one part of the slice, element by element, zeros outside the matrix."""
         first, last = cutlass.const_expr(self.pieces(part))
-        for p in cutlass.range_constexpr(first, last):
+        for p in cutlass.range(first, last, unroll_full=True):
             valid = self.inside(gX, row0, k0, p)
             address = self.piece_source(gX, source, p)
             for v in cutlass.range_constexpr(cute.size(held, mode=[0])):
@@ -177,7 +178,7 @@ class SliceCopies:
     def put(self, held: cute.Tensor, target, part: cutlass.Constexpr[int]):
         """Put the elements of one part's pieces together, and store them."""
         first, last = cutlass.const_expr(self.pieces(part))
-        for p in cutlass.range_constexpr(first, last):
+        for p in cutlass.range(first, last, unroll_full=True):
             word = held[0, p - first]
             for v in cutlass.range_constexpr(1, cute.size(held, mode=[0])):
                 word |= held[v, p - first] << (8 * self.cut.itemsize * v)

@@ -93,7 +93,7 @@ class WarpSquares:
             together = cutlass.const_expr(min(self.steps, _TOGETHER))
             for first in cutlass.range(0, self.steps, together, unroll=1):
                 addends = self.addends(gC, m, n, p, first, together, beta)
-                for step in cutlass.range_constexpr(together):
+                for step in cutlass.range(together, unroll_full=True):
                     self.finish(gD, sS, addends[None, step], m, n, p, first + step, alpha, beta, extras)
 
     @cute.jit
@@ -103,7 +103,7 @@ class WarpSquares:
         g, t = tid % 32 // 4, tid % 4
         for half in cutlass.range_constexpr(2):
             row = 2 * g + half if self.neighbours_m else g + 8 * half
-            for first in cutlass.range_constexpr(0, SQUARE_N // 8, 2):
+            for first in cutlass.range(0, SQUARE_N // 8, 2, unroll_full=True):
                 left, right = (_halved(sums, half, i, j + first + place).to(sS.element_type) for place in range(2))
                 if cutlass.const_expr(self.neighbours_n):
                     # The columns of two products alternate.
@@ -162,7 +162,7 @@ class WarpSquares:
 
 
 @cute.jit
-def _halved(sums: cute.Tensor, half: cutlass.Constexpr[int], i: cutlass.Constexpr[int], j: cutlass.Constexpr[int]):
+def _halved(sums: cute.Tensor, half: cutlass.Constexpr[int], i: cutlass.Constexpr[int], j):
     """Return the two sums of product (i, j) in one row, which are neighbours of a row of the result."""
     start = sums.iterator + cute.crd2idx((2 * half, i, j), sums.layout)
     return cute.make_tensor(start, cute.make_layout(2)).load()

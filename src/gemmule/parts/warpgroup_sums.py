@@ -45,8 +45,8 @@ def write_sums(
         block, half = cutlass.const_expr(half_row // 2), cutlass.const_expr(half_row % 2)
         row = row0 + block * rows_apart + half * 8
         if row < mD.shape[0]:
-            for j in cutlass.range_constexpr(cols // 8):
-                first = cutlass.const_expr(block * cols // 2 + j * 4 + half * 2)
+            for j in cutlass.range(cols // 8, unroll_full=True):
+                first = block * cols // 2 + j * 4 + half * 2
                 _write_pair(mD, mC, row, col0 + j * 8, flat, first, alpha, beta, reads_c)
 
 
@@ -59,11 +59,10 @@ def settled(sums: cute.Tensor):
     """
     out = cute.make_rmem_tensor(cute.make_layout(cute.size(sums)), cutlass.Float32)
     flat = cute.make_tensor(sums.iterator, out.layout)
-    for four in cutlass.range_constexpr(cute.size(out) // 4):
-        for v in cutlass.range_constexpr(4):
-            out[4 * four + v] = cute.arch.inline_ptx(
-                "mov.b32 {$w0}, {$r0};", write_only_types=[cutlass.Float32], read_only_args=[flat[4 * four + v]]
-            )
+    for i in cutlass.range(cute.size(out), unroll_full=True):
+        out[i] = cute.arch.inline_ptx(
+            "mov.b32 {$w0}, {$r0};", write_only_types=[cutlass.Float32], read_only_args=[flat[i]]
+        )
     return out
 
 
@@ -74,7 +73,7 @@ def _write_pair(
     row,
     col,
     flat: cute.Tensor,
-    first: cutlass.Constexpr[int],
+    first,
     alpha,
     beta,
     reads_c: cutlass.Constexpr[bool],

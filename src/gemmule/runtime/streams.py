@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.core.streams import Array, DeviceMatrix
 
@@ -199,10 +199,16 @@ class GpuStreams:
         beta: float | int,
         c: DeviceMatrix | None,
     ) -> list[Callable[[], None]]:
-        key = (stream, a, b, d, alpha, beta, c)
+        return self._kept(stream, (a, b, d, alpha, beta, c), lambda: self._problem(a, b, d, alpha, beta, c))
+
+    def _kept(
+        self, stream: int, given: tuple[Any, ...], made: Callable[[], tuple[Problem, dict[str, int]]]
+    ) -> list[Callable[[], None]]:
+        """Return the launches of a problem, those of before if there are some."""
+        key = (stream, *given)
         launches = self._prepared.get(key)
         if launches is None:
-            problem, pointers = self._problem(a, b, d, alpha, beta, c)
+            problem, pointers = made()
             choice = self._choice(problem)
             workspaces = self._workspaces.setdefault(stream, Workspaces(self.ordinal, stream))
             launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream, workspaces))
@@ -240,7 +246,7 @@ class GpuStreams:
             return 0, 0, 0
         return config.tile_m, config.tile_n, self.device.multiprocessors
 
-    def _choice(self, problem: GemmProblem) -> Choice:
+    def _choice(self, problem: Problem) -> Choice:
         return self._choose(
             problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name
         )
@@ -252,6 +258,24 @@ class GpuStreams:
     def prepare_convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Load the kernel that rounds, and keep the launch."""
         self.prepare(stream, *_rounding(target, source))
+
+    def transpose(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Queue a transpose by the kernel that is chosen for it."""
+        for launch in self._transposes(stream, target, source):
+            launch()
+
+    def prepare_transpose(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
+        """Load the kernel that transposes, and keep the launch."""
+        self._transposes(stream, target, source)
+
+    def _transposes(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> list[Callable[[], None]]:
+        def made() -> tuple[Problem, dict[str, int]]:
+            # Both are described with the indices of the source.
+            matrices = _strided(source), _strided(target.T)
+            addresses = {name: one.buffer + one.offset for name, one in (("a", source), ("d", target))}
+            return TransposeProblem(source.rows, source.cols, (), *matrices), addresses
+
+        return self._kept(stream, (target, source), made)
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""

@@ -10,7 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.executor import Array
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 
 from .device import current, get_device
@@ -22,7 +22,7 @@ from .memory import DeviceBuffer
 class Chooser(Protocol):
     """Chooses the kernel of a problem."""
 
-    def __call__(self, problem: GemmProblem, arch: Arch, /, *, multiprocessors: int, chip: str) -> Choice: ...
+    def __call__(self, problem: Problem, arch: Arch, /, *, multiprocessors: int, chip: str) -> Choice: ...
 
 
 # Bytes of the widest element of a matrix to add.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...core.streams import DeviceMatrix, DeviceStreams
 from .plan import DevicePlan
-from .schedule import Convert, Multiply, Slice, Store
+from .schedule import Convert, Mirror, Multiply, Slice, Store
 from .staging import Part
 
 #: Factors, target, alpha, beta and what is added.
@@ -79,12 +79,12 @@ class Buffers:
         along, depth = slice(outer[0] - whole[0], outer[1] - whole[0]), slice(0, inner[1] - inner[0])
         return matrix.part(along, depth) if name == "a" else matrix.part(depth, along)
 
-    def tile(self, op: Multiply | Convert | Store) -> tuple[slice, slice]:
+    def tile(self, op: Multiply | Convert | Mirror | Store) -> tuple[slice, slice]:
         """Return the part of a tile that an operation works on, within the tile."""
         top, left = self.plan.rows(op.tile[0]).start, self.plan.cols(op.tile[1]).start
         return slice(op.rows[0] - top, op.rows[1] - top), slice(op.cols[0] - left, op.cols[1] - left)
 
-    def whole_tile(self, name: str, slot: int, op: Multiply | Convert | Store) -> DeviceMatrix:
+    def whole_tile(self, name: str, slot: int, op: Multiply | Convert | Mirror | Store) -> DeviceMatrix:
         """Return a whole tile in a buffer."""
         plan = self.plan
         rows, cols = plan.rows(op.tile[0]), plan.cols(op.tile[1])
@@ -97,6 +97,26 @@ class Buffers:
         order = self.order("c") if name == "c" else "C"
         whole = DeviceMatrix.compact(buffer, dtype, plan.tile_m, plan.tile_n, order)
         return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
+
+    def stored(self, op: Store) -> DeviceMatrix:
+        """Return what a part of the result is copied from."""
+        if op.mirrored:
+            return self._mirror(op.source, op.rows, op.cols)
+        rows, cols = self.tile(op)
+        return self._finished(op).part(rows, cols)
+
+    def mirrored(self, op: Mirror) -> tuple[DeviceMatrix, DeviceMatrix]:
+        """Return where the transpose of a finished tile goes, and the tile."""
+        return self._mirror(op.target, op.cols, op.rows), self._finished(op)
+
+    def _mirror(self, slot: int, rows: Part, cols: Part) -> DeviceMatrix:
+        plan, buffer = self.plan, self.buffers["mirror"][slot]
+        whole = DeviceMatrix.compact(buffer, plan.product.out.dtype, plan.tile_n, plan.tile_m)
+        return whole.shaped(rows[1] - rows[0], cols[1] - cols[0])
+
+    def _finished(self, op: Mirror | Store) -> DeviceMatrix:
+        """Return the tile in the type of the result."""
+        return self.whole_tile("out" if self.plan.apart else "sum", op.source, op)
 
     def piece(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
         """Return a loaded piece in its buffer."""

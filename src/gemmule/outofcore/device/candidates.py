@@ -21,6 +21,8 @@ _UNITS = (256, 128, 64, 32, 16)
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
 #: Widths of tiles that are tried of those that fit, the widest ones.
 _MOST_WIDTHS = 12
+#: A side of square tiles that nearly fill whole waves of the CTAs of large kernels, and more than one.
+_WAVES = 4096
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
@@ -36,8 +38,10 @@ def candidates(
     if strategy == RESIDENT:
         yield from _resident(product, sum_dtype, memory)
         return
+    # Of three tiles one comes, to be added to, while another one leaves.
+    counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
     for depth in _depths(product.k):
-        for c_tiles in (1,) if strategy == PAPER else (2, 1):
+        for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
                 tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
@@ -139,7 +143,7 @@ def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
 def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
     """Yield plans in which all tiles on and below the diagonal stay."""
     for depth in _depths(product.k):
-        sides = set(_sides(product.m)) | {max(product.m, 1)}
+        sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
         for side in sorted(sides, reverse=True):
             count = len(edges(product.m, side)) - 1
             if count <= 64:

@@ -222,10 +222,14 @@ def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     tile = rates.departing(plan.tile_m * plan.tile_n * product.out.itemsize, lines["out"])
     ends = tile * (1 / plan.strips + (plan.c_tiles == 1) * max(plan.tiles - 1, 0))
     ends += plan.tile_k * (plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize) / rates.arrival / 16
+    if product.c:
+        ends += plan.tile_m * plan.tile_n * product.c.itemsize / rates.arrival
+    # How long a tile's buffer is taken.
+    taken = (compute + added + results) / plan.c_tiles if plan.strategy == C_STATIONARY else 0.0
     launches = plan.tiles * max(depth, 1) * rates.launch
     # Where tiles are many their shares are even.
     share = largest_share(plan, count) if plan.tiles <= _MOST_SHARED else 1 / count
-    return share * (max(compute, moved + added, results) + launches) + ends
+    return share * (max(compute, moved + added, results, taken) + launches) + ends
 
 
 def _finalists(plans: list[DevicePlan], count: int) -> Iterator[DevicePlan]:

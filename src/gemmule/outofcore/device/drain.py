@@ -1,4 +1,4 @@
-"""Brings finished tiles from the device to where they belong, mirrored ones included."""
+"""Brings finished tiles from the device to where they belong."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
-
-import numpy as np
 
 from ...core.streams import DeviceMatrix, DeviceStreams
 from ..matrix import Array, MatrixSink
@@ -36,8 +34,6 @@ class Drain:
         Bytes of the ring.
     threads : int
         Threads that write.
-    symmetric : bool
-        Whether tiles are mirrored, which takes them through pinned buffers.
     stored : callable, optional
         Told of every tile that is written.
     """
@@ -51,7 +47,6 @@ class Drain:
         *,
         pinned: int,
         threads: int,
-        symmetric: bool,
         stored: Callable[[int, int], None] | None,
     ) -> None:
         self._sink, self._out, self._device, self._board = sink, out, device, board
@@ -62,7 +57,7 @@ class Drain:
         self._futures: list[Future[None]] = []
         self._pool = ThreadPoolExecutor(threads, "gemmule-drain")
         self._ring: Ring | None = None
-        if out is None or symmetric:
+        if out is None:
             # A buffer holds whole lines of the blocks that the store writes as a whole.
             least = sink.grain[0] * max(sink.shape[1], 1) * sink.dtype.itemsize
             size = max(min(RING_BYTES, pinned // 4), 4096, least)
@@ -75,7 +70,7 @@ class Drain:
         with self._lock:
             self._left[op.tile] = self._left.get(op.tile, 0) + 1
         start = end = None
-        if self._out is not None and self._ring is None:
+        if self._out is not None:
             start = self._device.record(stream)
             self._device.copy_out(stream, self._out[slice(*op.rows), slice(*op.cols)], source)
             end = self._device.record(stream)
@@ -137,8 +132,6 @@ class Drain:
         assert self._ring is not None
         self._device.synchronize(end)
         written = self._sink.write(rows[0], op.cols[0], array)
-        if op.mirrored:
-            written += self._sink.write(op.cols[0], rows[0], np.ascontiguousarray(array.T))
         self._ring.give(buffer)
         self._count(written)
         self._over(op.tile)

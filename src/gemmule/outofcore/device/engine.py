@@ -19,7 +19,7 @@ from .drain import Drain
 from .host_memory import memory_of
 from .lanes import Lane
 from .plan import DevicePlan
-from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Multiply, Op, Store, operations
+from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Mirror, Multiply, Op, Store, operations
 from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
@@ -156,12 +156,11 @@ class _Run:
         self.memory = {name: self._direct(name, memory_of(source)) for name, source in sources.items()}
         self.out = self._direct("out", memory_of(sink))
         staged = [name for name, array in self.memory.items() if array is None and name in self._read()]
-        self.staged = (*staged, *(["out"] if self.out is None or plan.symmetric else []))
+        self.staged = (*staged, *(["out"] if self.out is None else []))
         self.fillers = self._fillers(staged, settings)
         self.drain = Drain(
-            sink, self.out, device, self.board, pinned=settings.pinned // 2, threads=settings.threads,
-            symmetric=plan.symmetric, stored=stored,
-        )  # fmt: skip
+            sink, self.out, device, self.board, pinned=settings.pinned // 2, threads=settings.threads, stored=stored
+        )
         self.board.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
         self.lock = threading.Lock()
         self.events: list[tuple[Op, Any, Any]] = []
@@ -295,6 +294,8 @@ class _Run:
         start = self.device.record(stream)
         if isinstance(op, Convert):
             self.device.convert(stream, *self._converted(op))
+        elif isinstance(op, Mirror):
+            self.device.transpose(stream, *self.buffers.mirrored(op))
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
@@ -320,12 +321,13 @@ class _Run:
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))
+            elif isinstance(op, Mirror) and (op.rows, op.cols) not in seen:
+                seen.add((op.rows, op.cols))
+                self.device.prepare_transpose(stream, *self.buffers.mirrored(op))
 
     def _store(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         assert isinstance(op, Store)
-        rows, cols = self.buffers.tile(op)
-        source = self.buffers.whole_tile("out" if self.plan.apart else "sum", op.source, op).part(rows, cols)
-        return self.drain.store(stream, op, source)
+        return self.drain.store(stream, op, self.buffers.stored(op))
 
     def _report(self, seconds: float) -> Streamed:
         """Say what it took. Everything is done."""
@@ -371,5 +373,5 @@ def _label(op: Op) -> str:
     """Name an operation in a timeline."""
     if isinstance(op, Load):
         return f"{op.operand.upper()}[{op.rows[0]}:{op.rows[1]}, {op.cols[0]}:{op.cols[1]}]"
-    assert isinstance(op, Multiply | Convert | Store)
-    return f"C{op.tile}"
+    assert isinstance(op, Multiply | Convert | Mirror | Store)
+    return f"C{op.tile}{'^T' * (isinstance(op, Store) and op.mirrored)}"

@@ -157,6 +157,10 @@ class DevicePlan:
             found["out"] = (min(2, self.tiles), size)
         if product.c and (c_in != sums or product.c.order == "F"):
             found["c"] = (1, matrix_bytes(self.tile_m, self.tile_n, c_in.itemsize, product.c.order))
+        if self.symmetric and self.tiles > 1:
+            # Tiles that all stay are finished close together.
+            size = matrix_bytes(self.tile_n, self.tile_m, product.out.itemsize)
+            found["mirror"] = (2 if self.strategy == RESIDENT and self.tiles > 3 else 1, size)
         return found
 
     @functools.cached_property

@@ -123,6 +123,27 @@ class Convert(Op):
 
 
 @dataclasses.dataclass(frozen=True)
+class Mirror(Op):
+    """A finished tile is transposed into another buffer: what is on the other side of the diagonal.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result it is taken from.
+    source : int
+        The buffer of the tile: of results, where the plan keeps them apart from sums.
+    target : int
+        The buffer of the transpose.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    target: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Store(Op):
     """A tile, or a strip of it, leaves the device.
 
@@ -137,7 +158,8 @@ class Store(Op):
     final : bool
         Whether this is the last of its tile.
     mirrored : bool
-        Whether its transpose is a part of the result as well.
+        Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and
+        `cols` are where it goes.
     """
 
     tile: tuple[int, int]
@@ -220,6 +242,7 @@ class _Schedule:
         self.b = self.a if plan.symmetric else _Held(plan.slots[1])
         self.sums = _Tiles(plan.c_tiles)
         self.results = _Tiles(plan.buffers["out"][0]) if plan.apart else None
+        self.mirrors = _Tiles(plan.buffers["mirror"][0]) if "mirror" in plan.buffers else None
         self.c_read: tuple[int, ...] = ()
 
     def run(self) -> Iterator[Op]:
@@ -311,13 +334,29 @@ class _Schedule:
             number, source = convert.number, target
         size = _length(rows) * _length(cols) * plan.product.out.itemsize
         mirrored = plan.symmetric and tile[0] != tile[1]
-        store = Store(next(self.numbers), C_OUT, (number,), tile, rows, cols, source, size, ends, mirrored)
+        store = Store(
+            next(self.numbers), C_OUT, (number,), tile, rows, cols, source, size, ends and not mirrored, False
+        )
         yield store
+        if ends and mirrored:
+            yield from self._mirror(tile, source)
         if ends:
             # A converted tile no longer needs its sum: the next products follow on the same stream.
             self.sums.leave(tile, store.number if self.results is None else number)
             if self.results is not None:
                 self.results.leave(tile, store.number)
+
+    def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
+        """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
+        assert self.mirrors is not None
+        rows, cols = _part(self.plan.rows(tile[0])), _part(self.plan.cols(tile[1]))
+        target, before = self.mirrors.take(tile)
+        mirror = Mirror(next(self.numbers), COMPUTE, before, tile, rows, cols, source, target)
+        yield mirror
+        size = _length(rows) * _length(cols) * self.plan.product.out.itemsize
+        store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)
+        yield store
+        self.mirrors.leave(tile, store.number)
 
 
 def _strips(rows: Part, count: int) -> list[Part]:

@@ -29,8 +29,10 @@ def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[fro
 
 def largest_share(plan: DevicePlan, count: int) -> float:
     """Return the share of the result that the device with most of it computes."""
+    if count == 1:
+        return 1.0
     whole = sum(plan.area(tile) for tile in plan.order())
-    if count == 1 or not whole:
+    if not whole:
         return 1.0
     return max(sum(plan.area(tile) for tile in share) for share in shares(plan, count)) / whole
 

@@ -8,9 +8,9 @@ from collections.abc import Container
 
 from .plan import DevicePlan
 from .rates import Rates
-from .schedule import C_OUT, COMPUTE, STREAMS, Convert, Load, Multiply, Op, Store, operations
+from .schedule import C_OUT, COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Op, Store, operations
 
-#: Bytes a second at which a device rounds sums into results, reading and writing.
+#: Bytes a second at which a device rounds sums into results, or transposes them, reading and writing.
 CONVERT_RATE = 1e12
 
 
@@ -104,6 +104,9 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
             size = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize)
             duration = rates.launch + size / CONVERT_RATE
             compute += duration
+        elif isinstance(op, Mirror):
+            duration = rates.launch + 2 * _area(op) * plan.product.out.itemsize / CONVERT_RATE
+            compute += duration
         else:
             assert isinstance(op, Load | Store)
             direction, over = ("d2h", rates.departing) if op.stream == C_OUT else ("h2d", rates.arriving)
@@ -147,7 +150,7 @@ def _line(plan: DevicePlan, op: Load | Store) -> float:
     return math.inf if length >= extent else float(length * operand.itemsize)
 
 
-def _area(op: Convert) -> int:
+def _area(op: Convert | Mirror) -> int:
     return (op.rows[1] - op.rows[0]) * (op.cols[1] - op.cols[0])
 
 

@@ -74,7 +74,7 @@ class RegisterTile:
         """Add the products of a slice to this thread's sums."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
         rB = cute.make_rmem_tensor(cute.make_layout(self.thread_n), self.element)
-        for k in cutlass.range_constexpr(self.tile_k):
+        for k in cutlass.range(self.tile_k, unroll_full=True):
             for i in cutlass.range_constexpr(self.thread_m):
                 rA[i] = sA[self.row(i), k]
             for j in cutlass.range_constexpr(self.thread_n):

@@ -177,7 +177,7 @@ class CpAsync:
     @cute.jit
     def read_step(self, sA, sB, rA, rB, row, col, k: cutlass.Constexpr[int], stage):
         """Read this thread's runs of one k into the registers of its parity."""
-        for v in cutlass.range_constexpr(RUN):
+        for v in cutlass.range(RUN, unroll_full=True):
             for f in cutlass.range_constexpr(self.runs_m):
                 rA[v, f, k % 2] = sA[row + f * LANES_M * RUN + v, k, stage]
             for f in cutlass.range_constexpr(self.runs_n):
@@ -186,8 +186,8 @@ class CpAsync:
     @cute.jit
     def multiply(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
         """Add the products of one k, to and fro: neighbouring multiply-adds share an operand, which is read once."""
-        for i in cutlass.range_constexpr(RUN * self.runs_m):
-            for step in cutlass.range_constexpr(RUN * self.runs_n):
+        for i in cutlass.range(RUN * self.runs_m, unroll_full=True):
+            for step in cutlass.range(RUN * self.runs_n, unroll_full=True):
                 j = step if i % 2 == 0 else RUN * self.runs_n - 1 - step
                 rC[i, j] += rA[i % RUN, i // RUN] * rB[j % RUN, j // RUN]
 

@@ -136,7 +136,7 @@ class MmaSync:
         self.await_slice()
         self.read_step(rA, rB, startA, startB, 0)
         reading = Int32(0)
-        for s in cutlass.range(slices):
+        for s in cutlass.range(slices, unroll=1):
             following = self.next_stage(reading)
             ahead = s + self.stages - 1
             k0 = ahead * self.tile_k
@@ -236,7 +236,7 @@ class MmaSync:
         count = cutlass.const_expr(cute.size(rC, mode=[2]))
         for half in cutlass.range_constexpr(self.halves):
             for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
-                for place in cutlass.range_constexpr(count):
+                for place in cutlass.range(count, unroll_full=True):
                     j = place if i % 2 == 0 else count - 1 - place
                     a = tuple(rA[word, i] for word in range(4) if self.halves == 1 or word // 2 == half)
                     b = tuple(rB[j % 2 * 2 + word, j // 2] for word in range(2) if self.halves == 1 or word == half)

@@ -48,6 +48,8 @@ _ACROSS_BYTES = 2
 _COPIED = ("a", "b", "c", "d", SECOND)
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
+#: Few rows, and multiprocessors that a launch may leave idle if it still fills the chip.
+_FEW_ROWS, _IDLE = 64, 8
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
 #: Bytes of a sum and of a flag.
@@ -214,7 +216,7 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
         # Zeros for the flags of stream-K come between two launches.
-        overlaps=_overlaps(problem) and not workspaces,
+        overlaps=_overlaps(problem, tiles, clusters, config) and not workspaces,
         params=params,
         workspaces=workspaces,
     )
@@ -229,15 +231,21 @@ def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...
     )
 
 
-def _overlaps(problem: GemmProblem) -> bool:
+def _overlaps(problem: GemmProblem, tiles: int, clusters: int, config: ProductionConfig) -> bool:
     """Whether a launch may begin before the one in front of it has ended.
 
-    It saves some tenths of a microsecond, but not where memory is the limit: CTAs that begin one by one read it less in
-    order. Nor where the absolute maximum is kept: it is cleared in front, by no kernel.
+    It saves some tenths of a microsecond. Where memory is the limit, CTAs that begin one by one read it less in order:
+    there it pays for few rows only, where every CTA has one tile and finds its place whatever the launch in front
+    leaves idle: they fill the chip, or not even half of it. Not where the absolute maximum is kept: it is cleared in
+    front, by no kernel.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
-    return problem.bytes_min <= _FEW_BYTES or min(problem.m, problem.n) >= _MANY_ROWS
+    if problem.bytes_min <= _FEW_BYTES or min(problem.m, problem.n) >= _MANY_ROWS:
+        return True
+    idle = config.ctas - clusters * config.cluster
+    fills = idle <= _IDLE or 2 * idle >= config.ctas
+    return min(problem.m, problem.n) <= _FEW_ROWS and tiles <= clusters and fills
 
 
 def _tiles(m: int, n: int, batch: int, config: ProductionConfig) -> int:

@@ -61,48 +61,65 @@ class Packing:
     @cute.jit
     def count(self, mS: cute.Tensor):
         """Return the vectors that are written of a matrix."""
-        return cute.ceil_div(mS.shape[0], self.per_vector) * mS.shape[1]
+        return self.per_line(mS) * mS.shape[1]
+
+    @cute.jit
+    def per_line(self, mS: cute.Tensor):
+        """Return the vectors of a line."""
+        return cute.ceil_div(mS.shape[0], self.per_vector)
 
     @cute.jit
     def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
-        """Copy this CTA's vectors: all are on their way before the first is used."""
+        """Copy this CTA's vectors: all are on their way before the first is used.
+
+        To find a vector is as much work as to move it. So there is one division for the first and one for the step to
+        the next, and what is never negative is unsigned: there, powers of two divide by shifts.
+        """
         tid, _, _ = cute.arch.thread_idx()
-        per_line, count = cute.ceil_div(gS.shape[0], self.per_vector), self.count(gS)
+        per_line, count = Uint32(self.per_line(gS)), self.count(gS)
+        number = cta * (self.threads * self.vectors) + tid
+        line = Uint32(number) // per_line
+        place = Uint32(number) - line * per_line
+        lines = Uint32(self.threads) // per_line
+        places = Uint32(self.threads) - lines * per_line
         found = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
-        first = cta * (self.threads * self.vectors) + tid
+        vectors = []
         for v in cutlass.range_constexpr(self.vectors):
-            number = first + v * self.threads
-            line = number // per_line
-            i = (number - line * per_line) * self.per_vector
-            if number < count and self.is_inside(gS, i, line):
-                self.read(gS, i, line, found[None, v])
+            i = Int32(place * self.per_vector)
+            early = self.early(gS, i, Int32(line))
+            present = number + v * self.threads < count
+            inside = self.is_inside(gS, i, early)
+            vectors.append((i, Int32(line), early, present, inside))
+            if present and inside:
+                self.read(gS, i, Int32(line), early, found[None, v])
+            line, place = line + lines, place + places
+            if place >= per_line:
+                line, place = line + 1, place - per_line
         for v in cutlass.range_constexpr(self.vectors):
-            number = first + v * self.threads
-            line = number // per_line
-            i = (number - line * per_line) * self.per_vector
-            if number < count:
+            i, at, early, present, inside = vectors[v]
+            if present:
                 words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-                if self.is_inside(gS, i, line):
-                    moved(found[None, v], self.early(gS, i, line), words)
+                if inside:
+                    moved(found[None, v], early, words)
                 else:
-                    self.read_elements(gS, i, line, words)
-                cute.autovec_copy(words, words_at(element_at(gD, i, line), 4))
+                    self.read_elements(gS, i, at, words)
+                cute.autovec_copy(words, words_at(element_at(gD, i, at), 4))
 
     @cute.jit
     def early(self, gS: cute.Tensor, i, line):
         """Return how many bytes before an element a multiple of 16 lies."""
-        return Int32(element_at(gS, i, line).toint() % _VECTOR)
+        return Uint32(element_at(gS, i, line).toint() & (_VECTOR - 1))
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, line):
+    def is_inside(self, gS: cute.Tensor, i, early):
         """Return whether both vectors around the elements from i on lie in the line."""
-        early = self.early(gS, i, line) // self.item
-        return i >= early and i - early + 2 * self.per_vector <= gS.shape[0]
+        before = Int32(early // self.item)
+        return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
 
     @cute.jit
-    def read(self, gS: cute.Tensor, i, line, words: cute.Tensor):
+    def read(self, gS: cute.Tensor, i, line, early, words: cute.Tensor):
         """Read the two vectors around the elements from i on."""
-        start = element_at(gS, i, line) - self.early(gS, i, line) // self.item
+        start = element_at(gS, i, line) - Int32(early // self.item)
         for half in cutlass.range_constexpr(2):
             target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
             cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)

@@ -38,7 +38,7 @@ class PackedConfig(Config):
         Vectors of 16 bytes that each of them writes.
     """
 
-    threads: int = 256
+    threads: int = 128
     vectors: int = 2
 
     def __post_init__(self) -> None:
@@ -275,7 +275,7 @@ SPEC = KernelSpec(
     summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
     package="gemmule.kernels.gemm.h11_packed",
     archs=(Arch(9, 0, True),),
-    configs=(PackedConfig(), PackedConfig(vectors=4), PackedConfig(threads=128), PackedConfig(vectors=1)),
+    configs=(PackedConfig(), PackedConfig(threads=256), PackedConfig(threads=256, vectors=1), PackedConfig(vectors=4)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,

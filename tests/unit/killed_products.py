@@ -1,0 +1,133 @@
+"""Products from files that are killed at some point, on the host: what is left of them, and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+from click.testing import CliRunner
+
+from gemmule.cli import gemmule
+from gemmule.outofcore.hidden import hidden_path
+
+#: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
+#: a negative number, when so many tiles are noted in the journal.
+KILLER = """
+import os, signal, sys, threading
+from gemmule.cli import main
+left, lock = int(sys.argv.pop(1)), threading.Lock()
+def deadly(name):
+    call = getattr(os, name)
+    def killing(*arguments, **options):
+        global left
+        with lock:
+            left -= 1
+            now = left == 0
+        if now:
+            if name == "pwrite":
+                call(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2], arguments[2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+    setattr(os, name, killing)
+for name in "pwrite fdatasync fsync ftruncate posix_fallocate replace rename link unlink mkdir".split():
+    deadly(name)
+if left < 0:
+    from gemmule.outofcore.journal import Journal
+    append, wanted = Journal.append, -left
+    def noting(self, tiles):
+        # Tiles may come several at once.
+        append(self, list(tiles)[: wanted - len(self.tiles)])
+        if len(self.tiles) >= wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+    Journal.append = noting
+try:
+    main()
+finally:
+    print("calls", int(1e9) - left)
+"""
+OUTPUTS = {"C.npy": [], "C.zarr": ["--chunks", "32"], "S.zarr::g/x": ["--chunks", "16,32", "--shards", "32,32"]}
+
+
+def make_inputs():
+    rng = np.random.default_rng(0)
+    np.save("A.npy", rng.standard_normal((120, 90), "f4"))
+    np.save("B.npy", rng.standard_normal((90, 160), "f4"))
+
+
+def arguments(output, *more):
+    return ["multiply", "A.npy", "B.npy", "-o", output, "--memory", "280KB", *OUTPUTS[output], "--json", *more]
+
+
+def run(output, *more):
+    return CliRunner().invoke(gemmule, arguments(output, *more))
+
+
+def record(output, *more):
+    result = run(output, *more)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(output, *more):
+    result = run(output, *more)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def child(output, point, *more):
+    """Run the command and kill it at the call of that number; return its exit code and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, str(point), *arguments(output, *more)], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def content(output):
+    if ".zarr" not in output:
+        return np.load(output)
+    import zarr
+
+    path, _, inner = output.partition("::")
+    return zarr.open_array(path, path=inner, mode="r")[...]
+
+
+def appeared(output):
+    return os.path.exists(output.replace("::", "/"))
+
+
+def hidden():
+    return sorted(name for name in os.listdir() if name.startswith(".gemmule-"))
+
+
+def journal_of(output):
+    place = os.path.abspath(output.partition("::")[0])
+    return hidden_path(os.path.join(os.path.dirname(place), output.replace("/", "::")), ".journal")
+
+
+def stored(output):
+    """Return the files with the finished items, largest last."""
+    (partial,) = (name for name in hidden() if name.endswith(".partial"))
+    if os.path.isfile(partial):
+        return [partial]
+    return [os.path.join(root, name) for root, _, names in os.walk(partial) for name in names if name != "zarr.json"]
+
+
+def damage(path, offset, mask=0x10):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ mask]))
+
+
+def finish(output, expected, *more):
+    told = record(output, *more)
+    assert content(output).tobytes() == expected.tobytes()
+    assert told["tiles_reused"] + told["tiles_computed"] == told["tiles_total"] > 3
+    assert hidden() == []
+    return told

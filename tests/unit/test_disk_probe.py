@@ -1,0 +1,114 @@
+"""The rate at which files are read: on the disk and in the page cache, whoever has read them before."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+
+import pytest
+
+from gemmule.outofcore import disk_probe, page_cache
+from gemmule.outofcore.disk_probe import read_rate
+from gemmule.outofcore.page_cache import held
+
+BLOCK, RUN = 1 << 16, 4
+
+
+class Cache:
+    """A page cache in blocks, which reads ahead of nothing; reading takes a second in all."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.blocks: dict[int, set[int]] = {}
+        self.reads: list[list[tuple[int, int]]] = []
+        self._real = os.preadv
+        monkeypatch.setattr(disk_probe, "_BLOCK", BLOCK)
+        monkeypatch.setattr(disk_probe, "_BLOCKS", RUN)
+        monkeypatch.setattr(disk_probe, "_LEAST", 1)
+        monkeypatch.setattr(os, "preadv", self.preadv)
+        seconds = itertools.count()
+        monkeypatch.setattr(disk_probe.time, "perf_counter", lambda: float(next(seconds)))
+
+    def preadv(self, descriptor, buffers, place, flags=0):
+        there = self.blocks.setdefault(os.fstat(descriptor).st_ino, set())
+        count = sum(len(buffer) for buffer in buffers)
+        blocks = range(place // BLOCK, (place + count - 1) // BLOCK + 1)
+        if flags & os.RWF_NOWAIT:
+            if not there.issuperset(blocks):
+                raise BlockingIOError
+            return count
+        self.reads.append((os.fstat(descriptor).st_ino, place // BLOCK))
+        there.update(blocks)
+        return self._real(descriptor, buffers, place)
+
+    def taken(self):
+        """Return what was read since this was asked for."""
+        reads, self.reads = self.reads, []
+        return sorted(reads)
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    if not hasattr(os, "RWF_NOWAIT"):
+        pytest.skip("this system does not tell what its page cache holds")
+    return Cache(monkeypatch)
+
+
+def file(path, blocks, more=0):
+    path.write_bytes(bytes(blocks * BLOCK + more))
+    return str(path)
+
+
+def test_a_second_probe_reads_what_the_first_has_not(cache, tmp_path):
+    path = file(tmp_path / "a", 16, more=100)
+    first = read_rate([path, None], 3)
+    once = cache.taken()
+    assert [place for _, place in once] == [6, 7, 8, 9]
+    second = read_rate([path, None], 3)
+    assert not set(once) & set(cache.taken())
+    assert first == RUN * BLOCK
+    # A quarter of the file will not be read from the disk.
+    assert second == pytest.approx(first / 0.75, rel=0.03)
+
+
+def test_what_the_cache_holds_takes_no_time(cache, tmp_path):
+    one, other = file(tmp_path / "a", 24), file(tmp_path / "b", 8)
+    cache.blocks[os.stat(one).st_ino] = set(range(24))
+    assert read_rate([one, other], 2) == 4 * RUN * BLOCK
+    assert {node for node, _ in cache.taken()} == {os.stat(other).st_ino}
+    # With all of it there, it is read from there.
+    cache.blocks[os.stat(other).st_ino] = set(range(8))
+    assert read_rate([one, other], 2) == RUN * BLOCK
+
+
+def test_files_that_are_shorter_than_a_run(cache, tmp_path):
+    one, other = file(tmp_path / "a", 3, more=5), file(tmp_path / "b", 0, more=9)
+    assert read_rate([one, other, file(tmp_path / "c", 0)], 2) == (3 * BLOCK + 5) // 2
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system does not tell what its page cache holds")
+def test_the_page_cache_of_this_system(tmp_path):
+    path = file(tmp_path / "a", 64)
+    if not all(held(path, BLOCK)):
+        pytest.skip("this file system does not tell what the page cache holds")
+    descriptor = os.open(path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    if sum(held(path, BLOCK)) > 32:
+        pytest.skip("this file system keeps files in memory")
+    # Those that were asked about do not count as held the next time.
+    assert sum(held(path, BLOCK)) < 32
+
+
+def test_a_system_that_does_not_tell_holds_nothing(tmp_path, monkeypatch):
+    path = file(tmp_path / "a", 3)
+
+    def refused(*arguments):
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(page_cache.os, "preadv", refused)
+    assert held(path, BLOCK) == [False] * 3
+    monkeypatch.delattr(page_cache.os, "preadv")
+    monkeypatch.delattr(page_cache.os, "posix_fadvise", raising=False)
+    assert held(path, BLOCK) == [False] * 3

@@ -1,0 +1,63 @@
+"""What a terminal shows while a product is computed: tiles, rates and the time left."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import sys
+from types import SimpleNamespace
+
+import rich.progress
+
+from gemmule.commands import progress
+from gemmule.outofcore.device.watch import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal(monkeypatch):
+    """Return a terminal in which every look at the clock is a second after the one before."""
+    seconds = itertools.count()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    return sys.stderr
+
+
+def text_of(terminal):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+
+
+def test_a_product_through_a_device(monkeypatch):
+    shown = terminal(monkeypatch)
+    left = []
+    render = rich.progress.TimeRemainingColumn.render
+
+    def rendered(self, task):
+        left.append(task.time_remaining)
+        return render(self, task)
+
+    monkeypatch.setattr(rich.progress.TimeRemainingColumn, "render", rendered)
+    monkeypatch.setattr(rich.progress.TimeRemainingColumn, "max_refresh", None)
+    with progress.device_progress("A @ B") as told:
+        told(Progress(1, 8, 3_000_000_000, 24_000_000_000, 4_000_000_000, 1_000_000_000, 2.0))
+        told(Progress(3, 8, 9_000_000_000, 24_000_000_000, 9_000_000_000, 3_000_000_000, 3.0))
+    text = text_of(shown)
+    assert "A @ B" in text
+    # Two seconds after the start, 9 GFLOP were done.
+    assert re.search(r"38%\s+4\.5 GFLOP/s, tile 3/8, in 3\.0 out 1\.0 GB/s", text), text
+    assert left
+    assert 0 < left[-1] < 1000
+
+
+def test_without_a_terminal_nothing_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress.device_progress("A @ B") as device, progress.product_progress("A @ B") as host:
+        assert device is None
+        assert host is None
+    assert sys.stderr.getvalue() == ""
