@@ -72,8 +72,10 @@ def test_reading_c_and_an_epilogue_are_counted():
 
 
 def test_threads_of_packing_have_few_vectors_where_there_is_little_to_pack():
-    assert choose(product(957, 181, 1058, "tt"), HOPPER, multiprocessors=132).config == PackedConfig(vectors=1)
-    assert choose(product(2944, 84, 13907, "nt"), HOPPER, multiprocessors=132).config == PackedConfig(threads=128)
+    few = choose(product(957, 181, 1058, "tt"), HOPPER, multiprocessors=132).config
+    assert few == PackedConfig(threads=256, vectors=1)
+    many = choose(product(2944, 84, 13907, "nt"), HOPPER, multiprocessors=132).config
+    assert many == PackedConfig(threads=128, vectors=2)
 
 
 def test_packing_is_not_left_to_a_kernel_that_cannot():

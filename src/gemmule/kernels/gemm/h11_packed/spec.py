@@ -208,15 +208,15 @@ def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
     return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
 
 
-#: Microseconds on an H200: the second launch; each further vector of a thread, as there are fewer CTAs; and bytes that
-#: packing reads and writes in one, by CTAs of 128 threads and of more.
-_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS = 1.8, 0.3, (3.32e6, 3.26e6), 128
+#: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs; and
+#: bytes that packing reads and writes in one, by CTAs of 128 threads and of more.
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.8, 0.3, (3.32e6, 3.26e6), 128, 256
 
 
 def _packing_us(nbytes: int, config: PackedConfig) -> float:
     """Return roughly the time of packing so many bytes."""
     rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
-    return _LAUNCH + _VECTOR * (config.vectors - 1) + 2 * nbytes / rate
+    return _LAUNCH + _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS + 2 * nbytes / rate
 
 
 def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
