@@ -4,6 +4,7 @@ export PYTHONPATH=tests:tests/gpu
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
+compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t14 t15    # kernels of these names
 """
 
 from __future__ import annotations
@@ -71,9 +72,12 @@ def check_transpose(spec, config, itemsize, shape, kinds, offset):
 
 def main() -> None:
     planted = "--plant" in sys.argv
+    names = tuple(word for word in sys.argv[1:] if word != "--plant")
     runs = 0
     for spec in REGISTRY:
-        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]:
+        if names and not spec.name.startswith(names):
+            continue
+        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36), (301, 523, 20)]:
             for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
                 for offset in (0, 1):
                     if spec.operation == "gemm":
