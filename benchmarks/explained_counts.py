@@ -16,7 +16,7 @@ from typing import Any
 
 from gemmule.commands.explain import explanation
 from gemmule.core.chips import chip_named
-from gemmule.core.problem import GemmProblem
+from gemmule.core.dtype import opaque_dtype
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
 from gemmule.lab.explain import Explanation
@@ -29,7 +29,6 @@ _SHARED_LOADS, _SHARED_STORES = ("load shared", "matrix load"), ("store shared",
 
 def counters(explained: Explanation) -> dict[str, float]:
     """Return what an explanation says, by the name of the hardware's counter for the same."""
-    assert isinstance(explained.problem, GemmProblem)
     totals, kinds = explained.totals, explained.totals.by_class
     memory = explained.behind_l2
     l2_written = _SECTOR * totals.total("sectors", "store global")
@@ -60,14 +59,19 @@ def counters(explained: Explanation) -> dict[str, float]:
     }
     for name, kind in (("ffma", "fma f32"), ("dfma", "fma f64")):
         found[f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"] = kinds.get(kind, (0, 0))[1]
-    assert explained.l2_hit_rates is not None
-    found["lts__t_sector_hit_rate.pct"] = 100 * explained.l2_hit_rates[0]
+    if explained.l2_hit_rates is not None:
+        found["lts__t_sector_hit_rate.pct"] = 100 * explained.l2_hit_rates[0]
+    else:
+        # Of a transpose: what its loads ask for, and L2 is not asked for.
+        read = found["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] - found["lts__t_sectors_op_read.sum"]
+        found["l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum"] = read
     return found
 
 
 def apart(explained: Explanation) -> dict[str, float]:
     """Return what an explanation says of CTAs of a multiprocessor that are apart."""
-    assert explained.l2_hit_rates is not None
+    if explained.l2_hit_rates is None:
+        return {}
     memory = explained.behind_l2
     return {
         "dram__bytes_read.sum": memory.apart_bytes - memory.written,
@@ -89,9 +93,12 @@ def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]
         if record["config"] not in configs:
             sys.exit(f"{record['kernel']} has no config {record['config']} any more; count it on the hardware anew")
         kernel = f"{record['kernel']}[{configs.index(record['config'])}]"
-        if (key := json.dumps([kernel, record["shape"], record["dtype"]])) not in done:
+        # A transpose is recorded with the bytes of an element, a product with its type; its operands lie in rows.
+        is_product = "dtype" in record
+        dtype = record["dtype"] if is_product else opaque_dtype(record["itemsize"]).name
+        if (key := json.dumps([kernel, record["shape"], dtype])) not in done:
             shape = ",".join(map(str, record["shape"]))
-            explained = explanation(kernel, shape, chip, dtype=record["dtype"], layout="nn")
+            explained = explanation(kernel, shape, chip, dtype=dtype, layout="nn" if is_product else None)
             done[key] = counters(explained), apart(explained)
             print(kernel, shape, file=sys.stderr)
         # Counters that no explanation knows stay: they tell what the others mean.

@@ -37,6 +37,9 @@ from gemmule.runtime.memory import DeviceBuffer
 SOURCE = (4096, 4096, 4)
 CHOSEN = (*((4096, 4096, item) for item in (1, 2, 8)), *((4095, 4097, item) for item in (1, 2, 4, 8)),
           (384, 384, 1), (383, 385, 1))  # fmt: skip
+#: Of the sectors that loads ask for, those that the L1 cache has.
+L1_HITS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum"
+ASKED = (*COUNTERS, L1_HITS)
 
 
 def launches(arch: Arch, multiprocessors: int) -> Iterator[tuple[tuple[int, int, int], TransposeProblem, Choice]]:
@@ -77,7 +80,7 @@ def table_of(output: str) -> list[dict[str, str]]:
 def records_of(row: Mapping[str, str], choice: Choice, size: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     """Yield a record for each counter of a launch; one that ncu gives no number for is absent."""
     m, n, item = size
-    for counter in COUNTERS:
+    for counter in ASKED:
         if (value := number(row.get(counter, ""))) is not None:
             yield {
                 "record": "counts",
@@ -97,7 +100,7 @@ def counts() -> list[dict[str, Any]]:
         sys.exit("ncu was not found; it comes with the CUDA toolkit and with Nsight Compute")
     # Counts do not depend on clocks, and not every machine lets them be set.
     command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-               "--metrics", ",".join(COUNTERS), "-k", "regex:^t[01]",
+               "--metrics", ",".join(ASKED), "-k", "regex:^t[01]",
                sys.executable, __file__, "--run"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

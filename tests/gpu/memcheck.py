@@ -77,7 +77,15 @@ def main() -> None:
     for spec in REGISTRY:
         if names and not spec.name.startswith(names):
             continue
-        for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36), (301, 523, 20)]:
+        for shape in [
+            (1, 1, 1),
+            (65, 63, 17),
+            (64, 64, 16),
+            (130, 3, 50),
+            (256, 256, 48),
+            (132, 260, 36),
+            (301, 523, 20),
+        ]:
             for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
                 for offset in (0, 1):
                     if spec.operation == "gemm":
