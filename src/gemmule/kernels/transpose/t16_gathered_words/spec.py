@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, tile_params, why_not_touching
+from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_wide, tile_params, why_not_touching
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
@@ -67,6 +67,8 @@ def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str 
         return f"elements of {item} bytes are not supported; the kernel moves 1 or 2 bytes"
     if reason := why_not_touching(problem):
         return reason
+    if rows_are_wide(problem):
+        return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
     size = problem.rows * problem.cols * math.prod(problem.batch) * item
     if size > _LARGEST[item]:
         return f"matrices of {size} bytes, more than {_LARGEST[item]}, are moved in tiles"

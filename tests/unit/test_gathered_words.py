@@ -1,0 +1,82 @@
+"""Small matrices whose rows begin anywhere: what is refused, what is chosen, and that the CTAs cover the matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.byte_tiles import packed_rows
+from gemmule.core.errors import ArgumentError
+from gemmule.core.layout import StridedMatrix
+from gemmule.dispatch.select import choose
+from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC, GatherConfig, why_not
+from gemmule.lab.transposes import transpose_of
+
+HOPPER = Arch.parse("sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"lanes": 3}, "lanes must divide the 32"),
+        ({"lanes": 64}, "lanes must divide the 32"),
+        ({"warps": 33}, "up to 32 warps"),
+        ({"warps": 0}, "warps must be 1 or more"),
+    ],
+)
+def test_configs_that_make_no_sense(fields, rule):
+    with pytest.raises(ArgumentError, match=rule):
+        GatherConfig(**fields)
+
+
+def batched(problem, batch):
+    """The same matrices one behind the other."""
+    size = problem.rows * problem.cols
+    strides = tuple(size * n for n in range(1, len(batch) + 1))
+
+    def repeated(matrix: StridedMatrix) -> StridedMatrix:
+        return dataclasses.replace(matrix, batch_strides=strides)
+
+    return dataclasses.replace(problem, batch=batch, source=repeated(problem.source), target=repeated(problem.target))
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (transpose_of(33, 31, 4), "elements of 4 bytes"),
+        (transpose_of(64, 64, 1), "whole vectors are better"),
+        (transpose_of(8191, 8193, 1), "are moved in tiles"),
+        (batched(transpose_of(65, 67, 1), (1001,)), "are moved in tiles"),
+        (batched(transpose_of(15, 17, 2), (3, 2)), "more than one dimension"),
+    ],
+)
+def test_what_is_refused(problem, reason):
+    assert reason in why_not(problem, HOPPER, GatherConfig())
+
+
+def test_gaps_between_neighbours_are_refused():
+    problem = transpose_of(33, 31, 2)
+    apart = dataclasses.replace(problem, source=dataclasses.replace(problem.source, row_stride=2))
+    assert "2 elements apart in the source" in why_not(apart, HOPPER, GatherConfig())
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+@pytest.mark.parametrize("itemsize", [1, 2])
+def test_a_thread_for_each_word_and_one_more_a_row(config, itemsize):
+    pack = packed_rows(itemsize)
+    tile_i, tile_words = config.tile
+    assert tile_i * tile_words == 32 * config.warps
+    for cols in range(95, 105):
+        recipe = SPEC.launch(batched(transpose_of(cols, 53, itemsize), (3,)), config)
+        assert recipe.block == (32 * config.warps, 1, 1)
+        # A row that begins at the last element of a word needs the most of them.
+        words = 1 + -(-(cols - 1) // pack)
+        assert recipe.grid == (-(-words // tile_words), -(-53 // tile_i), 3)
+
+
+@pytest.mark.parametrize("itemsize", [1, 2])
+def test_small_matrices_of_odd_rows_take_it(itemsize):
+    for shape, name in [((65, 67), SPEC.name), ((383, 385), SPEC.name), ((8191, 8193), "t14_whole_sectors")]:
+        assert choose(transpose_of(*shape, itemsize), HOPPER, multiprocessors=132).spec.name == name
