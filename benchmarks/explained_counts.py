@@ -16,7 +16,6 @@ from typing import Any
 
 from gemmule.commands.explain import explanation
 from gemmule.core.chips import chip_named
-from gemmule.core.dtype import opaque_dtype
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
 from gemmule.lab.explain import Explanation
@@ -93,12 +92,11 @@ def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]
         if record["config"] not in configs:
             sys.exit(f"{record['kernel']} has no config {record['config']} any more; count it on the hardware anew")
         kernel = f"{record['kernel']}[{configs.index(record['config'])}]"
-        # A transpose is recorded with the bytes of an element, a product with its type; its operands lie in rows.
-        is_product = "dtype" in record
-        dtype = record["dtype"] if is_product else opaque_dtype(record["itemsize"]).name
-        if (key := json.dumps([kernel, record["shape"], dtype])) not in done:
+        if (key := json.dumps([kernel, record["shape"], record["dtype"]])) not in done:
             shape = ",".join(map(str, record["shape"]))
-            explained = explanation(kernel, shape, chip, dtype=dtype, layout="nn" if is_product else None)
+            # The operands of a product lie in rows; a transpose has two extents.
+            layout = "nn" if len(record["shape"]) == 3 else None
+            explained = explanation(kernel, shape, chip, dtype=record["dtype"], layout=layout)
             done[key] = counters(explained), apart(explained)
             print(kernel, shape, file=sys.stderr)
         # Counters that no explanation knows stay: they tell what the others mean.

@@ -22,6 +22,7 @@ import numpy as np
 from hardware_counts import COUNTERS, number
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import opaque_dtype
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, TRANSPOSE_LADDER
@@ -86,7 +87,7 @@ def records_of(row: Mapping[str, str], choice: Choice, size: tuple[int, int, int
                 "record": "counts",
                 "kernel": choice.spec.name,
                 "config": choice.config.as_dict(),
-                "itemsize": item,
+                "dtype": opaque_dtype(item).name,
                 "shape": [m, n],
                 "counter": counter,
                 "hardware": value,
