@@ -24,6 +24,7 @@ HOPPER = Arch.parse("sm_90a")
         ({"lanes": 64}, "lanes must divide the 32"),
         ({"warps": 33}, "up to 32 warps"),
         ({"warps": 0}, "warps must be 1 or more"),
+        ({"words": 0}, "words must be 1 or more"),
     ],
 )
 def test_configs_that_make_no_sense(fields, rule):
@@ -67,7 +68,7 @@ def test_gaps_between_neighbours_are_refused():
 def test_a_thread_for_each_word_and_one_more_a_row(config, itemsize):
     pack = packed_rows(itemsize)
     tile_i, tile_words = config.tile
-    assert tile_i * tile_words == 32 * config.warps
+    assert tile_i * tile_words == 32 * config.warps * config.words
     for cols in range(95, 105):
         recipe = SPEC.launch(batched(transpose_of(cols, 53, itemsize), (3,)), config)
         assert recipe.block == (32 * config.warps, 1, 1)

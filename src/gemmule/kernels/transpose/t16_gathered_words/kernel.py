@@ -38,6 +38,8 @@ class GatheredTranspose:
         self.pack = packed_rows(self.item)
         self.lanes_i, self.warps = config.lanes, config.warps
         self.tile_i, self.tile_words = config.tile
+        # Elements from a word of a thread to its next.
+        self.words, self.step = config.words, 32 // config.lanes * self.pack
 
     @cute.jit
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -58,17 +60,22 @@ class GatheredTranspose:
         last = gS.shape[1] - 1
         if i < gS.shape[0]:
             line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
-            j = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(line.toint() & 3) // self.item
-            elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
-            for e in cutlass.range_constexpr(self.pack):
-                # Beyond the ends of a row its last elements are read again; nobody writes them.
-                elements[e] = gS[i, cutlass.min(cutlass.max(j + e, 0), last)]
-            if j >= 0 and j + self.pack - 1 <= last:
-                words_at(line + j, 1)[0] = Uint32(packed(elements))
-            else:
+            # The first element of the first word; it may come before the row does.
+            first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(line.toint() & 3) // self.item
+            elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.words)), self.element)
+            for k in cutlass.range_constexpr(self.words):
                 for e in cutlass.range_constexpr(self.pack):
-                    if j + e >= 0 and j + e <= last:
-                        gD[i, j + e] = elements[e]
+                    # Beyond the ends of a row its last elements are read again; nobody writes them.
+                    j = first + (k * self.step + e)
+                    elements[e, k] = gS[i, cutlass.min(cutlass.max(j, 0), last)]
+            for k in cutlass.range_constexpr(self.words):
+                j = first + k * self.step
+                if j >= 0 and j + self.pack - 1 <= last:
+                    words_at(line + j, 1)[0] = Uint32(packed(elements[None, k]))
+                else:
+                    for e in cutlass.range_constexpr(self.pack):
+                        if j + e >= 0 and j + e <= last:
+                            gD[i, j + e] = elements[e, k]
 
 
 def buildable(config: GatherConfig, types: dict[str, str]) -> Buildable:

@@ -21,7 +21,7 @@ _WARP = 32
 
 @dataclasses.dataclass(frozen=True)
 class GatherConfig(Config):
-    """Threads of a CTA, a word of 4 bytes each.
+    """Threads of a CTA, and the words of 4 bytes that each writes.
 
     Attributes
     ----------
@@ -29,10 +29,13 @@ class GatherConfig(Config):
         Lanes of a warp side by side along the source's rows, a power of 2; the others stand along the target's.
     warps : int
         Warps of a CTA, side by side along the source's rows.
+    words : int
+        Words of a thread, as far apart as the warp's lanes reach along the target's rows.
     """
 
-    lanes: int = 4
+    lanes: int = 8
     warps: int = 4
+    words: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,12 +46,12 @@ class GatherConfig(Config):
 
     @property
     def outputs(self) -> int:
-        return _WARP * self.warps
+        return _WARP * self.warps * self.words
 
     @property
     def tile(self) -> tuple[int, int]:
         """Return the elements of a CTA along the source's rows, and its words along the target's."""
-        return self.warps * self.lanes, _WARP // self.lanes
+        return self.warps * self.lanes, _WARP // self.lanes * self.words
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many CTAs stand along the source's rows and along the target's."""
@@ -117,7 +120,20 @@ SPEC = KernelSpec(
     summary="small matrices, elements of 1 or 2 bytes, rows that begin anywhere, batch: a word of the target a thread",
     package="gemmule.kernels.transpose.t16_gathered_words",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
-    configs=(GatherConfig(), GatherConfig(4, 1), GatherConfig(4, 8), GatherConfig(8, 4), GatherConfig(8, 1)),
+    configs=(
+        GatherConfig(),
+        GatherConfig(8, 8),
+        GatherConfig(16, 4),
+        GatherConfig(16, 8),
+        GatherConfig(4, 4),
+        GatherConfig(4, 8),
+        GatherConfig(4, 16),
+        GatherConfig(4, 4, 2),
+        GatherConfig(4, 8, 2),
+        GatherConfig(8, 4, 2),
+        GatherConfig(8, 8, 2),
+        GatherConfig(16, 4, 2),
+    ),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
