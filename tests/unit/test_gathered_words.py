@@ -49,8 +49,10 @@ def batched(problem, batch):
         (transpose_of(33, 31, 4), "elements of 4 bytes"),
         (transpose_of(64, 64, 1), "whole vectors are better"),
         (transpose_of(8191, 8193, 1), "are moved in tiles"),
+        (transpose_of(3, 10001, 1), "a matrix of 3 rows of 10001 elements is narrower than 16"),
+        (transpose_of(10001, 15, 2), "is narrower than 16"),
         (batched(transpose_of(65, 67, 1), (1001,)), "are moved in tiles"),
-        (batched(transpose_of(15, 17, 2), (3, 2)), "more than one dimension"),
+        (batched(transpose_of(19, 17, 2), (3, 2)), "more than one dimension"),
     ],
 )
 def test_what_is_refused(problem, reason):

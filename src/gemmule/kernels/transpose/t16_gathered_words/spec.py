@@ -16,6 +16,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 1 << 20, 2: 1 << 20}
+# Narrower matrices leave most of a CTA without work.
+_MIN_EXTENT = 16
 _WARP = 32
 
 
@@ -72,6 +74,8 @@ def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str 
         return reason
     if rows_are_wide(problem):
         return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
+    if min(problem.rows, problem.cols) < _MIN_EXTENT:
+        return f"a matrix of {problem.cols} rows of {problem.rows} elements is narrower than {_MIN_EXTENT}"
     size = problem.rows * problem.cols * math.prod(problem.batch) * item
     if size > _LARGEST[item]:
         return f"matrices of {size} bytes, more than {_LARGEST[item]}, are moved in tiles"
