@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import packed_rows
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix
 from gemmule.dispatch.select import choose
@@ -67,15 +66,14 @@ def test_gaps_between_neighbours_are_refused():
 
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 @pytest.mark.parametrize("itemsize", [1, 2])
-def test_a_thread_for_each_word_and_one_more_a_row(config, itemsize):
-    pack = packed_rows(itemsize)
+def test_threads_for_each_word_and_what_is_ahead_of_a_row(config, itemsize):
     tile_i, tile_words = config.tile
     assert tile_i * tile_words == 32 * config.warps * config.words
     for cols in range(95, 105):
         recipe = SPEC.launch(batched(transpose_of(cols, 53, itemsize), (3,)), config)
         assert recipe.block == (32 * config.warps, 1, 1)
-        # A row that begins at the last element of a word needs the most of them.
-        words = 1 + -(-(cols - 1) // pack)
+        # A row that begins at the last element before a multiple of what a warp writes of it needs the most words.
+        words = (config.begin - itemsize + cols * itemsize + 3) // 4
         assert recipe.grid == (-(-words // tile_words), -(-53 // tile_i), 3)
 
 

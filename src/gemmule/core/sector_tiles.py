@@ -27,8 +27,9 @@ _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
-# Of rows of whole vectors, those of smaller matrices are the caches' to put together.
-_LARGE = 4 << 20
+# Bytes of matrices with rows of whole vectors from which on whole sectors were measured to be better, by those of an
+# element: of smaller ones the L2 cache puts the sectors together.
+_LARGE = {1: 32 << 20, 2: 32 << 20, 4: 4 << 20, 8: 4 << 20}
 # Shorter rows leave most of a tile empty.
 _MIN_ROW = 64
 #: Bytes of a word, in which the source is read.
@@ -88,17 +89,9 @@ class SectorTileConfig(Config):
         """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""
         return self.held(itemsize) | 1
 
-    def stored(self, itemsize: int) -> int:
-        """Return the rows of the tile that the first elements of words have: an odd number where words have several.
-
-        Rows side by side in the target, which are so far apart, then begin at different banks.
-        """
-        columns = self.columns(itemsize)
-        return columns | 1 if itemsize < _WORD else columns
-
     def tile_bytes(self, itemsize: int) -> int:
         """Return the bytes of the tile in shared memory."""
-        return packed_rows(itemsize) * self.stored(itemsize) * self.pitch(itemsize) * max(itemsize, 4)
+        return self.tile(itemsize)[0] * self.pitch(itemsize) * max(itemsize, 4)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many tiles stand along the source's rows and along the target's."""
@@ -122,10 +115,10 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
     if rows_are_wide(problem):
         if target_rows_are_multiples(problem, SECTOR):
             return "every row begins and ends at a multiple of 16 bytes, the target's of 32: whole vectors are better"
-        if problem.rows * problem.cols * item < _LARGE:
+        if problem.rows * problem.cols * item < _LARGE[item]:
             return (
                 "every row begins and ends at a multiple of 16 bytes: below a matrix of "
-                f"{_LARGE >> 20} MiB whole vectors are better"
+                f"{_LARGE[item] >> 20} MiB whole vectors are better"
             )
     if min(problem.rows, problem.cols) * item < _MIN_ROW:
         return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"

@@ -38,13 +38,13 @@ class GatheredTranspose:
         self.pack = packed_rows(self.item)
         self.lanes_i, self.warps = config.lanes, config.warps
         self.tile_i, self.tile_words = config.tile
-        # Elements from a word of a thread to its next.
+        # Bytes at a multiple of which the first word of a row begins, and elements from a word of a thread to its next.
+        self.begin = config.begin
         self.words, self.step = config.words, 32 // config.lanes * self.pack
 
     @cute.jit
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        # A row that begins behind the first element of a word has a word more.
-        words = cute.ceil_div(mS.shape[1] + (self.pack - 1), self.pack)
+        words = cute.ceil_div(mS.shape[1] * self.item + (self.begin - self.item), 4)
         self.kernel(mS, mD).launch(
             grid=(cute.ceil_div(words, self.tile_words), cute.ceil_div(mS.shape[0], self.tile_i), mS.shape[2]),
             block=(32 * self.warps, 1, 1),
@@ -60,8 +60,10 @@ class GatheredTranspose:
         last = gS.shape[1] - 1
         if i < gS.shape[0]:
             line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
-            # The first element of the first word; it may come before the row does.
-            first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(line.toint() & 3) // self.item
+            # The first element of the thread's first word; it may come before the row does.
+            first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(
+                line.toint() & (self.begin - 1)
+            ) // self.item
             elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.words)), self.element)
             for k in cutlass.range_constexpr(self.words):
                 for e in cutlass.range_constexpr(self.pack):

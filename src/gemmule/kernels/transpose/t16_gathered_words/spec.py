@@ -6,19 +6,20 @@ import dataclasses
 import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_wide, tile_params, why_not_touching
+from gemmule.core.byte_tiles import BATCH_DIMS, rows_are_wide, tile_params, why_not_touching
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, MAX_GRID
+from gemmule.core.sector_tiles import SECTOR
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 1 << 20, 2: 1 << 20}
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
-_WARP = 32
+_WARP, _WORD = 32, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +56,16 @@ class GatherConfig(Config):
         """Return the elements of a CTA along the source's rows, and its words along the target's."""
         return self.warps * self.lanes, _WARP // self.lanes * self.words
 
+    @property
+    def begin(self) -> int:
+        """Return the bytes at a multiple of which a row's words begin: what a warp writes of it, up to a sector."""
+        return min(_WORD * _WARP // self.lanes, SECTOR)
+
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many CTAs stand along the source's rows and along the target's."""
-        pack = packed_rows(problem.itemsize)
         tile_i, tile_words = self.tile
-        # A row that begins behind the first element of a word has a word more.
-        words = -(-(problem.cols + pack - 1) // pack)
+        # A row that begins at the last element before such a multiple.
+        words = -(-(problem.cols * problem.itemsize + self.begin - problem.itemsize) // _WORD)
         return -(-problem.rows // tile_i), -(-words // tile_words)
 
 
@@ -126,17 +131,12 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         GatherConfig(),
-        GatherConfig(8, 8),
-        GatherConfig(16, 4),
-        GatherConfig(16, 8),
+        GatherConfig(8, 4, 2),
+        GatherConfig(16, 4, 2),
         GatherConfig(4, 4),
         GatherConfig(4, 8),
-        GatherConfig(4, 16),
         GatherConfig(4, 4, 2),
         GatherConfig(4, 8, 2),
-        GatherConfig(8, 4, 2),
-        GatherConfig(8, 8, 2),
-        GatherConfig(16, 4, 2),
     ),
     signatures=signatures,
     why_not=why_not,
