@@ -1,6 +1,7 @@
 """Counters of the hardware for the transposes, through ncu.
 
 python benchmarks/transpose_counters.py --record benchmarks/results
+python benchmarks/transpose_counters.py --record benchmarks/results t14 t16    # kernels of these names
 
 Every rung of the study at 4096 x 4096 elements of 4 bytes, and what calls run for other sizes of elements, odd pitches
 and small matrices. Needs an NVIDIA GPU, ncu (Nsight Compute) and the right to read the GPU's counters.
@@ -14,7 +15,7 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,16 @@ _LEFT_OUT = ("thread_inst_executed", "pipe_f", "dispatch_stall", "math_pipe", "_
 ASKED = (*(name for name in COUNTERS if not any(word in name for word in _LEFT_OUT)), L1_HITS)
 
 
-def launches(arch: Arch, multiprocessors: int) -> Iterator[tuple[tuple[int, int, int], TransposeProblem, Choice]]:
-    """Yield size, problem and kernel of every launch."""
+Launched = tuple[tuple[int, int, int], TransposeProblem, Choice]
+
+
+def launches(arch: Arch, multiprocessors: int, names: Sequence[str] = ()) -> list[Launched]:
+    """Return size, problem and kernel of every launch, or of those whose kernel's name begins with one of these."""
+    found = list(_all_launches(arch, multiprocessors))
+    return [one for one in found if not names or one[2].spec.name.startswith(tuple(names))]
+
+
+def _all_launches(arch: Arch, multiprocessors: int) -> Iterator[Launched]:
     specs = {spec.name: spec for spec in REGISTRY}
     for name in TRANSPOSE_LADDER:
         choice = Choice(specs[name], specs[name].default)
@@ -56,10 +65,10 @@ def launches(arch: Arch, multiprocessors: int) -> Iterator[tuple[tuple[int, int,
         yield size, problem, choose(problem, arch, multiprocessors=multiprocessors)
 
 
-def run_all() -> None:
+def run_all(names: Sequence[str]) -> None:
     """Run every launch once, and hold each result against the source."""
     device = get_device()
-    for (m, n, item), problem, choice in launches(device.arch, device.multiprocessors):
+    for (m, n, item), problem, choice in launches(device.arch, device.multiprocessors, names):
         source = random_matrix(m, n, item, 0)
         buffers = {name: DeviceBuffer(source.nbytes, 0, 0) for name in ("a", "d")}
         result = np.full((m, n) if problem.source == problem.target else (n, m), 0x55, source.dtype)
@@ -96,7 +105,7 @@ def records_of(row: Mapping[str, str], choice: Choice, size: tuple[int, int, int
             }
 
 
-def counts() -> list[dict[str, Any]]:
+def counts(names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each kernel and counter."""
     ncu = shutil.which("ncu")
     if ncu is None:
@@ -104,12 +113,12 @@ def counts() -> list[dict[str, Any]]:
     # Counts do not depend on clocks, and not every machine lets them be set.
     command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
                "--metrics", ",".join(ASKED), "-k", "regex:^t[01]",
-               sys.executable, __file__, "--run"]  # fmt: skip
+               sys.executable, __file__, "--run", *names]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"ncu failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     device = get_device()
-    rows, ran = table_of(done.stdout), list(launches(device.arch, device.multiprocessors))
+    rows, ran = table_of(done.stdout), launches(device.arch, device.multiprocessors, names)
     if len(rows) != len(ran):
         sys.exit(f"ncu saw {len(rows)} kernels of {len(ran)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     pairs = zip(rows, ran, strict=True)
@@ -119,14 +128,15 @@ def counts() -> list[dict[str, Any]]:
 def main() -> None:
     """Count, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of kernels' names; all by default")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        run_all()
+        run_all(options.names)
         return
     command = " ".join(["python", "benchmarks/transpose_counters.py", *sys.argv[1:]])
-    print(write_records(options.record, experiment(command, get_device().pci_bus_id), counts()))
+    print(write_records(options.record, experiment(command, get_device().pci_bus_id), counts(options.names)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 1 << 20, 2: 1 << 20}
+# Bytes of matrices up to which half a sector a warp was faster.
+_SMALL = 200 << 10
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
 _WARP, _WORD = 32, 4
@@ -69,6 +71,10 @@ class GatherConfig(Config):
         return -(-problem.rows // tile_i), -(-words // tile_words)
 
 
+# Up to `_SMALL`, and beyond.
+_FASTEST = (GatherConfig(), GatherConfig(4, 8, 2))
+
+
 def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
@@ -91,6 +97,13 @@ def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str 
     if config.tiles(problem)[0] > MAX_GRID[1] or max(problem.batch, default=0) > MAX_GRID[2]:
         return f"{config.tiles(problem)[0]} CTAs along the source's rows are more than the {MAX_GRID[1]} of a launch"
     return None
+
+
+def cost(problem: TransposeProblem, config: GatherConfig, multiprocessors: int) -> float:
+    """Return how much slower than the fastest a config is expected to be: what was measured knows two of them."""
+    del multiprocessors
+    size = problem.rows * problem.cols * math.prod(problem.batch) * problem.itemsize
+    return 0.0 if config == _FASTEST[size > _SMALL] else 1.0
 
 
 def signature(problem: TransposeProblem, config: GatherConfig) -> Signature:
@@ -144,4 +157,5 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     batch_dims=BATCH_DIMS,
+    cost=cost,
 )
