@@ -144,9 +144,7 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         GatherConfig(),
-        GatherConfig(8, 4, 2),
         GatherConfig(16, 4, 2),
-        GatherConfig(4, 4),
         GatherConfig(4, 8),
         GatherConfig(4, 4, 2),
         GatherConfig(4, 8, 2),
