@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,16 @@ def apart(explained: Explanation) -> dict[str, float]:
     }
 
 
-def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]]:
+def beside(hardware: list[dict[str, Any]], chip: str, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``.
 
-    What CTAs of a multiprocessor that are apart have is ``virtual_apart``.
+    What CTAs of a multiprocessor that are apart have is ``virtual_apart``. With `names`, only kernels whose names begin
+    with one of these.
     """
     done: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     specs = {spec.name: spec for spec in REGISTRY}
     for record in hardware:
-        if record["record"] != "counts":
+        if record["record"] != "counts" or (names and not record["kernel"].startswith(tuple(names))):
             continue
         configs = [config.as_dict() for config in specs[record["kernel"]].configs]
         if record["config"] not in configs:
@@ -109,12 +110,13 @@ def main() -> None:
     """Count, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("hardware", type=Path, metavar="FILE", help="record of the hardware's counters")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of kernels' names; all by default")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     first, *rest = read_records(options.hardware)
-    command = f"python benchmarks/explained_counts.py {options.hardware.name}"
+    command = " ".join(["python benchmarks/explained_counts.py", options.hardware.name, *options.names])
     block = experiment(command) | {"hardware": options.hardware.name}
-    print(write_records(options.record, block, list(beside(rest, chip_named(first["gpu"]).name))))
+    print(write_records(options.record, block, list(beside(rest, chip_named(first["gpu"]).name, options.names))))
 
 
 if __name__ == "__main__":
