@@ -14,13 +14,14 @@ Record = Mapping[str, Any]
 _LSU = "l1tex__{}_pipe_lsu_mem_{}.sum"
 _LOADS, _STORES = (_LSU.format("t_sectors", f"global_op_{way}") for way in ("ld", "st"))
 _HITS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 #: Columns: what a reader knows them by, and the counter.
 COLUMNS = (
     ("sectors of loads", _LOADS),
     ("of them in L1", _HITS),
     ("sectors of stores", _STORES),
-    ("wavefronts of shared memory", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
-    ("of them conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+    ("wavefronts of shared reads", _WAVEFRONTS.format("ld")),
+    ("of shared writes", _WAVEFRONTS.format("st")),
     ("bytes from memory", "dram__bytes_read.sum"),
     ("bytes to memory", "dram__bytes_write.sum"),
 )

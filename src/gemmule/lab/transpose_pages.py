@@ -61,9 +61,8 @@ def throughput_block(results: Path, words: Sequence[str]) -> str:
 
 
 def counters_block(results: Path, words: Sequence[str]) -> str:
-    """Return what launches ask of caches and memory: counted on the virtual GPU, and by the hardware."""
-    (file,) = words
-    return markdown(*transpose_counters.counters_table(read_records(results / file)))
+    """Return what launches ask of caches and memory, of several files: the virtual GPU's counts and the hardware's."""
+    return markdown(*transpose_counters.counters_table([r for file in words for r in read_records(results / file)]))
 
 
 def moved_block(results: Path, words: Sequence[str]) -> str:
