@@ -135,7 +135,8 @@ def main() -> None:
     if options.run:
         run_all(options.names)
         return
-    command = " ".join(["python", "benchmarks/transpose_counters.py", *sys.argv[1:]])
+    words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
+    command = " ".join(["python", "benchmarks/transpose_counters.py", *words])
     print(write_records(options.record, experiment(command, get_device().pci_bus_id), counts(options.names)))
 
 

@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--seconds", type=float, default=0.15)
     options = parser.parse_args()
-    command = " ".join(["python", "benchmarks/whole_vectors.py", *sys.argv[1:]])
+    words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
+    command = " ".join(["python", "benchmarks/whole_vectors.py", *words])
     records: list[dict[str, Any]] = []
     with gpu.open_gpu(yardstick=False) as (device, _):
         chip = gpu.known_chip(device.name)

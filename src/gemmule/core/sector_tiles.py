@@ -29,7 +29,7 @@ _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 _MAX_SHARED = 99 * 1024
 # Bytes of matrices with rows of whole vectors from which on whole sectors were measured to be better, by those of an
 # element: of smaller ones the L2 cache puts the sectors together.
-_LARGE = {1: 32 << 20, 2: 32 << 20, 4: 4 << 20, 8: 4 << 20}
+_LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
 # Shorter rows leave most of a tile empty.
 _MIN_ROW = 64
 #: Bytes of a word, in which the source is read.

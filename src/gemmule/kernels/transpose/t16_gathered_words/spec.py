@@ -17,8 +17,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 1 << 20, 2: 1 << 20}
-# Bytes of matrices up to which half a sector a warp was faster.
-_SMALL = 200 << 10
+# Bytes of matrices up to which it is faster that a warp writes half a sector of a row.
+_SMALL = 400 << 10
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
 _WARP, _WORD = 32, 4
@@ -60,13 +60,18 @@ class GatherConfig(Config):
 
     @property
     def begin(self) -> int:
-        """Return the bytes at a multiple of which a row's words begin: what a warp writes of it, up to a sector."""
-        return min(_WORD * _WARP // self.lanes, SECTOR)
+        """Return the bytes at a multiple of which a row's words begin.
+
+        Half a sector, where a warp writes that of a row. Where it writes more, counting from a sector's beginning was
+        measured to be slower than from the word in which the row begins.
+        """
+        written = _WORD * _WARP // self.lanes
+        return written if written < SECTOR else _WORD
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many CTAs stand along the source's rows and along the target's."""
         tile_i, tile_words = self.tile
-        # A row that begins at the last element before such a multiple.
+        # A row that begins at the last element before such a multiple needs the most.
         words = -(-(problem.cols * problem.itemsize + self.begin - problem.itemsize) // _WORD)
         return -(-problem.rows // tile_i), -(-words // tile_words)
 
