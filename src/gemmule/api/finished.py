@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
+from gemmule.dispatch.select import generation
 
 from .epilogues import Ending, ending_of
 from .gated import SECOND, WHOLE, storage_of
@@ -73,6 +74,7 @@ def finished_product(
                 at = called(a, b, c, bias, out, alpha, beta, epilogue)
                 make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
             return out
+    began = generation()
     plan = plan_product(
         "gemm",
         a,
@@ -96,7 +98,7 @@ def finished_product(
     if library is not None and known is not None:
         key, addresses, _ = known
         given = {role: x for role, x in {"a": a, "b": b, "c": c, **inputs}.items() if x is not None}
-        _keep(library, plan, key, given, addresses, result, given_out=out is not None)
+        _keep(library, plan, key, given, addresses, result, given_out=out is not None, began=began)
     return result
 
 
@@ -114,6 +116,7 @@ def _keep(
     result: Any,
     *,
     given_out: bool,
+    began: int,
 ) -> None:
     """Keep what a plan decided, if it is one of launches on a GPU."""
     from gemmule.runtime.repeated import repeated
@@ -136,7 +139,7 @@ def _keep(
         # Another kernel took its place, and will be planned the next time.
         return
     if queue is not None:
-        add(library, key, _moved(queue, tuple(begins)), inputs.values(), result)
+        add(library, key, _moved(queue, tuple(begins)), inputs.values(), result, began)
 
 
 def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:

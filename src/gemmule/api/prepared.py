@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
-from gemmule.dispatch.select import forgets_choices
+from gemmule.dispatch.select import forgets_choices, generation
 
 from . import recent
 from .known_arrays import KnownArrays, known_library, usual_scalars
@@ -39,17 +39,20 @@ class Kept:
         For each input the differences, its address less the output's, between which the two may overlap.
     new : callable
         Makes the output, where the caller gives none.
+    began : int
+        Generation of choices in which it was planned.
     """
 
-    __slots__ = ("_a", "_b", "_others", "again", "guards", "new", "queue")
+    __slots__ = ("_a", "_b", "_others", "again", "generation", "guards", "new", "queue")
 
     def __init__(
         self,
         queue: Queue,
         overlap: tuple[tuple[int, int], ...],
         new: Callable[[], Any],
+        began: int,
     ) -> None:
-        self.queue, self.new = queue, new
+        self.queue, self.new, self.generation = queue, new, began
         self.again: recent.Again | None = None
         self.guards = 0
         self._a, self._b, *self._others = overlap
@@ -124,6 +127,7 @@ def product(
                     at = (id(a), id(b), id(out)) if operation == "matmul" else called(a, b, c, bias, out, alpha, beta)
                     make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
                 return out
+    began = generation()
     plan = plan_product(
         operation,
         a,
@@ -143,7 +147,7 @@ def product(
         key, addresses, _ = known
         inputs = {"a": a, "b": b, "c": c, "bias": bias}
         given = {role: x for role, x in inputs.items() if x is not None}
-        _keep(library, plan, key, given, addresses, result, given=out is not None)
+        _keep(library, plan, key, given, addresses, result, given=out is not None, began=began)
     return result
 
 
@@ -192,7 +196,9 @@ def make_recent(
         if again is not None:
             kept.again = again
     if again is not None:
-        recent.remember(key, again)
+        with _adding:
+            if kept.generation == generation():
+                recent.remember(key, again)
 
 
 def find(key: Any) -> Kept | None:
@@ -232,6 +238,7 @@ def _keep(
     result: Any,
     *,
     given: bool,
+    began: int,
 ) -> None:
     """Keep what a plan decided, if it is one of launches on a GPU."""
     from gemmule.runtime.repeated import repeated
@@ -253,18 +260,23 @@ def _keep(
         # Another kernel took its place, and will be planned the next time.
         return
     if queue is not None:
-        add(library, key, queue, inputs.values(), result)
+        add(library, key, queue, inputs.values(), result, began)
 
 
-def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any) -> None:
-    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
+def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any, began: int) -> None:
+    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses.
+
+    Not one that was planned before choices were forgotten.
+    """
     low, high = library.reach(result)
     overlap = []
     for x in inputs:
         begins, ends = library.reach(x)
         overlap.append((low - ends, high - begins))
-    kept = Kept(queue, tuple(overlap), library.maker(result))
+    kept = Kept(queue, tuple(overlap), library.maker(result), began)
     with _adding:
+        if began != generation():
+            return
         while len(_kept) >= MOST_KEPT:
             # Those that are found by their arrays go with it.
             recent.forget()
