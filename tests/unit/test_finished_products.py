@@ -5,14 +5,14 @@ from __future__ import annotations
 import types
 
 import pytest
-from test_repeated_products import OUT, A, B, FakeParameter, FakeTensor, fake, state
+from test_repeated_products import OUT, A, B, FakeParameter, FakeTensor, fake, retained, state
 
 import gemmule as gm
-from gemmule.api import finished, prepared
+from gemmule.api import kept, prepared
 from gemmule.api.gated import WHOLE
 from gemmule.core.errors import ArgumentError
 
-__all__ = ["fake", "state"]
+__all__ = ["fake", "retained", "state"]
 
 BIAS = FakeTensor(0x5000, (4,))
 
@@ -28,6 +28,7 @@ def plans(monkeypatch, fake, state):
         given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
         named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
         named |= {f"e{place}": role for place, role in enumerate(ending.roles if ending else ())}
+        named |= {"c": "bias"} if ending is None and options["bias"] is not None else {}
         named |= {"u": "up"} if ending is not None and ending.gated else {}
         places = {}
         for operand, role in named.items():
@@ -35,10 +36,10 @@ def plans(monkeypatch, fake, state):
             whole = given[WHOLE[role] if part else role]
             # A second half begins two elements behind the first.
             places[operand] = (role, getattr(whole, "address", 0) + (8 if part and "gates" not in role else 0))
-        plan = {"executor": "gpu", "choice": "choice", "problem": state.problem, "places": places}
+        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
         return types.SimpleNamespace(**plan, execute=lambda: result)
 
-    monkeypatch.setattr(finished, "plan_product", plan_product)
+    monkeypatch.setattr(prepared, "plan_product", plan_product)
 
 
 def gemm(a, b, c=None, **options):
@@ -177,7 +178,7 @@ def test_what_a_product_depends_on_makes_another(state, name):
 
 
 UNUSUAL = {
-    "a stream is named": {"stream": 3},
+    "a result on another stream": {"stream": 3, "out": None},
     "the absolute maximum": {"absmax": FakeTensor(0xF000, (1,))},
     "gradients": {"bias": FakeTensor(0x5000, (4,), grad=True)},
     "another device": {"bias": FakeTensor(0x5000, (4,), device=1)},
@@ -190,7 +191,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_what_is_unusual_is_always_planned(state, name):
+def test_what_is_unusual_is_always_planned(state, retained, name):
     call = {"a": A, "b": B, "bias": BIAS, "epilogue": "relu", "out": OUT}
     gemm(A, B, bias=BIAS, epilogue="relu", out=OUT)
     call |= UNUSUAL[name]
@@ -224,6 +225,6 @@ def test_parameters_and_forgetting(state):
     gemm(A, FakeParameter(0x2000), epilogue="relu", out=OUT)
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 1
-    prepared.forget()
+    kept.forget()
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 2

@@ -8,11 +8,10 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError, CallError
 
-from .finished import finished_product
 from .multiplication import multiply
 from .packs import load_pack
 from .plan import Plan
-from .prepared import called, product
+from .prepared import called_gemm, product
 from .products import plan_product
 from .recent import find as find_recent
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
@@ -178,13 +177,26 @@ def gemm(
         and type(beta) in _NUMBERS
         and (epilogue is None or type(epilogue) is str)
     ):
-        again = find_recent(called(a, b, c, bias, out, alpha, beta, epilogue))
+        again = find_recent(called_gemm(a, b, c, bias, out, alpha, beta, epilogue))
         if again is not None and (result := again(a, b, out, c, bias)) is not None:
             return result
-    if epilogue is None and epilogue_args is None and gated is None and absmax is None:
-        return product("gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias)
-    return finished_product(
-        a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated, absmax
+    return product(
+        "gemm",
+        a,
+        b,
+        c,
+        alpha,
+        beta,
+        out,
+        out_dtype,
+        precision,
+        stream,
+        executor,
+        bias,
+        epilogue,
+        epilogue_args,
+        gated,
+        absmax,
     )
 
 

@@ -26,10 +26,6 @@ class Repeatable(Protocol):
         """Queues it, given addresses and stream."""
 
     @property
-    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """For A and B the differences, its address less the output's, between which the two may overlap."""
-
-    @property
     def new(self) -> Callable[[], Any]:
         """Makes the output."""
 
@@ -172,21 +168,20 @@ class TorchArrays:
         # A guard takes no tensor twice.
         if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
-        a, device, check = inputs[0], inputs[0].get_device(), self._guards(*given)
-        make: Callable[[Any], Any] = lambda _: kept.new()  # noqa: E731
-        if out is not None:
-            if len(inputs) == 2:
-                return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
-            return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
+        device, check = inputs[0].get_device(), self._guards(*given)
+        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
+        make = None if out is not None else self._maker_from(inputs[0], kept, result)
+        return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device)
+
+    def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
+        """Return what makes results from A, in the quickest way that there is."""
         quick = quick_maker(self._torch, result)
         if quick is not None:
-            make = quick
-        elif result.dtype == a.dtype:
+            return quick
+        if result.dtype == a.dtype:
             # Of the public ways this is the quickest.
-            make = operator.methodcaller("new_empty", tuple(result.shape))
-        if len(inputs) == 2:
-            return recent.with_new_output(check, make, kept.queue, self._raw_stream, device)
-        return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
+            return operator.methodcaller("new_empty", tuple(result.shape))
+        return lambda _: kept.new()
 
 
 class CupyArrays:

@@ -1,86 +1,24 @@
-"""Products that were computed before: what was decided is kept, so that a call looks it up and launches.
+"""Products by what was decided before, where the call is known; by a plan, of which the decision is kept, otherwise.
 
-A call is known by all that its plan depends on: types, shapes, strides and alignment of its arrays, the device, and the
-arguments. Addresses and the stream are not part of it; they are read at every call. Whatever is unusual - another kind
-of array, a stream that is named, an output that may overlap - is planned afresh, so that there is one place where
-things are refused.
+Whatever is unusual - another kind of array, an output that may overlap - is planned afresh, so that there is one place
+where things are refused.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
-from gemmule.dispatch.select import forgets_choices
+from gemmule.runtime.stream import stream_handle
 
-from . import recent
-from .known_arrays import KnownArrays, known_library, usual_scalars
+from . import kept
+from .finished import traced_epilogue
+from .gated import WHOLE
+from .known_arrays import KnownArrays, usual_scalars
 from .plan import Plan
 from .products import plan_product
-
-#: Queues a product, given addresses and stream.
-Queue = Callable[[tuple[int, ...], int], None]
-#: Products that are kept; the oldest makes room.
-MOST_KEPT = 2048
-#: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
-MOST_GUARDS = 8
-
-
-class Kept:
-    """A product whose launches are decided.
-
-    Parameters
-    ----------
-    queue : callable
-        Queues it, given addresses and stream.
-    overlap : tuple of (int, int)
-        For each input the differences, its address less the output's, between which the two may overlap.
-    new : callable
-        Makes the output, where the caller gives none.
-    """
-
-    __slots__ = ("_a", "_b", "_others", "again", "guards", "new", "queue")
-
-    def __init__(
-        self,
-        queue: Queue,
-        overlap: tuple[tuple[int, int], ...],
-        new: Callable[[], Any],
-    ) -> None:
-        self.queue, self.new = queue, new
-        self.again: recent.Again | None = None
-        self.guards = 0
-        self._a, self._b, *self._others = overlap
-
-    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
-        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
-        at = addresses[-1]
-        low, high = self._a
-        if low < addresses[0] - at < high:
-            return False
-        low, high = self._b
-        if low < addresses[1] - at < high:
-            return False
-        if not self._others:
-            return True
-        # C stands first of the others, and may be the output itself.
-        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
-        return not any(low < address - at < high for address, (low, high) in others)
-
-    @property
-    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The differences of A's address, and of B's, at which the output may overlap."""
-        return self._a, self._b
-
-
-# By type of array; None for those whose products are not kept.
-_libraries: dict[type, KnownArrays | None] = {}
-# Types that are no arrays need no place there.
-_MOST_TYPES = 64
-_kept: dict[Any, Kept] = {}
-_adding = threading.Lock()
+from .recent import Queue
 
 
 def product(
@@ -96,34 +34,44 @@ def product(
     stream: Any,
     executor: Any,
     bias: Any = None,
+    epilogue: Any = None,
+    epilogue_args: Mapping[str, Any] | None = None,
+    gated: Any = None,
+    absmax: Any = None,
 ) -> Any:
-    """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
-    kind = type(a)
-    library = _libraries[kind] if kind in _libraries else _first_seen(kind)
-    known = None
-    if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, (c, bias, out), (operation, alpha, beta, out_dtype, precision, executor))
+    """Compute a product. The parameters are those of `gemm`."""
+    library = kept.library_for(type(a))
+    known = traced = None
+    inputs = {"c": c, "bias": bias}
+    # The absolute maximum is cleared in front of the kernel, at every call.
+    if library is not None and absmax is None and (operation == "matmul" or usual_scalars(alpha, beta)):
+        options: tuple[Any, ...] = (operation, alpha, beta, out_dtype, precision, executor)
+        if epilogue is not None or epilogue_args or gated is not None:
+            traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated)
+            inputs, options = traced.inputs, (*options, *traced.does)
+        if _can_be_found_by(options):
+            known = library.describe(a, b, (*inputs.values(), out), options)
+    given = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
     if library is not None and known is not None:
-        key, addresses, now = known
-        try:
-            kept = _kept.get(key)
-        except TypeError:
-            # An argument by which nothing can be found: the plan says whether it is understood.
-            kept = known = None
-        if kept is not None:
-            if out is None:
-                result = kept.new()
-                kept.queue((*addresses, library.address(result)), now)
-                if out_dtype is precision is executor is None:
-                    at = (id(a), id(b), id(None)) if operation == "matmul" else called(a, b, c, bias, None, alpha, beta)
-                    make_recent(library, kept, at, (a, b, c, bias), None, addresses, result)
-                return result
-            if kept.apart(addresses, c is out):
-                kept.queue(addresses, now)
-                if out_dtype is precision is executor is None:
-                    at = (id(a), id(b), id(out)) if operation == "matmul" else called(a, b, c, bias, out, alpha, beta)
-                    make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
-                return out
+        key, addresses, current = known
+        found = kept.find(key)
+        # A result on another stream than the current one is made with care, by the plan.
+        now = current if stream is None else stream_handle(stream)
+        if found is not None and (now == current if out is None else found.apart(addresses, c is out)):
+            result = found.new() if out is None else out
+            found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
+            if now != current:
+                from gemmule.runtime.retain import retain
+
+                # Its library may give the memory to others as soon as its own stream allows it.
+                retain((given, out), library.device(a), now)
+            # What a name stands for is known by it; a function has to be traced.
+            named = epilogue is None or isinstance(epilogue, str)
+            if named and stream is out_dtype is precision is executor is epilogue_args is gated is None:
+                numbers = None if operation == "matmul" else (alpha, beta, epilogue)
+                at = called(a, b, out) if numbers is None else called_gemm(a, b, c, bias, out, *numbers)
+                kept.make_recent(library, found, at, tuple(given.values()), out, addresses, result)
+            return result
     plan = plan_product(
         operation,
         a,
@@ -137,136 +85,73 @@ def product(
         stream=stream,
         executor=executor,
         bias=bias,
+        epilogue=epilogue,
+        epilogue_args=epilogue_args,
+        gated=gated,
+        absmax=absmax,
+        traced=traced.made if traced is not None else None,
     )
     result = plan.execute()
     if library is not None and known is not None:
         key, addresses, _ = known
-        inputs = {"a": a, "b": b, "c": c, "bias": bias}
-        given = {role: x for role, x in inputs.items() if x is not None}
-        _keep(library, plan, key, given, addresses, result, given=out is not None)
+        if out is None:
+            addresses = (*addresses, library.address(result))
+        _keep(library, plan, key, given, addresses, result)
     return result
 
 
-def called(a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None = None) -> Any:
+def called(a: Any, b: Any, out: Any) -> tuple[Any, ...]:
+    """Return what a call of `matmul` is found by among those of late."""
+    return id(a), id(b), id(out)
+
+
+def called_gemm(
+    a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
+) -> tuple[Any, ...]:
     """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
     return id(a), id(b), id(c), id(bias), id(out), alpha, beta, epilogue
 
 
-def make_recent(
-    library: KnownArrays,
-    kept: Kept,
-    key: tuple[Any, ...],
-    arrays: tuple[Any, ...],
-    out: Any,
-    addresses: tuple[int, ...],
-    result: Any,
-) -> None:
-    """Let the next call with these arrays find the product by them.
-
-    Parameters
-    ----------
-    library, kept
-        Of the product.
-    key : tuple
-        What the call will be looked up by.
-    arrays : tuple
-        A, B, C and the bias, some of which may be None.
-    out : array or None
-        The output that was given.
-    addresses : tuple of int
-        Of the arrays that there are.
-    result : array
-        What this call has filled.
-    """
-    inputs = tuple([x for x in arrays if x is not None])
-    # A guard takes no array twice.
-    if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
-        return
-    again = kept.again
-    if again is None or recent.find(key) is again:
-        # There is no guard, or the one there is does not let these arrays through, in this state of the library.
-        if kept.guards == MOST_GUARDS:
-            return
-        kept.guards += 1
-        again = library.again(kept, inputs, out, result)
-        if again is not None:
-            kept.again = again
-    if again is not None:
-        recent.remember(key, again)
-
-
-def find(key: Any) -> Kept | None:
-    """Return the product that is known by this, if it is kept."""
-    return _kept.get(key)
-
-
-def forget() -> None:
-    """Forget what was decided: kernels or configs would now be chosen otherwise."""
-    with _adding:
-        _kept.clear()
-        recent.forget()
-
-
-forgets_choices(forget)
-
-
-def library_for(kind: type) -> KnownArrays | None:
-    """Return the library of a type of array, if products of it are kept."""
-    return _libraries[kind] if kind in _libraries else _first_seen(kind)
-
-
-def _first_seen(kind: type) -> KnownArrays | None:
-    library = known_library(kind)
-    with _adding:
-        if len(_libraries) < _MOST_TYPES:
-            _libraries[kind] = library
-    return library
+def _can_be_found_by(options: tuple[Any, ...]) -> bool:
+    """Whether a product can be looked up by these: if not, the plan says what is wrong with them."""
+    try:
+        hash(options)
+    except TypeError:
+        return False
+    return True
 
 
 def _keep(
-    library: KnownArrays,
-    plan: Plan,
-    key: Any,
-    inputs: Mapping[str, Any],
-    addresses: tuple[int, ...],
-    result: Any,
-    *,
-    given: bool,
+    library: KnownArrays, plan: Plan, key: Any, inputs: Mapping[str, Any], addresses: tuple[int, ...], result: Any
 ) -> None:
-    """Keep what a plan decided, if it is one of launches on a GPU."""
+    """Keep what a plan decided, if it is one of launches on a GPU; the addresses are those of inputs and result."""
     from gemmule.runtime.repeated import repeated
 
-    if plan.executor != "gpu" or plan.choice is None or plan.problem is None or key in _kept:
+    if plan.executor != "gpu" or plan.choice is None or plan.problem is None or kept.find(key) is not None:
         return
-    if not given:
-        addresses = (*addresses, library.address(result))
-    names = {role: role for role in inputs}
-    if "bias" in inputs:
-        # One that lies as the result does takes the place of C.
-        names["bias"] = "e0" if "e0" in plan.problem.operands() else "c"
-        if names["bias"] in inputs:
-            return
-    operands = (*names.values(), "d")
+    order = {role: place for place, role in enumerate(inputs)}
+    # Of each operand the array, and how far behind its first element it begins.
+    begins = []
+    for role, address in plan.places.values():
+        place = order[role if role in order else WHOLE[role]]
+        begins.append((place, address - addresses[place]))
+    begins.append((len(inputs), 0))
+    first = tuple(addresses[place] + beyond for place, beyond in begins)
     try:
-        queue = repeated(plan.problem, plan.choice, operands, addresses, library.device(inputs["a"]))
+        queue = repeated(plan.problem, plan.choice, (*plan.places, "d"), first, library.device(inputs["a"]))
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
     if queue is not None:
-        add(library, key, queue, inputs.values(), result)
+        kept.add(library, key, _moved(queue, tuple(begins)), tuple(inputs.values()), result)
 
 
-def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any) -> None:
-    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
-    low, high = library.reach(result)
-    overlap = []
-    for x in inputs:
-        begins, ends = library.reach(x)
-        overlap.append((low - ends, high - begins))
-    kept = Kept(queue, tuple(overlap), library.maker(result))
-    with _adding:
-        while len(_kept) >= MOST_KEPT:
-            # Those that are found by their arrays go with it.
-            recent.forget()
-            del _kept[next(iter(_kept))]
-        _kept[key] = kept
+def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
+    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
+    if all(own == (place, 0) for place, own in enumerate(begins)):
+        return queue
+
+    def queue_parts(addresses: tuple[int, ...], stream: int) -> None:
+        queue(tuple([addresses[place] + beyond for place, beyond in begins]), stream)
+
+    return queue_parts

@@ -1,0 +1,157 @@
+"""What is kept of products that were computed, so that the next call looks it up and launches.
+
+A product is known by all that its plan depends on: types, shapes, strides and alignment of its arrays, the device, and
+the arguments. Addresses and the stream are not part of it; they are read at every call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gemmule.dispatch.select import forgets_choices
+
+from . import recent
+from .known_arrays import KnownArrays, known_library
+
+#: Products that are kept; the oldest makes room.
+MOST_KEPT = 2048
+#: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
+MOST_GUARDS = 8
+
+
+class Kept:
+    """A product whose launches are decided.
+
+    Parameters
+    ----------
+    queue : callable
+        Queues it, given addresses and stream.
+    overlap : tuple of (int, int)
+        For each input the differences, its address less the output's, between which the two may overlap.
+    new : callable
+        Makes the output, where the caller gives none.
+    """
+
+    __slots__ = ("_a", "_b", "_others", "again", "guards", "new", "queue")
+
+    def __init__(
+        self,
+        queue: recent.Queue,
+        overlap: tuple[tuple[int, int], ...],
+        new: Callable[[], Any],
+    ) -> None:
+        self.queue, self.new = queue, new
+        self.again: recent.Again | None = None
+        self.guards = 0
+        self._a, self._b, *self._others = overlap
+
+    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
+        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+        at = addresses[-1]
+        low, high = self._a
+        if low < addresses[0] - at < high:
+            return False
+        low, high = self._b
+        if low < addresses[1] - at < high:
+            return False
+        if not self._others:
+            return True
+        # C stands first of the others, and may be the output itself.
+        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
+        return not any(low < address - at < high for address, (low, high) in others)
+
+
+# By type of array; None for those whose products are not kept.
+_libraries: dict[type, KnownArrays | None] = {}
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
+_kept: dict[Any, Kept] = {}
+_adding = threading.Lock()
+
+
+def find(key: Any) -> Kept | None:
+    """Return the product that is known by this, if it is kept."""
+    return _kept.get(key)
+
+
+def forget() -> None:
+    """Forget what was decided: kernels or configs would now be chosen otherwise."""
+    with _adding:
+        _kept.clear()
+        recent.forget()
+
+
+forgets_choices(forget)
+
+
+def library_for(kind: type) -> KnownArrays | None:
+    """Return the library of a type of array, if products of it are kept."""
+    return _libraries[kind] if kind in _libraries else _first_seen(kind)
+
+
+def _first_seen(kind: type) -> KnownArrays | None:
+    library = known_library(kind)
+    with _adding:
+        if len(_libraries) < _MOST_TYPES:
+            _libraries[kind] = library
+    return library
+
+
+def add(library: KnownArrays, key: Any, queue: recent.Queue, inputs: Sequence[Any], result: Any) -> None:
+    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
+    low, high = library.reach(result)
+    overlap = []
+    for x in inputs:
+        begins, ends = library.reach(x)
+        overlap.append((low - ends, high - begins))
+    kept = Kept(queue, tuple(overlap), library.maker(result))
+    with _adding:
+        while len(_kept) >= MOST_KEPT:
+            # Those that are found by their arrays go with it.
+            recent.forget()
+            del _kept[next(iter(_kept))]
+        _kept[key] = kept
+
+
+def make_recent(
+    library: KnownArrays,
+    kept: Kept,
+    key: tuple[Any, ...],
+    inputs: Sequence[Any],
+    out: Any,
+    addresses: tuple[int, ...],
+    result: Any,
+) -> None:
+    """Let the next call with these arrays find the product by them.
+
+    Parameters
+    ----------
+    library, kept
+        Of the product.
+    key : tuple
+        What the call will be looked up by.
+    inputs : sequence of array
+        A, B, and C and the bias as far as there are these.
+    out : array or None
+        The output that was given.
+    addresses : tuple of int
+        Of the arrays that were given.
+    result : array
+        What this call has filled.
+    """
+    # A guard takes no array twice.
+    if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
+        return
+    again = kept.again
+    if again is None or recent.find(key) is again:
+        # There is no guard, or the one there is does not let these arrays through, in this state of the library.
+        if kept.guards == MOST_GUARDS:
+            return
+        kept.guards += 1
+        again = library.again(kept, tuple(inputs), out, result)
+        if again is not None:
+            kept.again = again
+    if again is not None:
+        recent.remember(key, again)
