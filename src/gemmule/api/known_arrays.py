@@ -40,6 +40,10 @@ class KnownArrays(Protocol):
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
 
+    @property
+    def guarded(self) -> bool:
+        """Whether there are guards, for `again`."""
+
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual.
 
@@ -116,6 +120,7 @@ class TorchArrays:
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
         raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._guards = tensor_guards(torch)
+        self.guarded = self._guards is not None
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
@@ -192,6 +197,8 @@ class CupyArrays:
     cupy : module
         CuPy.
     """
+
+    guarded = False
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy

@@ -49,9 +49,8 @@ def product(
         if epilogue is not None or epilogue_args or gated is not None:
             traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated)
             inputs, options = traced.inputs, (*options, *traced.does)
-        if _can_be_found_by(options):
+        if out_dtype is precision is executor is None or _can_be_found_by(options):
             known = library.describe(a, b, (*inputs.values(), out), options)
-    given = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
     if library is not None and known is not None:
         key, addresses, current = known
         found = kept.find(key)
@@ -64,13 +63,18 @@ def product(
                 from gemmule.runtime.retain import retain
 
                 # Its library may give the memory to others as soon as its own stream allows it.
-                retain((given, out), library.device(a), now)
+                retain((a, b, inputs, out), library.device(a), now)
             # What a name stands for is known by it; a function has to be traced.
             named = epilogue is None or isinstance(epilogue, str)
-            if named and stream is out_dtype is precision is executor is epilogue_args is gated is None:
+            if (
+                library.guarded
+                and named
+                and stream is out_dtype is precision is executor is epilogue_args is gated is None
+            ):
                 numbers = None if operation == "matmul" else (alpha, beta, epilogue)
                 at = called(a, b, out) if numbers is None else called_gemm(a, b, c, bias, out, *numbers)
-                kept.make_recent(library, found, at, tuple(given.values()), out, addresses, result)
+                arrays = tuple([x for x in (a, b, *inputs.values()) if x is not None])
+                kept.make_recent(library, found, at, arrays, out, addresses, result)
             return result
     plan = plan_product(
         operation,
@@ -96,6 +100,7 @@ def product(
         key, addresses, _ = known
         if out is None:
             addresses = (*addresses, library.address(result))
+        given = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
         _keep(library, plan, key, given, addresses, result)
     return result
 
