@@ -1,14 +1,15 @@
 """What the parts of a repeated call cost on the host: ``python benchmarks/call_parts.py RESULTS_FOLDER``.
 
 Times `gm.matmul` of the very same tensors beside torch.mm, and by itself each thing that such a call does: finding the
-product by the tensors, PyTorch's guard, addresses, the stream, and the driver's launch, with the launch as it is made and
-the other way round of `Launch.overlaps`. Writes `overhead` records.
+product by the tensors, PyTorch's guard, addresses, the stream, and the driver's launch; that as it is made, and the
+other way round of `Launch.overlaps`. Writes `overhead` records.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import sys
 from pathlib import Path
 
@@ -26,18 +27,14 @@ from gemmule.runtime.execute import launches_of
 
 
 def launching(plan, out, overlaps: bool):
-    """Return what has the driver launch a product's kernel, its parameters packed."""
+    """Return what has the driver launch a product's kernel, what must live as long, and whether calls do just this."""
     pointers = {name: address for name, (_, address) in plan.places.items()} | {"d": out.data_ptr()}
     stream = torch.cuda.current_stream().cuda_stream
     (step,) = launches_of(plan.problem, plan.choice, 0, tuple(pointers)).steps()
     made = step.kernel.prepare(dataclasses.replace(step.launch, overlaps=overlaps), pointers, stream)
-    launch, config, function = driver().cuLaunchKernelEx, made._config, made._function
     parameters = ctypes.addressof(made._addresses)
-
-    def queue(kept=made):
-        return launch(config, function, parameters, 0)
-
-    return queue, step.launch.overlaps == overlaps
+    launch = functools.partial(driver().cuLaunchKernelEx, made._config, made._function, parameters, 0)
+    return launch, made, step.launch.overlaps == overlaps
 
 
 def parts(dtype: str, m: int, n: int, k: int):
@@ -61,9 +58,11 @@ def parts(dtype: str, m: int, n: int, k: int):
         "part_addresses": lambda: (a.data_ptr(), b.data_ptr(), out.data_ptr()),
         "part_stream": lambda: stream(0),
     }
+    alive = []
     for overlaps in (False, True):
-        queue, as_made = launching(plan, out, overlaps)
-        calls["part_launch" if as_made else "part_launch_otherwise"] = queue
+        launch, prepared, as_made = launching(plan, out, overlaps)
+        calls["part_launch" if as_made else "part_launch_otherwise"] = launch
+        alive.append(prepared)
     for call in calls.values():
         sample(call)
     samples = {path: [] for path in calls}
