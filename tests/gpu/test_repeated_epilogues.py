@@ -101,6 +101,23 @@ def test_the_absolute_maximum_is_cleared_at_every_call(torch, arrays):
         assert float(largest) == pytest.approx(factor * np.maximum(wide, 0).max(), rel=1e-3)
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["out", "no out"])
+def test_calls_with_the_absolute_maximum_are_kept(torch, arrays, planned, given):
+    for factor in (4.0, 1.0, 0.25, 2.0):
+        (a, b, bias), (da, db, dbias) = arrays("bfloat16", (96, 64), (64, 80), (80,))
+        da *= factor
+        largest = torch.full((1,), float("nan"), device="cuda")
+        out = torch.empty(96, 80, device="cuda", dtype=da.dtype) if given else None
+        got = gm.gemm(da, db, bias=dbias, epilogue="relu", absmax=largest, out=out)
+        exact = np.maximum(factor * a.astype("f8") @ b.astype("f8") + bias.astype("f8"), 0)
+        close(torch, got, exact, "bfloat16")
+        assert float(largest) == pytest.approx(exact.max(), rel=1e-3)
+    assert len(planned) == 1
+    wide = torch.randn(80, device="cuda")
+    with pytest.raises(OverlapError, match="absmax shares memory with bias"):
+        gm.gemm(da, db, bias=wide, epilogue="relu", absmax=wide[3:4], out=out)
+
+
 def test_capture_in_a_graph(torch, arrays):
     (_, b, bias), (da, db, dbias) = arrays("bfloat16", (96, 96), (96, 96), (96,))
     out = torch.empty(96, 96, device="cuda", dtype=da.dtype)

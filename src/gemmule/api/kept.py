@@ -28,24 +28,29 @@ class Kept:
     ----------
     queue : callable
         Queues it, given addresses and stream.
-    overlap : tuple of (int, int)
+    overlap : sequence of (int, int)
         For each input the differences, its address less the output's, between which the two may overlap.
     new : callable
         Makes the output, where the caller gives none.
+    beside : sequence of (int, int)
+        The same for each array but the last input, which is written too: that for the absolute maximum. Empty where
+        there is none.
     """
 
-    __slots__ = ("_a", "_b", "_others", "again", "guards", "new", "queue")
+    __slots__ = ("_a", "_b", "_beside", "_others", "again", "guards", "new", "queue")
 
     def __init__(
         self,
         queue: recent.Queue,
-        overlap: tuple[tuple[int, int], ...],
+        overlap: Sequence[tuple[int, int]],
         new: Callable[[], Any],
+        beside: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.queue, self.new = queue, new
         self.again: recent.Again | None = None
         self.guards = 0
         self._a, self._b, *self._others = overlap
+        self._beside = beside
 
     def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
         """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
@@ -60,6 +65,15 @@ class Kept:
             return True
         # C stands first of the others, and may be the output itself.
         others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
+        return not any(low < address - at < high for address, (low, high) in others)
+
+    def maximum_apart(self, addresses: tuple[int, ...], given: bool) -> bool:
+        """Whether the array for the absolute maximum is surely apart from the others.
+
+        The output is among the addresses if it is given.
+        """
+        *inputs, at = addresses[:-1] if given else addresses
+        others = zip((*inputs, *addresses[-1:]) if given else inputs, self._beside, strict=False)
         return not any(low < address - at < high for address, (low, high) in others)
 
 
@@ -99,20 +113,32 @@ def _first_seen(kind: type) -> KnownArrays | None:
     return library
 
 
-def add(library: KnownArrays, key: Any, queue: recent.Queue, inputs: Sequence[Any], result: Any) -> None:
-    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses."""
-    low, high = library.reach(result)
-    overlap = []
-    for x in inputs:
-        begins, ends = library.reach(x)
-        overlap.append((low - ends, high - begins))
-    kept = Kept(queue, tuple(overlap), library.maker(result))
+def add(
+    library: KnownArrays, key: Any, queue: recent.Queue, inputs: Sequence[Any], result: Any, *, maximum: bool = False
+) -> None:
+    """Keep what queues a product, under what it is known by.
+
+    Its inputs are in the order of the addresses; the last of them may be that for the absolute maximum.
+    """
+    kept = Kept(
+        queue,
+        _overlap(library, inputs, result),
+        library.maker(result),
+        _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else (),
+    )
     with _adding:
         while len(_kept) >= MOST_KEPT:
             # Those that are found by their arrays go with it.
             recent.forget()
             del _kept[next(iter(_kept))]
         _kept[key] = kept
+
+
+def _overlap(library: KnownArrays, arrays: Sequence[Any], written: Any) -> list[tuple[int, int]]:
+    """Return for each array the differences of its address to that of another, between which they may overlap."""
+    low, high = library.reach(written)
+    reaches = [library.reach(x) for x in arrays]
+    return [(low - ends, high - begins) for begins, ends in reaches]
 
 
 def make_recent(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import KernelFailedError
 from gemmule.runtime.stream import stream_handle
 
 from . import kept
+from .absolute_maximum import ROLE as ABSMAX
 from .finished import traced_epilogue
 from .gated import WHOLE
 from .known_arrays import KnownArrays, usual_scalars
@@ -43,17 +45,18 @@ def product(
     library = kept.library_for(type(a))
     known = traced = None
     inputs = {"c": c, "bias": bias}
-    # The absolute maximum is cleared in front of the kernel, at every call.
-    if library is not None and absmax is None and (operation == "matmul" or usual_scalars(alpha, beta)):
+    if library is not None and (operation == "matmul" or usual_scalars(alpha, beta)):
         options: tuple[Any, ...] = (operation, alpha, beta, out_dtype, precision, executor)
-        if epilogue is not None or epilogue_args or gated is not None:
-            traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated)
+        if epilogue is not None or epilogue_args or gated is not None or absmax is not None:
+            traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated, absmax)
             inputs, options = traced.inputs, (*options, *traced.does)
         if out_dtype is precision is executor is None or _can_be_found_by(options):
             known = library.describe(a, b, (*inputs.values(), out), options)
     if library is not None and known is not None:
         key, addresses, current = known
         found = kept.find(key)
+        if found is not None and absmax is not None and not found.maximum_apart(addresses, out is not None):
+            found = None
         # A result on another stream than the current one is made with care, by the plan.
         now = current if stream is None else stream_handle(stream)
         if found is not None and (now == current if out is None else found.apart(addresses, c is out)):
@@ -69,7 +72,7 @@ def product(
             if (
                 library.guarded
                 and named
-                and stream is out_dtype is precision is executor is epilogue_args is gated is None
+                and stream is out_dtype is precision is executor is epilogue_args is gated is absmax is None
             ):
                 numbers = None if operation == "matmul" else (alpha, beta, epilogue)
                 at = called(a, b, out) if numbers is None else called_gemm(a, b, c, bias, out, *numbers)
@@ -140,15 +143,24 @@ def _keep(
     for role, address in plan.places.values():
         place = order[role if role in order else WHOLE[role]]
         begins.append((place, address - addresses[place]))
+    operands = [*plan.places]
+    if ABSMAX in inputs:
+        begins.append((order[ABSMAX], 0))
+        operands.append(ABSMAX)
     begins.append((len(inputs), 0))
     first = tuple(addresses[place] + beyond for place, beyond in begins)
+    device = library.device(inputs["a"])
     try:
-        queue = repeated(plan.problem, plan.choice, (*plan.places, "d"), first, library.device(inputs["a"]))
+        queue = repeated(plan.problem, plan.choice, (*operands, "d"), first, device)
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
-    if queue is not None:
-        kept.add(library, key, _moved(queue, tuple(begins)), tuple(inputs.values()), result)
+    if queue is None:
+        return
+    queue = _moved(queue, tuple(begins))
+    if ABSMAX in inputs:
+        queue = _clearing(queue, order[ABSMAX], device)
+    kept.add(library, key, queue, tuple(inputs.values()), result, maximum=ABSMAX in inputs)
 
 
 def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
@@ -160,3 +172,14 @@ def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
         queue(tuple([addresses[place] + beyond for place, beyond in begins]), stream)
 
     return queue_parts
+
+
+def _clearing(queue: Queue, place: int, device: int) -> Queue:
+    """Return what clears the absolute maximum in front of a product."""
+    from gemmule.runtime.memory import clear
+
+    def queue_both(addresses: tuple[int, ...], stream: int) -> None:
+        clear(addresses[place], FLOAT32.itemsize, device, stream)
+        queue(addresses, stream)
+
+    return queue_both
