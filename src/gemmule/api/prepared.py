@@ -117,7 +117,8 @@ def called_gemm(
     a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
 ) -> tuple[Any, ...]:
     """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
-    return id(a), id(b), id(c), id(bias), id(out), alpha, beta, epilogue
+    at = (id(a), id(b), id(out), alpha, beta, epilogue)
+    return at if c is bias is None else (*at, id(c), id(bias))
 
 
 def _can_be_found_by(options: tuple[Any, ...]) -> bool:

@@ -26,8 +26,8 @@ LOW = 255
 
 _recent: dict[tuple[Any, ...], Again] = {}
 #: Gives the product that is known by this, if there is one. For `matmul` that are the identities of A, B and the
-#: output, for `gemm` those of A, B, C, the bias and the output, then alpha, beta, and the name of the epilogue. The
-#: arrays themselves may be others by now.
+#: output, for `gemm` alpha, beta and the name of the epilogue behind them, then C and the bias if there is one of them.
+#: The arrays themselves may be others by now.
 find = _recent.get
 
 
