@@ -168,7 +168,8 @@ def gemm(
            [10., 12.]])
     """
     if (
-        out_dtype is precision is stream is executor is epilogue_args is gated is absmax is None
+        out_dtype is precision is stream is executor is None
+        and epilogue_args is gated is absmax is None
         # Of these types, numbers that are equal mean the same.
         and (type(alpha) is float or type(alpha) is int)
         and (type(beta) is float or type(beta) is int)
