@@ -390,7 +390,7 @@ def test_a_stream_that_is_named(state, retained):
     assert len(state.planned) == 1
     assert [stream for _, _, stream in state.queued] == [4, 5]
     # PyTorch does not know of the other stream's work.
-    assert retained == [((A, B, {"c": None, "bias": None}, OUT), 0, stream) for stream in (4, 5)]
+    assert retained == [(((A, B, None, None), OUT), 0, stream) for stream in (4, 5)]
     with pytest.raises(ArgumentError, match="stream of type str"):
         matmul(A, B, OUT, stream="fast")
 

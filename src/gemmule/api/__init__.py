@@ -175,7 +175,7 @@ def gemm(
         and (type(beta) is float or type(beta) is int)
         and (epilogue is None or type(epilogue) is str)
     ):
-        # As `prepared.called_gemm` has it; here it takes no call.
+        # As `prepared.called` has it.
         at = (id(a), id(b), id(out), alpha, beta, epilogue)
         again = find_recent(at if c is bias is None else (*at, id(c), id(bias)))
         if again is not None and (result := again(a, b, out, c, bias)) is not None:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.dispatch.select import forgets_choices
+from gemmule.runtime.stream import stream_handle
 
 from . import recent
-from .known_arrays import KnownArrays, known_library
+from .known_arrays import Described, KnownArrays, known_library
 
 #: Products that are kept; the oldest makes room.
 MOST_KEPT = 2048
@@ -132,6 +133,48 @@ def add(
             recent.forget()
             del _kept[next(iter(_kept))]
         _kept[key] = kept
+
+
+def repeat(
+    library: KnownArrays,
+    found: Kept,
+    known: Described,
+    arrays: tuple[Any, ...],
+    out: Any,
+    stream: Any,
+    *,
+    in_place: bool = False,
+) -> Any:
+    """Compute what is kept with other arrays; return None where a plan has to look at them.
+
+    Parameters
+    ----------
+    library, found
+        Of the product.
+    known : tuple
+        What the library says of the arrays.
+    arrays : tuple
+        The inputs, some of which may be None.
+    out : array or None
+        The output, if it is given.
+    stream : int, stream or None
+        As the caller names it.
+    in_place : bool
+        Whether C is the output.
+    """
+    _, addresses, current = known
+    now = current if stream is None else stream_handle(stream)
+    # A result on another stream than the current one is made with care, by the plan.
+    if not (now == current if out is None else found.apart(addresses, in_place)):
+        return None
+    result = found.new() if out is None else out
+    found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
+    if now != current:
+        from gemmule.runtime.retain import retain
+
+        # Its library may give the memory to others as soon as its own stream allows it.
+        retain((arrays, out), library.device(result), now)
+    return result
 
 
 def _overlap(library: KnownArrays, arrays: Sequence[Any], written: Any) -> list[tuple[int, int]]:

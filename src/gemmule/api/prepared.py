@@ -11,7 +11,6 @@ from typing import Any
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import KernelFailedError
-from gemmule.runtime.stream import stream_handle
 
 from . import kept
 from .absolute_maximum import ROLE as ABSMAX
@@ -53,32 +52,20 @@ def product(
         if out_dtype is precision is executor is None or _can_be_found_by(options):
             known = library.describe(a, b, (*inputs.values(), out), options)
     if library is not None and known is not None:
-        key, addresses, current = known
+        key, addresses, _ = known
         found = kept.find(key)
-        if found is not None and absmax is not None and not found.maximum_apart(addresses, out is not None):
-            found = None
-        # A result on another stream than the current one is made with care, by the plan.
-        now = current if stream is None else stream_handle(stream)
-        if found is not None and (now == current if out is None else found.apart(addresses, c is out)):
-            result = found.new() if out is None else out
-            found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
-            if now != current:
-                from gemmule.runtime.retain import retain
-
-                # Its library may give the memory to others as soon as its own stream allows it.
-                retain((a, b, inputs, out), library.device(a), now)
-            # What a name stands for is known by it; a function has to be traced.
-            named = epilogue is None or isinstance(epilogue, str)
-            if (
-                library.guarded
-                and named
-                and stream is out_dtype is precision is executor is epilogue_args is gated is absmax is None
-            ):
-                numbers = None if operation == "matmul" else (alpha, beta, epilogue)
-                at = called(a, b, out) if numbers is None else called_gemm(a, b, c, bias, out, *numbers)
-                arrays = tuple([x for x in (a, b, *inputs.values()) if x is not None])
-                kept.make_recent(library, found, at, arrays, out, addresses, result)
-            return result
+        if found is not None and (absmax is None or found.maximum_apart(addresses, out is not None)):
+            arrays = (a, b, *inputs.values())
+            result = kept.repeat(library, found, known, arrays, out, stream, in_place=c is out)
+            if result is not None:
+                # What a name stands for is known by it; a function has to be traced.
+                named = epilogue is None or isinstance(epilogue, str)
+                unusual = stream, out_dtype, precision, executor, epilogue_args, gated, absmax
+                if library.guarded and named and all(x is None for x in unusual):
+                    at = called(operation, a, b, c, bias, out, alpha, beta, epilogue)
+                    given = tuple([x for x in arrays if x is not None])
+                    kept.make_recent(library, found, at, given, out, addresses, result)
+                return result
     plan = plan_product(
         operation,
         a,
@@ -103,20 +90,20 @@ def product(
         key, addresses, _ = known
         if out is None:
             addresses = (*addresses, library.address(result))
-        given = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
-        _keep(library, plan, key, given, addresses, result)
+        roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
+        _keep(library, plan, key, roles, addresses, result)
     return result
 
 
-def called(a: Any, b: Any, out: Any) -> tuple[Any, ...]:
-    """Return what a call of `matmul` is found by among those of late."""
-    return id(a), id(b), id(out)
-
-
-def called_gemm(
-    a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
+def called(
+    operation: str, a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
 ) -> tuple[Any, ...]:
-    """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
+    """Return what a call whose scalars are numbers is found by among those of late.
+
+    `matmul` and `gemm` write it out themselves, as another call would take them longer than to find it.
+    """
+    if operation == "matmul":
+        return id(a), id(b), id(out)
     at = (id(a), id(b), id(out), alpha, beta, epilogue)
     return at if c is bias is None else (*at, id(c), id(bias))
 
