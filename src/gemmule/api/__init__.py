@@ -12,6 +12,7 @@ from .multiplication import multiply
 from .packs import load_pack
 from .plan import Plan
 from .prepared import product
+from .prepared_transposes import LAST_TWO, transposed
 from .products import plan_product
 from .recent import find as find_recent
 from .transposes import axes_as_given, last_two_exchanged, plan_transpose
@@ -243,7 +244,7 @@ def transpose(
            [1, 4],
            [2, 5]])
     """
-    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream, executor=executor).execute()
+    return transposed(x, axes, axes_as_given(axes), out, stream, executor)
 
 
 def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None) -> Any:
@@ -276,7 +277,7 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
            [2],
            [3]])
     """
-    return plan_transpose(x, last_two_exchanged, out=out, stream=stream, executor=executor).execute()
+    return transposed(x, LAST_TWO, last_two_exchanged, out, stream, executor)
 
 
 _FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}
