@@ -6,7 +6,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.api import kept, prepared_transposes
-from gemmule.core.errors import OverlapError
+from gemmule.core.errors import ArgumentError, OverlapError
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,21 @@ def test_other_arrays_of_the_same_kind(torch, planned, dtype, shape):
         assert torch.equal(gm.transpose(x), x.permute(*reversed(range(x.ndim))))
         assert torch.equal(gm.transpose(x.mT, (0, *range(1, x.ndim))), x.mT)
     assert len(planned) == 4
+
+
+def test_what_is_lazily_conjugated_or_negated_is_refused(torch, planned):
+    x = torch.randn(32, 48, device="cuda", dtype=torch.complex64)
+    out = torch.empty(48, 32, device="cuda", dtype=torch.complex64)
+    for _ in range(3):
+        gm.transpose(x, out=out)
+    for given in ({"x": x.conj(), "out": out}, {"x": x, "out": torch.empty_like(out).conj()}):
+        with pytest.raises(ArgumentError, match="conjugated"):
+            gm.transpose(given["x"], out=given["out"])
+    real = torch.randn(32, 48, device="cuda")
+    for _ in range(3):
+        gm.transpose(real)
+    with pytest.raises(ArgumentError, match="negated"):
+        gm.transpose(torch._neg_view(real))
 
 
 def test_within_an_array_and_between_two(torch, planned):

@@ -18,10 +18,12 @@ NEW = itertools.count(0xA00000, 0x1000)
 class FakeTensor:
     """What is asked of a tensor; its strides are in elements of four bytes."""
 
-    def __init__(self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False):
+    def __init__(
+        self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False, conj=False
+    ):
         self.address, self.shape, self.dtype, self.requires_grad = address, shape, dtype, grad
         self._stride = stride or tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-        self._device, self._neg, self.device = device, neg, f"cuda:{device}"
+        self._device, self._neg, self._conj, self.device = device, neg, conj, f"cuda:{device}"
 
     def data_ptr(self):
         return self.address
@@ -34,6 +36,9 @@ class FakeTensor:
 
     def is_neg(self):
         return self._neg
+
+    def is_conj(self):
+        return self._conj
 
     def element_size(self):
         return 4

@@ -130,7 +130,8 @@ class TorchArrays:
             return None
         try:
             device = a.get_device()
-            if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg():
+            # No kernel multiplies complex numbers; a transpose has its array as A.
+            if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj():
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
@@ -139,7 +140,7 @@ class TorchArrays:
             c = others[0]
             for place, x in enumerate(others):
                 if x is not None:
-                    if type(x) not in types or x.get_device() != device or x.is_neg():
+                    if type(x) not in types or x.get_device() != device or x.is_neg() or x.is_conj():
                         return None
                     px = x.data_ptr()
                     key = (key, place, x is c, x.dtype, x.shape, x.stride())
