@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
-from overhead import PROBLEMS, SAMPLES, record, sample
+from overhead import PROBLEMS, in_turns, record
 
 import gemmule as gm
 from gemmule.api import recent
@@ -63,15 +63,7 @@ def parts(dtype: str, m: int, n: int, k: int):
         launch, prepared, as_made = launching(plan, out, overlaps)
         calls["part_launch" if as_made else "part_launch_otherwise"] = launch
         alive.append(prepared)
-    for call in calls.values():
-        sample(call)
-    samples = {path: [] for path in calls}
-    order = list(calls)
-    for _ in range(SAMPLES):
-        for path in order:
-            samples[path].append(sample(calls[path]))
-        order.reverse()
-    for path, values in samples.items():
+    for path, values in in_turns(calls).items():
         yield record(path, values, dtype=dtype, m=m, n=n, k=k, kernel=plan.kernel)
 
 

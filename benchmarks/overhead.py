@@ -78,6 +78,19 @@ def sample(call) -> float:
     return taken / CALLS / 1e3
 
 
+def in_turns(calls: dict) -> dict[str, list[float]]:
+    """Return samples of calls that were made in turns, to and fro."""
+    for call in calls.values():
+        sample(call)
+    samples = {path: [] for path in calls}
+    order = list(calls)
+    for _ in range(SAMPLES):
+        for path in order:
+            samples[path].append(sample(calls[path]))
+        order.reverse()
+    return samples
+
+
 def record(path: str, samples: list[float], **facts) -> dict:
     """Return a record of samples."""
     made = {"record": "overhead", "path": path, **facts, "host_us": round(statistics.median(samples), 3)}
@@ -104,16 +117,8 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     plan = gm.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
     kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
-    for call in calls.values():
-        sample(call)
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
-    samples = {path: [] for path in calls}
-    order = list(calls)
-    for _ in range(SAMPLES):
-        for path in order:
-            samples[path].append(sample(calls[path]))
-        order.reverse()
-    for path, values in samples.items():
+    for path, values in in_turns(calls).items():
         own = {"kernel": kernel} if "torch" not in path else {}
         yield record(path, values, dtype=dtype, m=m, n=n, k=k, **own)
 
@@ -131,13 +136,7 @@ def cupy_calls(m: int):
         "matmul_out_cupy": lambda: gm.matmul(a, b, out=out),
         "matmul_cupy": lambda: gm.matmul(a, b),
     }
-    for call in calls.values():
-        sample(call)
-    samples = {path: [] for path in calls}
-    for _ in range(SAMPLES):
-        for path, call in calls.items():
-            samples[path].append(sample(call))
-    for path, values in samples.items():
+    for path, values in in_turns(calls).items():
         yield record(path, values, dtype="float32", m=m, n=m, k=m)
 
 
