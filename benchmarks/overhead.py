@@ -104,6 +104,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
     bias = torch.randn(n, device="cuda").to(kind)
+    turned, stream = torch.empty(k, m, device="cuda", dtype=kind), torch.cuda.current_stream()
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
@@ -113,13 +114,16 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "torch_addmm_relu": lambda: torch.relu_(torch.addmm(bias, a, b, out=theirs)),
         "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
         "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=rectified, out=out),
+        "matmul_stream": lambda: gm.matmul(a, b, out=out, stream=stream),
+        "torch_transpose": lambda: turned.copy_(a.t()),
+        "transpose": lambda: gm.transpose(a, out=turned),
     }
     plan = gm.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
     kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
     for path, values in in_turns(calls).items():
-        own = {"kernel": kernel} if "torch" not in path else {}
+        own = {"kernel": kernel} if "torch" not in path and path != "transpose" else {}
         yield record(path, values, dtype=dtype, m=m, n=n, k=k, **own)
 
 
