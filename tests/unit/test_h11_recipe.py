@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -59,6 +60,20 @@ def test_what_does_not_pay_for_packing_is_left_to_others(shape, layout, name):
     assert choice.spec.name == name
     reason = dict(choice.refused).get("h11_packed")
     assert reason == ("it can, and h01_mma_sync is expected to be faster" if name == "h01_mma_sync" else None)
+
+
+def test_reading_c_and_an_epilogue_are_counted():
+    plain = product(1663, 16, 716, "nt")
+    with_c = dataclasses.replace(plain, c=plain.d, beta=1)
+    finished = dataclasses.replace(plain, epilogue=Epilogue(Expression(("acc", "gelu 0"))))
+    names = [choose(one, HOPPER, multiprocessors=132).spec.name for one in (plain, with_c, finished)]
+    # The kernel that multiplies what is packed finishes a tile while it multiplies the next.
+    assert names == ["h01_mma_sync", "h11_packed", "h11_packed"]
+
+
+def test_threads_of_packing_have_few_vectors_where_there_is_little_to_pack():
+    assert choose(product(957, 181, 1058, "tt"), HOPPER, multiprocessors=132).config == PackedConfig(vectors=1)
+    assert choose(product(2944, 84, 13907, "nt"), HOPPER, multiprocessors=132).config == PackedConfig(threads=128)
 
 
 def test_packing_is_not_left_to_a_kernel_that_cannot():

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmule.dispatch.select import forgets_choices
+from gemmule.dispatch.select import forgets_choices, generation
 from gemmule.runtime.stream import stream_handle
 
 from . import recent
@@ -33,21 +33,24 @@ class Kept:
         For each input the differences, its address less the output's, between which the two may overlap.
     new : callable
         Makes the output, where the caller gives none.
+    began : int
+        Generation of choices in which it was planned.
     beside : sequence of (int, int)
         The same for each array but the last input, which is written too: that for the absolute maximum. Empty where
         there is none.
     """
 
-    __slots__ = ("_a", "_b", "_beside", "_others", "again", "guards", "new", "queue")
+    __slots__ = ("_a", "_b", "_beside", "_others", "again", "generation", "guards", "new", "queue")
 
     def __init__(
         self,
         queue: recent.Queue,
         overlap: Sequence[tuple[int, int]],
         new: Callable[[], Any],
+        began: int,
         beside: Sequence[tuple[int, int]] = (),
     ) -> None:
-        self.queue, self.new = queue, new
+        self.queue, self.new, self.generation = queue, new, began
         self.again: recent.Again | None = None
         self.guards = 0
         self._a, self._b, *self._others = overlap
@@ -115,19 +118,24 @@ def _first_seen(kind: type) -> KnownArrays | None:
 
 
 def add(
-    library: KnownArrays, key: Any, queue: recent.Queue, inputs: Sequence[Any], result: Any, *, maximum: bool = False
+    library: KnownArrays,
+    key: Any,
+    queue: recent.Queue,
+    inputs: Sequence[Any],
+    result: Any,
+    began: int,
+    *,
+    maximum: bool = False,
 ) -> None:
-    """Keep what queues a product, under what it is known by.
+    """Keep what queues a product, under what it is known by; not one that was planned before choices were forgotten.
 
     Its inputs are in the order of the addresses; the last of them may be that for the absolute maximum.
     """
-    kept = Kept(
-        queue,
-        _overlap(library, inputs, result),
-        library.maker(result),
-        _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else (),
-    )
+    beside = _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else ()
+    kept = Kept(queue, _overlap(library, inputs, result), library.maker(result), began, beside)
     with _adding:
+        if began != generation():
+            return
         while len(_kept) >= MOST_KEPT:
             # Those that are found by their arrays go with it.
             recent.forget()
@@ -223,4 +231,6 @@ def make_recent(
         if again is not None:
             kept.again = again
     if again is not None:
-        recent.remember(key, again)
+        with _adding:
+            if kept.generation == generation():
+                recent.remember(key, again)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import KernelFailedError
+from gemmule.dispatch.select import generation
 
 from . import kept
 from .absolute_maximum import ROLE as ABSMAX
@@ -66,6 +67,7 @@ def product(
                     given = tuple([x for x in arrays if x is not None])
                     kept.make_recent(library, found, at, given, out, addresses, result)
                 return result
+    began = generation()
     plan = plan_product(
         operation,
         a,
@@ -91,7 +93,7 @@ def product(
         if out is None:
             addresses = (*addresses, library.address(result))
         roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
-        _keep(library, plan, key, roles, addresses, result)
+        _keep(library, plan, key, roles, addresses, result, began)
     return result
 
 
@@ -118,7 +120,13 @@ def _can_be_found_by(options: tuple[Any, ...]) -> bool:
 
 
 def _keep(
-    library: KnownArrays, plan: Plan, key: Any, inputs: Mapping[str, Any], addresses: tuple[int, ...], result: Any
+    library: KnownArrays,
+    plan: Plan,
+    key: Any,
+    inputs: Mapping[str, Any],
+    addresses: tuple[int, ...],
+    result: Any,
+    began: int,
 ) -> None:
     """Keep what a plan decided, if it is one of launches on a GPU; the addresses are those of inputs and result."""
     from gemmule.runtime.repeated import repeated
@@ -148,7 +156,7 @@ def _keep(
     queue = _moved(queue, tuple(begins))
     if ABSMAX in inputs:
         queue = _clearing(queue, order[ABSMAX], device)
-    kept.add(library, key, queue, tuple(inputs.values()), result, maximum=ABSMAX in inputs)
+    kept.add(library, key, queue, tuple(inputs.values()), result, began, maximum=ABSMAX in inputs)
 
 
 def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:

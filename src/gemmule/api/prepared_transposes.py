@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmule.core.errors import KernelFailedError
 from gemmule.core.problem import TransposeProblem
+from gemmule.dispatch.select import generation
 
 from . import kept
 from .known_arrays import KnownArrays
@@ -39,11 +40,14 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
         result = kept.repeat(library, found, known, (x,), out, stream)
         if result is not None:
             return result
+    began = generation()
     plan = plan_transpose(x, order_of, out=out, stream=stream, executor=executor)
     result = plan.execute()
     if library is not None and known is not None:
         key, addresses, _ = known
-        _keep(library, plan, key, x, addresses if out is not None else (*addresses, library.address(result)), result)
+        if out is None:
+            addresses = (*addresses, library.address(result))
+        _keep(library, plan, key, x, addresses, result, began)
     return result
 
 
@@ -57,7 +61,9 @@ def _named(axes: Any) -> Any:
         return object()
 
 
-def _keep(library: KnownArrays, plan: Plan, key: Any, x: Any, addresses: tuple[int, ...], result: Any) -> None:
+def _keep(
+    library: KnownArrays, plan: Plan, key: Any, x: Any, addresses: tuple[int, ...], result: Any, began: int
+) -> None:
     """Keep what a plan decided, if it is one of launches on a GPU; the array's address stands there twice."""
     from gemmule.runtime.repeated import repeated
 
@@ -72,4 +78,4 @@ def _keep(library: KnownArrays, plan: Plan, key: Any, x: Any, addresses: tuple[i
         # Another kernel took its place, and will be planned the next time.
         return
     if queue is not None:
-        kept.add(library, key, queue, (x, x), result)
+        kept.add(library, key, queue, (x, x), result, began)

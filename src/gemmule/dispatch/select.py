@@ -24,8 +24,10 @@ MAX_LAUNCHES = 16
 
 
 #: What was chosen for the problems of this process, by everything that the choice depends on.
-_chosen: dict[tuple[Problem, Arch, int, int | None, str | None], Choice] = {}
+_chosen: dict[tuple[Problem, Arch, int, int | None, str | None, int], Choice] = {}
 _MOST_CHOSEN = 4096
+# How many times choices were forgotten: what was chosen before the last time and is kept only after it, is never found.
+_generation = [0]
 #: What clears the caches of other rooms that keep choices, or what was made of them.
 _forgetters: list[Callable[[], object]] = []
 
@@ -63,7 +65,7 @@ def choose(
     """
     if registry is not REGISTRY and registry is not VIRTUAL:
         return _choose(problem, arch, registry, multiprocessors, chip)
-    asked = (problem, arch, len(registry), multiprocessors, chip)
+    asked = (problem, arch, len(registry), multiprocessors, chip, _generation[0])
     choice = _chosen.get(asked)
     if choice is None:
         choice = _choose(problem, arch, registry, multiprocessors, chip)
@@ -75,9 +77,15 @@ def choose(
 
 def forget_choices() -> None:
     """Choose anew from now on, everywhere in this process: tuned configurations have changed."""
+    _generation[0] += 1
     _chosen.clear()
     for forget in _forgetters:
         forget()
+
+
+def generation() -> int:
+    """Return a number that changes when choices are forgotten: one made before then must not be kept after it."""
+    return _generation[0]
 
 
 def forgets_choices(forget: Callable[[], object]) -> None:

@@ -164,4 +164,6 @@ def add_packed(source: str, entries: Iterable[Entry]) -> None:
 
 def forget() -> None:
     """Read the files again when they are asked for next, and forget what only this process knows."""
-    _tables.clear()
+    # A table that is being read is of the files as they were.
+    with _lock:
+        _tables.clear()

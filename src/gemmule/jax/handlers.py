@@ -17,7 +17,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.core.stacking import stacked
-from gemmule.dispatch.select import forgets_choices
+from gemmule.dispatch.select import forgets_choices, generation
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call, driver
@@ -90,7 +90,7 @@ def _on_gpu(frame: CallFrame) -> None:
     attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     ordinal = int(call("cuPointerGetAttribute", attribute, result.address))
     described = tuple([(role, x.dtype, x.shape, _alignment(x)) for role, x in named.items()])
-    queue = _decided(frame.text(), described, ordinal)
+    queue = _decided(frame.text(), described, ordinal, generation())
     queue(tuple([x.address for x in named.values()]), frame.stream())
 
 
@@ -99,8 +99,12 @@ def _alignment(buffer: Buffer) -> int:
 
 
 @functools.lru_cache(maxsize=2048)
-def _decided(text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int) -> Queue:
+def _decided(
+    text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int, began: int
+) -> Queue:
     """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
+    # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
+    del began
     options = Options.parse(text)
     *batch, m, n = next(shape for role, _, shape, _ in described if role == "d")
     matrices = {role: _matrix(dtype, shape, tuple(batch), alignment) for role, dtype, shape, alignment in described}

@@ -16,7 +16,8 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.hopper_cost import Sides, times_us
+from gemmule.core.hopper_cost import Operation, times_us
+from gemmule.core.hopper_rates import Lines
 from gemmule.core.launch import (
     MAP_ALIGNMENT,
     ExtentsParam,
@@ -290,25 +291,38 @@ _FINISH_US = 5.0
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    a_along, b_along = _in_rows(oriented.a), _in_rows(oriented.b.transposed())
-    columns = oriented.n * factors_of(oriented.epilogue)
-    a_begins, b_begins, d_begins = (_begins(x) for x in (oriented.a, oriented.b, oriented.d))
-    plain = Sides(oriented.m, columns, not b_along, a_begins, b_begins)
-    swapped = Sides(columns, oriented.m, not a_along, b_begins, a_begins)
-    times = times_us(
-        plain, swapped, configs, multiprocessors, slices=_slices(problem), batch=(problem.batch or (1,))[0],
-        bytes_min=problem.bytes_min, result_begins=d_begins,
-    )  # fmt: skip
+    batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
+    written = problem.d.dtype.itemsize * problem.m * problem.n * batch
+    operation = Operation(
+        rows=oriented.m,
+        cols=oriented.n * factors_of(oriented.epilogue),
+        batch=batch,
+        a=_lines(oriented.a),
+        b=_lines(oriented.b.transposed()),
+        slices=(slices := _slices(problem)),
+        last=problem.k * item / K_BYTES - (slices - 1),
+        result_begin=_begin(oriented.d),
+        result_item=problem.d.dtype.itemsize,
+        read=problem.bytes_min - written,
+        written=written,
+    )
+    times = times_us(operation, configs, multiprocessors)
     if problem.epilogue is None and problem.c is None:
         return times
     return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
 
 
-def _begins(matrix: StridedMatrix) -> int:
-    """Return 0 where lines of a matrix begin as lines of 128 bytes of a cache do, 1 as their parts of 32, else 2."""
+def _lines(matrix: StridedMatrix) -> Lines:
+    return Lines(_begin(matrix), not _in_rows(matrix))
+
+
+def _begin(matrix: StridedMatrix) -> int:
+    """Return where lines of a matrix begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere."""
     lines, stride = (matrix.rows, matrix.row_stride) if _in_rows(matrix) else (matrix.cols, matrix.col_stride)
     pitch = stride * matrix.dtype.itemsize
-    return 0 if lines == 1 or pitch % 128 == 0 else 1 if pitch % 32 == 0 else 2
+    if lines == 1 or pitch % 128 == 0:
+        return 0
+    return 1 if pitch % 64 == 0 else 2 if pitch % 32 == 0 else 3
 
 
 def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:

@@ -186,25 +186,34 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
 _RATES = {(256, 192): 1.1, (128, 256): 1.04, (128, 192): 1.05, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
 
 
-#: Microseconds of a launch, and of a slice of 128 x 128.
-_LAUNCH, _SLICE = 2.0, 0.3
+#: Microseconds on an H200: a launch, a slice of 128 x 128, and the next tile; how much longer slices take for each
+#: operand that lies across K.
+_LAUNCH, _SLICE, _NEXT, _ACROSS = 1.9, 0.327, 0.308, 0.146
+#: Writing 128 x 128 by one warpgroup, element by element; what the part beyond the result's edges saves of that.
+_WRITE, _BEYOND = 2.98, 0.58
 
 
 def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a multiprocessor computes one after another, and their cost.
 
-    At the ends of a tile the tensor cores wait for some slices; more where two warpgroups take turns, as the last two
-    tiles are written one after the other.
+    Where warpgroups take turns, one writes while the other multiplies, but for the last tile; else both write a half.
     """
     m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
     slices, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
+    slices_us = _SLICE * slices * (1 + _ACROSS * ((not problem.a.lies_in_rows) + problem.b.lies_in_rows))
     found = []
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(multiprocessors, config.ctas))
-        ends = 6 if config.pingpong else 4
-        rate = _RATES.get((config.tile_m, config.tile_n), 0.5)
-        found.append(_LAUNCH + _SLICE * waves * config.outputs / 2**14 / rate * (slices + ends))
+        beyond = 1 - m * n * batch / (tiles * config.outputs)
+        products = slices_us * config.outputs / 2**14 / _RATES.get((config.tile_m, config.tile_n), 0.5)
+        # C, which is read as the result is written, is not measured.
+        written = _WRITE * config.outputs / 2**14 * (1 - _BEYOND * beyond) * (1 if problem.c is None else 2)
+        if config.pingpong:
+            tile = (products**4 + ((products + written + _NEXT) / 2) ** 4) ** 0.25
+            found.append(_LAUNCH + waves * (tile + _NEXT) + written)
+        else:
+            found.append(_LAUNCH + waves * (products + written / 2 + _NEXT))
     return found
 
 

@@ -208,45 +208,58 @@ def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
     return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
 
 
-#: Microseconds of the second launch, and bytes that packing reads and writes in one.
-_LAUNCH, _BYTES = 2.0, 4.0e6
+#: Microseconds on an H200: the second launch; each further vector of a thread, as there are fewer CTAs; and bytes that
+#: packing reads and writes in one, by CTAs of 128 threads and of more.
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS = 1.8, 0.3, (3.32e6, 3.26e6), 128
+
+
+def _packing_us(nbytes: int, config: PackedConfig) -> float:
+    """Return roughly the time of packing so many bytes."""
+    rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
+    return _LAUNCH + _VECTOR * (config.vectors - 1) + 2 * nbytes / rate
 
 
 def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds of packing and of the product: all configs pack alike."""
-    found = following(problem, config)
-    assert found.spec.cost is not None
-    product = found.spec.cost(found.problem, found.config, multiprocessors)
-    return product + _LAUNCH + 2 * sum(found.workspaces.values()) / _BYTES
+    """Return roughly the time in microseconds of packing and of the product."""
+    return costs(problem, (config,), multiprocessors)[0]
 
 
 def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors: int) -> list[float]:
-    """Return the times of all configs: all pack alike."""
-    return [cost(problem, configs[0], multiprocessors)] * len(configs) if configs else []
+    """Return the times of many configs: the product is the same."""
+    if not configs:
+        return []
+    found = following(problem, configs[0])
+    assert found.spec.cost is not None
+    product = found.spec.cost(found.problem, found.config, multiprocessors)
+    packed = sum(found.workspaces.values())
+    return [product + _packing_us(packed, config) for config in configs]
 
 
 #: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
 #: bits; and of 128 bytes of K for these, for each operand by the bytes that its lines let a copy have. So many tiles
-#: run at once. Packing takes longer than predicted by that factor.
-_READ_LAUNCH, _READ_WRITE, _READ_TILE, _READ_AT_ONCE, _PACKING = 1.27, 0.48, 64, 180, 1.1
-_READ = {8: 0.24, 4: 0.58, 1: 0.87}
+#: run at once. What an epilogue adds is not measured: it is taken for what h09 was seen to take.
+_READ_LAUNCH, _READ_WRITE, _READ_TILE, _READ_AT_ONCE, _READ_FINISH = 1.16, 0.608, 64, 128, 5.0 / 8
+_READ = {8: 0.248, 4: 0.445, 1: 0.933}
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
     item = problem.a.dtype.itemsize
     tiles = -(-problem.m // _READ_TILE) * -(-problem.n // _READ_TILE) * (problem.batch or (1,))[0]
-    slices = -(-problem.k * item // PITCH)
-    each = slices * (_read_us(problem.a) + _read_us(problem.b)) + _READ_WRITE * max(problem.d.dtype.itemsize / 2, 1.0)
-    read = _READ_LAUNCH + max(tiles / _READ_AT_ONCE, 1.0) * each
-    return "h01_mma_sync" if read < _PACKING * cost else None
+    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
+    # C is as many elements to read as there are to write.
+    moved = _READ_WRITE * max(problem.d.dtype.itemsize / 2, 1.0) * (1 if problem.c is None else 2)
+    each = problem.k * item / PITCH * read + moved + (_READ_FINISH if problem.epilogue is not None else 0.0)
+    return "h01_mma_sync" if _READ_LAUNCH + max(tiles / _READ_AT_ONCE, 1.0) * each < cost else None
 
 
-def _read_us(matrix: StridedMatrix) -> float:
+def _read_us(matrix: StridedMatrix, lines: int) -> float:
+    """Return what an operand of so many rows or columns takes of 128 bytes of K; a half where a tile has hardly any."""
     item = matrix.dtype.itemsize
     pitch = (matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride) * item
     whole = math.gcd(pitch, matrix.alignment)
-    return _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
+    found = _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
+    return found * (1 + min(lines / _READ_TILE, 1.0)) / 2
 
 
 def build(config: PackedConfig, signature: Signature) -> Buildable:

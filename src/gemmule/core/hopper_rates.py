@@ -1,0 +1,194 @@
+"""What a config of Hopper's persistent kernels decides of its time by itself: rates measured on an H200, by tile.
+
+The constants were fitted to times of all registered configs on random products; they are those of one CTA a
+multiprocessor, in microseconds where nothing else is said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+#: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
+#: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
+PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.204, 1.99, 0.123, 0.762, 0.0341
+#: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
+#: while the next one is multiplied.
+WRITE, NEXT, SHARED, AGAIN = 0.914, 0.221, 0.555, 0.0792
+#: A cluster's start; sums that it exchanges, and those of 64 x 64.
+START, EXCHANGE, SUMS = 0.0358, 0.378, 0.903
+#: How much longer lines take to be brought that begin at multiples of 128 bytes of memory, of 64, 32 and 16; and how
+#: much of that is added where the other multiprocessor of a pair brings lines too, as both share their way to the L2
+#: cache.
+BRING, BOTH = (1.0, 1.2, 1.2, 2.8), (0.0501, 0.399, 0.399, 0.415)
+#: How much longer such lines take to be carried from the L2 cache, all together; and what a CTA of a cluster that gets
+#: the lines of another adds to that.
+CARRY, APART = (1.0, 2.53, 2.53, 4.12), (0.0, 0.831, 0.831, 0.0588)
+#: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
+NARROW = {64: 3.3, 32: 5.35, 16: 6.57}
+#: How far a cluster's CTAs count as a pair where few others run.
+CLUSTERED = 0.125
+#: Bytes a microsecond to the slices.
+SLICES = 24.9e6
+#: How much longer results take in memory that are written in boxes of the transposed product.
+TURNED = 0.407
+ROW_BYTES = 128
+
+
+class TileConfig(Protocol):
+    """What the prediction reads of a config, as `ProductionConfig` describes it."""
+
+    @property
+    def tile_m(self) -> int: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def pingpong(self) -> int: ...
+    @property
+    def cluster_m(self) -> int: ...
+    @property
+    def cluster_n(self) -> int: ...
+    @property
+    def cluster_k(self) -> int: ...
+    @property
+    def swapped(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def cluster(self) -> int: ...
+    @property
+    def clusters(self) -> int: ...
+    def __hash__(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """How lines of an operand lie in memory.
+
+    Attributes
+    ----------
+    begin : int
+        Where they begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere.
+    across : bool
+        Whether they lie across K.
+    """
+
+    begin: int
+    across: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class LineRates:
+    """What lines of a slice take, an array with a number for each config.
+
+    Attributes
+    ----------
+    rows, cols : array
+        Bringing the lines that give the rows of a tile, and those that give its columns.
+    rows_both, cols_both : array
+        What is added where the other multiprocessor of a pair brings lines too.
+    carried : array
+        Carrying a slice of a cluster's tile.
+    """
+
+    rows: Numbers
+    rows_both: Numbers
+    cols: Numbers
+    cols_both: Numbers
+    carried: Numbers
+
+
+class TileRates:
+    """What only the configs decide, an array for each quantity.
+
+    Parameters
+    ----------
+    configs : sequence of TileConfig
+        The configs.
+    """
+
+    def __init__(self, configs: Sequence[TileConfig]) -> None:
+        def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> Numbers:
+            return np.array([value(config) for config in configs], dtype)
+
+        self.configs = configs
+        self._at_once: dict[int, Numbers] = {}
+        self._lines: dict[tuple[Lines, Lines], LineRates] = {}
+        self.swapped = each(lambda c: c.swapped, np.bool_)
+        self.tile_m, self.tile_n = each(lambda c: c.tile_m, np.int64), each(lambda c: c.tile_n, np.int64)
+        self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
+        self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
+        self._more_m, self._more_n = each(lambda c: c.cluster_m - 1), each(lambda c: c.cluster_n - 1)
+        self.clusters = each(lambda c: c.clusters, np.int64)
+        self.cluster = each(lambda c: c.cluster, np.int64)
+        self.cluster_k = each(lambda c: c.cluster_k, np.int64)
+        self.paired = each(lambda c: CLUSTERED if c.cluster > 1 else 0.0)
+        self.products = each(lambda c: PRODUCTS * c.tile_m * (c.tile_n + MORE_COLUMNS) / 2**14)
+        self.wait = each(lambda c: WAIT / c.stages)
+        self.written = each(lambda c: WRITE * c.outputs / 2**14 / c.cluster_k)
+        exchanged = each(
+            lambda c: (EXCHANGE + SUMS * c.outputs / 2**12 * (c.cluster_k - 1) / c.cluster_k) if c.cluster_k > 1 else 0
+        )
+        self.again = NEXT + AGAIN * exchanged
+        self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0)
+        self.turns = each(lambda c: c.pingpong, np.bool_)
+        self.results = 1 + TURNED * self.swapped
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
+        self.any_stream_k = bool(self.stream_k.any())
+        self.sum_bytes = each(lambda c: 4 * c.outputs)
+
+    def of_sides(self, plain: Any, swapped: Any) -> Any:
+        """Return for each config the value of its side: a number where both are alike."""
+        return plain if plain == swapped else np.where(self.swapped, swapped, plain)
+
+    def at_once(self, multiprocessors: int) -> Numbers:
+        """Return the clusters that run at the same time."""
+        found = self._at_once.get(multiprocessors)
+        if found is None:
+            found = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
+            self._at_once[multiprocessors] = found
+        return found
+
+    def lines(self, a: Lines, b: Lines) -> LineRates:
+        """Return what lines take of the operand that gives the rows of the product, and of that for the columns."""
+        found = self._lines.get((a, b))
+        if found is None:
+            found = self._lines[a, b] = self._line_rates(a, b)
+        return found
+
+    def _line_rates(self, a: Lines, b: Lines) -> LineRates:
+        def of(table: Sequence[float], first: Lines, second: Lines) -> Any:
+            return self.of_sides(table[first.begin], table[second.begin])
+
+        rows = BYTES / 256 * self.tile_m / (self._more_n + 1) * of(BRING, a, b)
+        narrow = [self.of_sides(_narrow(c.tile_n, b), _narrow(c.tile_n, a)) for c in self.configs]
+        narrower = np.array([np.broadcast_to(one, self.swapped.shape)[i] for i, one in enumerate(narrow)])
+        cols = BYTES / 256 * self.tile_n / (self._more_m + 1) * of(BRING, b, a) * narrower
+        carried_rows = self.rows * of(CARRY, a, b) * (1 + of(APART, a, b) * self._more_n)
+        carried_cols = self.cols * of(CARRY, b, a) * (1 + of(APART, b, a) * self._more_m)
+        carried = ROW_BYTES / SLICES * (carried_rows + carried_cols)
+        return LineRates(rows, rows * of(BOTH, a, b), cols, cols * of(BOTH, b, a), carried)
+
+
+def _narrow(tile: int, lines: Lines) -> float:
+    """Return how much longer rows take that are as wide as the swizzle of lines across K, which divides the tile.
+
+    Twice as many rows touch fewer than twice the lines of memory where those begin anywhere.
+    """
+    row = min(tile * 2 & -tile * 2, ROW_BYTES)
+    if not lines.across or row == ROW_BYTES:
+        return 1.0
+    begin = ROW_BYTES >> lines.begin
+
+    def touched(width: int) -> float:
+        return ROW_BYTES / width * (1 + max(width - begin, 0) / ROW_BYTES)
+
+    more = (touched(row) / touched(ROW_BYTES) - 1) / (ROW_BYTES / row - 1)
+    return 1 + (NARROW[row] - 1) * more

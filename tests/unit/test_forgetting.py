@@ -1,0 +1,90 @@
+"""What was chosen or planned while choices are forgotten is not found afterwards."""
+
+from __future__ import annotations
+
+import threading
+import types
+
+import pytest
+
+from gemmule.api import kept, recent
+from gemmule.core.arch import Arch
+from gemmule.dispatch import select, tuned_table
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
+#: Two products of arrays that are apart, as an array library describes them.
+LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen():
+    select.forget_choices()
+    yield
+    select.forget_choices()
+
+
+def choose():
+    return select.choose(PROBLEM, HOPPER, multiprocessors=132)
+
+
+def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
+    asked, original = [], select._choose
+
+    def choosing(*given):
+        asked.append(given)
+        choice = original(*given)
+        if len(asked) == 1:
+            # As another thread may, when this one has looked at the tables as they were.
+            select.forget_choices()
+        return choice
+
+    monkeypatch.setattr(select, "_choose", choosing)
+    choose()
+    choose()
+    assert len(asked) == 2
+    choose()
+    assert len(asked) == 2
+
+
+def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
+    began = select.generation()
+    select.forget_choices()
+    kept.add(LIBRARY, "stale", None, (0, 16), 32, began)
+    assert kept.find("stale") is None
+    kept.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
+    assert kept.find("fresh") is not None
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
+    product = kept.Kept(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
+    again = object()
+    library = types.SimpleNamespace(again=lambda *given: again)
+    if forgotten:
+        select.forget_choices()
+    kept.make_recent(library, product, ("arrays",), (object(), object()), None, (256, 512, 1024), None)
+    assert recent.find(("arrays",)) is (None if forgotten else again)
+
+
+def test_a_table_that_is_read_while_tables_are_forgotten_is_not_kept(monkeypatch):
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(chip, user):
+        reading.set()
+        assert go_on.wait(30)
+        return object()
+
+    monkeypatch.setattr(tuned_table, "TunedTable", read)
+    monkeypatch.setattr(tuned_table, "_tables", {})
+    reader = threading.Thread(target=tuned_table.table_for, args=("a GPU",))
+    forgetter = threading.Thread(target=tuned_table.forget)
+    reader.start()
+    assert reading.wait(30)
+    forgetter.start()
+    forgetter.join(0.1)
+    go_on.set()
+    reader.join(30)
+    forgetter.join(30)
+    assert tuned_table._tables == {}
