@@ -25,7 +25,7 @@ from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, Following, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.bench import BenchPlan
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem, output_type
 from gemmule.lab.records import RecordFile

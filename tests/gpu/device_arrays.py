@@ -18,14 +18,15 @@ class DeviceMatrix:
 
     The buffer spans exactly the elements that the strides reach, so that an access outside is an access out of bounds.
     All bytes are `_FILL` until elements are put there. `offset` elements of lead make its address misaligned. What lies
-    between the elements must stay as it is.
+    between the elements must stay as it is. With `chunk` the buffer ends at a multiple of so many bytes.
     """
 
-    def __init__(self, dtype, shape, strides, offset=0):
+    def __init__(self, dtype, shape, strides, offset=0, chunk=1):
         self.dtype, self.shape, self.strides = dtype, shape, strides
         low, high = elements_spanned(shape, strides)
         self.first = offset - low
-        self.storage = np.full((offset + high - low) * dtype.itemsize, _FILL, np.uint8).view(dtype.numpy())
+        size = -(-(offset + high - low) * dtype.itemsize // chunk) * chunk
+        self.storage = np.full(size, _FILL, np.uint8).view(dtype.numpy())
         self.buffer = DeviceBuffer(self.storage.nbytes, 0, STREAM)
         self.buffer.upload(self.storage)
 
@@ -47,7 +48,7 @@ class DeviceMatrix:
         self.buffer.download(self.storage)
         between = np.ones(self.storage.size, np.bool_)
         self.elements(between)[...] = False
-        strayed = (self.storage.view(np.uint8).reshape(self.storage.size, -1)[between] != _FILL).sum()
+        strayed = (self.storage.view(np.uint8).reshape(-1, self.storage.itemsize)[between] != _FILL).sum()
         assert not strayed, f"{strayed} bytes were written between the elements"
         return self.host_view().copy()
 

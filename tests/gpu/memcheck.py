@@ -4,6 +4,7 @@ export PYTHONPATH=tests:tests/gpu
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
+compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t12_production    # of some kernels
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 RNG = np.random.default_rng()
+#: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read
+#: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
+PARTIAL_COPIES = {"h01_mma_sync": 16}
 
 
 def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
     m, n, k = shape
+    chunk = PARTIAL_COPIES.get(spec.name, 1)
     a, b, c = (random_matrix(RNG, dtype, s) for s in ((m, k), (k, n), (m, n)))
     with (
-        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
-        DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset) as db,
-        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset) as dd,
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset, chunk) as da,
+        DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset, chunk) as db,
+        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset, chunk) as dd,
     ):
         da.put(a), db.put(b), dd.put(c)
         problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
@@ -71,8 +76,12 @@ def check_transpose(spec, config, itemsize, shape, kinds, offset):
 
 def main() -> None:
     planted = "--plant" in sys.argv
+    names = [one for one in sys.argv[1:] if not one.startswith("--")]
     runs = 0
     for spec in REGISTRY:
+        if names and spec.name not in names:
+            continue
+        print(spec.name, flush=True)
         for shape in [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]:
             for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
                 for offset in (0, 1):

@@ -211,6 +211,9 @@ def test_memory_handed_to_another_stream_is_kept_until_then_and_let_go(torch):
     import weakref
 
     x = torch.ones(64, 64, device="cuda")
+    # Compiled before the clock runs: the stream is busy for a fraction of a second only.
+    gm.matmul(x, x.clone())
+    torch.cuda.synchronize()
     alive = weakref.ref(x)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -25,7 +25,7 @@ def test_files_through_the_gpu(dtype, tmp_path, rng):
     np.save(tmp_path / "a.npy", a)
     np.save(tmp_path / "b.npy", b.T)
     done = run("multiply", tmp_path / "a.npy", tmp_path / "b.npy", "--transpose-b", "-o", tmp_path / "c.npy",
-               "--memory", "2MiB", "--verify", "--json")  # fmt: skip
+               "--memory", "2MiB", "--device-memory", "1MiB", "--verify", "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["executor"] == "gpu"

@@ -6,7 +6,7 @@ import pytest
 
 import gemmule as gm
 
-# What they are held against is rounded to float64 itself.
+# The reference of float64 is rounded as often as the result.
 DTYPES = {"float64": 2**-49, "float32": 2**-20, "float16": 2**-9, "bfloat16": 2**-6}
 
 

@@ -10,7 +10,7 @@ from gemmule.cli import gemmule
 
 
 def run(*arguments):
-    return CliRunner().invoke(gemmule, ["report", *map(str, arguments)])
+    return CliRunner().invoke(gemmule, ["report", *map(str, arguments)], catch_exceptions=False)
 
 
 def made_page(tmp_path, *files):

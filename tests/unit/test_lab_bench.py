@@ -12,7 +12,8 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import protocol
-from gemmule.lab.bench import Bench, BenchPlan
+from gemmule.lab.bench import Bench
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.products import gemm_problem
 
 H100 = chip_named("h100")

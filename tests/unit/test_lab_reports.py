@@ -12,7 +12,8 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import gemm_tables, protocol
-from gemmule.lab.bench import Bench, BenchPlan
+from gemmule.lab.bench import Bench
+from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.drawing.theme import DARK
 from gemmule.lab.pages import bench_block, generated, main, pictures, pictures_block, plots_link
 from gemmule.lab.plots import draw, error_plots, fingerprint, plots

@@ -94,7 +94,8 @@ def _gemm(
     seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
-    from ..lab.bench import Bench, BenchPlan
+    from ..lab.bench import Bench
+    from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import parse_kernels, without_chosen
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib

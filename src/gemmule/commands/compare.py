@@ -104,7 +104,8 @@ def _on_the_gpu(
 
     `limits` is the theory of another chip; None asks for that of this GPU, which is None where the table lacks it.
     """
-    from ..lab.bench import Bench, BenchPlan
+    from ..lab.bench import Bench
+    from ..lab.bench_plan import BenchPlan
     from ..lab.compare import COMPARED_ROWS, theory
     from .progress import steps_progress
 

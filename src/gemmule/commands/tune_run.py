@@ -48,7 +48,7 @@ class Run:
         from ..dispatch.select import use_tuned
         from ..dispatch.tuned_file import merge_tuned, read_or_make_way
         from ..dispatch.tuned_table import chip_name
-        from ..lab.bench import BenchPlan
+        from ..lab.bench_plan import BenchPlan
         from ..lab.experiment import experiment
         from ..lab.records import RecordFile
         from ..lab.tuning.shipped import provenance

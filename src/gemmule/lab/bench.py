@@ -19,45 +19,16 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from . import protocol
-from .accuracy import ROWS, Accuracy, Reference, reference, sampled_rows
+from .accuracy import Accuracy, Reference, reference, sampled_rows
+from .bench_plan import BenchPlan
 from .checked_outputs import NAN_BYTE, check, is_fair, same_bits
 from .device import BenchDevice, Operands, Work, Yardstick, YardstickAlgorithm
 from .gemm_records import YARDSTICK, Record, all_us, beside, circumstances, errors, failed, figures, named, skipped, us
+from .paced import PacedTimer
 from .products import Array, gemm_problem, random_inputs
-from .timing import Timing, estimate, load, measure
+from .timing import estimate
 
 _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchPlan:
-    """What is to be measured.
-
-    Attributes
-    ----------
-    problems : tuple of GemmProblem
-        The products, in order.
-    choices : tuple of Choice
-        The kernels, each with a config.
-    seconds : float
-        Time to spend on each kernel at each size.
-    warm_up_seconds : float
-        Load before the first figure.
-    seed : int
-        Of the random inputs.
-    rows : int
-        Rows of each result that are compared with the reference.
-    chosen : callable, optional
-        Gives the kernel and config that a product would be computed by, to be measured too.
-    """
-
-    problems: tuple[GemmProblem, ...]
-    choices: tuple[Choice, ...]
-    seconds: float = 1.0
-    warm_up_seconds: float = protocol.WARM_UP_SECONDS
-    seed: int = 0
-    rows: int = ROWS
-    chosen: Callable[[GemmProblem], Choice] | None = None
 
 
 @dataclasses.dataclass
@@ -105,8 +76,7 @@ class Bench:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._plan, self._device, self._chip, self._yardstick = plan, device, chip, yardstick
-        self._clock = clock
-        self._cold, self._loaded_at = True, clock()
+        self._timer = PacedTimer(device, plan.seconds, plan.warm_up_seconds, clock=clock)
         self._dispatched: tuple[KernelSpec, Config] | None = None
 
     def about(self) -> Record:
@@ -227,7 +197,7 @@ class Bench:
         listed = [dict(algorithm.description) for algorithm in algorithms]
         running = self._running(works, listed)
         sets = point.operands.sets
-        survey = self._measure([works[number] for number in running], sets, at_least=protocol.SURVEY_ROUNDS)
+        survey = self._timer.measure([works[number] for number in running], sets, at_least=protocol.SURVEY_ROUNDS)
         medians = {}
         for number, samples in zip(running, survey.samples, strict=True):
             medians[number] = statistics.median(samples)
@@ -249,7 +219,7 @@ class Bench:
         first_is_right = best == 0 or (0 in medians and 0 not in right and is_right(0))
         if first_is_right:
             point.yardsticks[0] = works[0]
-        control = self._measure([works[best], works[best]], sets)
+        control = self._timer.measure([works[best], works[best]], sets)
         ratios = protocol.paired_ratios(*control.samples)
         first = {"first_us": us(medians[0]), **self._kernels(works[0], "first_kernels")} if first_is_right else {}
         return {
@@ -329,7 +299,7 @@ class Bench:
     ) -> Record:
         """Time a kernel beside the yardstick; what it writes meanwhile must be what was checked."""
         problem, operands = point.problem, point.operands
-        timing = self._measure(
+        timing = self._timer.measure(
             [work, *point.yardsticks.values()], operands.sets, before_last=lambda: operands.poison(NAN_BYTE)
         )
         # A sample of few calls leaves buffer sets out.
@@ -353,26 +323,6 @@ class Bench:
         }
         others = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
         return record | beside(ours, others) | errors(right) | circumstances(operands, timing, 0)
-
-    def _measure(
-        self,
-        works: Sequence[Work],
-        sets: int,
-        at_least: int = protocol.MIN_ROUNDS,
-        before_last: Callable[[], None] = lambda: None,
-    ) -> Timing:
-        """Sample works in turns, after more load where the device had nothing to do for long."""
-        paused = self._clock() - self._loaded_at > protocol.PAUSE_SECONDS
-        warm_up = protocol.COLD_WARM_UP_SECONDS if paused else protocol.POINT_WARM_UP_SECONDS
-        if self._cold:
-            # No kernel took the product that would have been the load.
-            warm_up, self._cold = self._plan.warm_up_seconds, False
-            load(self._device, works[:1], warm_up)
-        timing = measure(
-            self._device, works, sets, self._plan.seconds, at_least, warm_up=warm_up, before_last=before_last
-        )
-        self._loaded_at = self._clock()
-        return timing
 
     def _warm_up(self) -> None:
         """Load the device for seconds before the first figure, with a product that keeps all of it busy.
@@ -408,13 +358,11 @@ class Bench:
             for work, by in works:
                 try:
                     work()
-                    load(self._device, [work], self._plan.warm_up_seconds)
+                    self._timer.warm(work)
                 except UnsupportedError:
                     continue
                 except DriverError as error:
                     if by is not None:
                         self._raise_if_broken(problem, by, error)
                     continue
-                self._cold = False
                 break
-        self._loaded_at = self._clock()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from gemmule.core.spec import Choice
 
 from . import protocol
 from .device import Operands, Stopwatch, Work
-from .timing import Timing, estimate, load, measure
+from .paced import PacedTimer
 from .transpose_records import Record, failed, skipped, timed
 from .transposes import Array, is_copy, problem_for, random_matrix, transpose_of
 
@@ -159,8 +159,8 @@ class TransposeBench:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._plan, self._device, self._chip = plan, device, chip
-        self._clock = clock
-        self._cold, self._loaded_at = True, clock()
+        # The copy beside the first transpose is load too.
+        self._timer = PacedTimer(device, plan.seconds, plan.warm_up_seconds, loaded_by=2, clock=clock)
 
     def about(self) -> Record:
         """Return what the experiment block says of the protocol."""
@@ -249,7 +249,7 @@ class TransposeBench:
                 yield failed(problem, choice, reason)
                 return
             parts = [point.part[0]] if point.part is not None else []
-            timing = self._measure([work, point.copy, *parts, *point.peers.values()], point.operands.sets)
+            timing = self._timer.measure([work, point.copy, *parts, *point.peers.values()], point.operands.sets)
         except CompilerMissingError:
             raise
         except UnsupportedError as error:
@@ -291,18 +291,6 @@ class TransposeBench:
                     row, column = place
                     return f"row {row} of the result is wrong, first at column {column}, in memory full of {poison:#x}"
         return None
-
-    def _measure(self, works: Sequence[Work], sets: int) -> Timing:
-        """Sample works in turns, after more load where the device had nothing to do for long."""
-        paused = self._clock() - self._loaded_at > protocol.PAUSE_SECONDS
-        warm_up = protocol.COLD_WARM_UP_SECONDS if paused else protocol.POINT_WARM_UP_SECONDS
-        if self._cold:
-            estimate(self._device, works[1])
-            load(self._device, works[:2], self._plan.warm_up_seconds)
-            self._cold = False
-        timing = measure(self._device, works, sets, self._plan.seconds, warm_up=warm_up)
-        self._loaded_at = self._clock()
-        return timing
 
 
 def _difference(source: Array, result: Array, *, as_copy: bool) -> tuple[int, int] | None:

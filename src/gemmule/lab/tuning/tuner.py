@@ -18,7 +18,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.tuned_file import Entry
 
-from ..bench import Bench, BenchPlan, Point
+from ..bench import Bench, Point
+from ..bench_plan import BenchPlan
 from ..device import BenchDevice, Work, Yardstick
 from ..gemm_records import Record, named, us
 from .shipped import entry_of
@@ -195,6 +196,6 @@ class Tuner(Bench):
                 works[number] = work
         if not works:
             return {}, failing
-        timing = self._measure(list(works.values()), point.operands.sets)
+        timing = self._timer.measure(list(works.values()), point.operands.sets)
         medians = map(statistics.median, timing.samples)
         return dict(zip(works, medians, strict=True)), failing
