@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-from gemmule.dispatch.select import forget_choices  # noqa: E402
+from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
 from gemmule.jax import frame, handlers  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
@@ -239,9 +239,15 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     text = Options().text()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, described, 0)
+        handlers._decided(text, described, 0, generation())
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, described, 0)
+    handlers._decided(text, described, 0, generation())
     assert len(decided) == 2
+    # As another thread may, while this one decides.
+    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: forget_choices())
+    forget_choices()
+    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, described, 0, generation())
+    assert len(decided) == 4
     forget_choices()

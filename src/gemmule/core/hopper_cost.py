@@ -14,31 +14,29 @@ import numpy as np
 from .hopper_rates import SHARED, SLICE, SLICES, Lines, TileConfig, TileRates
 
 #: Microseconds on an H200: a launch, and what the start of a CTA on every multiprocessor takes.
-_LAUNCH, _FILL, _ALL = 1.53, 0.0974, 132
+_LAUNCH, _FILL, _ALL = 1.56, 0.144, 132
 #: How many times the lines of a slice count at first, when nothing is multiplied meanwhile, where multiprocessors bring
 #: them in pairs; how much of the last wave counts as full waves do.
-_FIRST, _LAST_WAVE = 2.75, 0.298
+_FIRST, _LAST_WAVE = 1.59, 0.267
 #: How much longer the wait for lines is where they come in pairs.
-_WAIT_BOTH = 0.242
-#: How much of the lines of a slice beyond the end of K, of the rows beyond the matrix, and of the result beyond it, is
-#: left out: along K the copy engine brings shorter rows, across K fewer.
-_SHORT_ROWS, _FEWER_ROWS, _FEWER_LINES, _LESS_WRITTEN = 0.0887, 0.357, 0.0977, 0.324
+_WAIT_BOTH = 0.243
+#: How much is left out of the lines of a slice across K that are beyond its end, of those beyond the matrix, and of a
+#: result's part beyond it; and how much longer lines take that are shorter than 128 bytes, of which several lie in one.
+_FEWER_ROWS, _FEWER_LINES, _LESS_WRITTEN, _SHORT_PITCH = 0.211, 0.0683, 0.381, 1.51
 #: What 64 rows, and 64 columns, of a slice outside of the matrix take: how much of that in edges of many tiles, and how
 #: much by pairs of multiprocessors instead of each.
-_OUTSIDE_ROWS, _OUTSIDE_COLS, _EDGES, _OUTSIDE_BOTH, _SIDE = 0.183, 0.137, 0.185, 0.212, 64
+_OUTSIDE_ROWS, _OUTSIDE_COLS, _EDGES, _OUTSIDE_BOTH, _SIDE = 0.169, 0.122, 0.223, 0.174, 64
 #: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
 #: slices of a multiprocessor for half of that.
-_HOT, _HALF_HOT = 0.671, 101.0
+_HOT, _HALF_HOT = 0.694, 63.0
 #: Of lines of the result that begin at multiples of 128 bytes, of 64, 32 and elsewhere: how much longer they take to be
 #: written, how many times they count in memory, and beside what the L2 cache carries. How much longer four bytes take.
-_WRITES, _RESULT_MEMORY, _RESULT_CARRIED = (
-    (1.0, 0.809, 0.809, 1.09),
-    (0.49, 0.697, 0.697, 1.29),
-    (0.437,) * 3 + (0.917,),
-)
-_WIDER = 0.415
+_WRITES = (1.0, 0.676, 0.676, 0.833)
+_RESULT_MEMORY = (0.544, 0.732, 0.732, 1.36)
+_RESULT_CARRIED = (0.533, 0.533, 0.533, 1.07)
+_WIDER = 0.344
 #: Bytes a microsecond from memory.
-_MEMORY = 5.91e6
+_MEMORY = 5.47e6
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
 #: overlap then.
@@ -110,8 +108,10 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     """
     of, slices = _rates(configs), one.slices
     lines, at_once = of.lines(one.a, one.b), of.at_once(multiprocessors)
-    rows, cols = of.of_sides(one.rows, one.cols), of.of_sides(one.cols, one.rows)
-    tiles = (rows + (of.rows - 1)) // of.rows * ((cols + (of.cols - 1)) // of.cols) * one.batch
+    # Two rows: of the rows of the configs' product, and of its columns.
+    extents = of.of_sides(one.rows, one.cols)
+    down, right = (extents + (of.cluster_tile - 1)) // of.cluster_tile
+    tiles = down * right * one.batch
     waves = (tiles + (at_once - 1)) // at_once
     together = np.minimum(tiles, at_once)
     ctas = together * of.cluster
@@ -124,46 +124,49 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     left: Any = 0.0
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, at_once, waves, each, slices)
-    down, right = (rows + (of.tile_m - 1)) // of.tile_m, (cols + (of.tile_n - 1)) // of.tile_n
-    high, wide = down * of.tile_m, right * of.tile_n
-    rows_inside, cols_inside = rows / high, cols / wide
-    missing = (1 - one.last) / slices
-    a_part, b_part = (1 - missing * (_FEWER_ROWS if x.across else _SHORT_ROWS) for x in (one.a, one.b))
-    brought = (lines.rows + lines.rows_both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * rows_inside)
-    brought *= of.of_sides(a_part, b_part)
-    brought_cols = (lines.cols + lines.cols_both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * cols_inside)
-    brought += brought_cols * of.of_sides(b_part, a_part)
+    counts = (extents + (of.tile - 1)) // of.tile
+    whole = counts * of.tile
+    inside = extents / whole
+    parts = (lines.brought + lines.both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * inside)
+    a_part, b_part = _last_slice(one, one.a), _last_slice(one, one.b)
+    if a_part != 1.0 or b_part != 1.0:
+        parts *= of.of_sides(a_part, b_part)
+    brought = parts[0] + parts[1]
     long = waves * each
     hot = 1 + _HOT * long / (long + _HALF_HOT) * (together / at_once)
-    slice_time = _of_all(of.products * hot, brought, of.wait * (1 + _WAIT_BOTH * both)) + SLICE
+    # Steps that are in the way of each other where they take about as long: a norm.
+    waited = of.wait * (1 + _WAIT_BOTH * both)
+    slice_time = np.sqrt(np.sqrt(_fourth(of.products * hot) + _fourth(brought) + _fourth(waited))) + SLICE
     busy = ctas / _ALL
-    outside = _OUTSIDE_ROWS / _SIDE * (high - rows) * _edge(down, waves)
-    outside += _OUTSIDE_COLS / _SIDE * (wide - cols) * _edge(right, waves)
-    slice_time += outside * (busy + _OUTSIDE_BOTH * (both - busy))
-    products = each * slice_time
+    # Edges of one tile of many are left alone by most of the waves; in one wave all wait for them.
+    edges = (whole - extents) * np.where(counts > 1, np.where(waves == 1, _EDGES, _EDGES / counts), 1.0)
+    outside = edges[0] * (_OUTSIDE_ROWS / _SIDE) + edges[1] * (_OUTSIDE_COLS / _SIDE)
+    slice_time += outside * ((1 - _OUTSIDE_BOTH) * busy + _OUTSIDE_BOTH * both)
+    products = each * slice_time * (1 + of.parts * in_pairs)
     longer = _WRITES[one.result_begin] * (1 + _WIDER * (one.result_item - 2))
-    inside = (1 - _LESS_WRITTEN) + _LESS_WRITTEN * (rows_inside * cols_inside)
-    written = of.written * longer * inside
+    written = of.written * (longer * (1 - _LESS_WRITTEN) + longer * _LESS_WRITTEN * (inside[0] * inside[1]))
     # Where warpgroups take turns, one writes while the other multiplies; else all wait.
-    in_turns = _of_all(products, (products + written + of.again) / 2)
-    tile = np.where(of.turns, in_turns, products + SHARED + written)
+    finished = products + written
+    in_turns = np.sqrt(np.sqrt(_fourth(products) + _fourth(finished + of.again) / 16))
+    tile = np.where(of.turns, in_turns, finished + SHARED)
     computed = waves * (tile + of.again) - of.again + of.turns * written + of.once + _FILL * busy + left
     computed += _FIRST * brought * both
     carried = tiles * slices * lines.carried + one.written * _RESULT_CARRIED[one.result_begin] / SLICES
     memory = (one.read + one.written * _RESULT_MEMORY[one.result_begin] * of.results) / _MEMORY
-    total: list[float] = (_LAUNCH + np.sqrt(np.sqrt(computed**4 + carried**4) + memory * memory)).tolist()
+    total: list[float] = (_LAUNCH + np.sqrt(np.sqrt(_fourth(computed) + _fourth(carried)) + memory * memory)).tolist()
     return total
 
 
-def _of_all(*times: Any) -> Any:
-    """Return what steps take that are in the way of each other where they take about as long: a norm."""
-    squares = [time * time for time in times]
-    return np.sqrt(np.sqrt(sum(square * square for square in squares)))
+def _last_slice(one: Operation, lines: Lines) -> float:
+    """Return how much longer an operand's lines take to be brought because K does not fill the last slice."""
+    if lines.across:
+        return 1 - _FEWER_ROWS * (1 - one.last) / one.slices
+    return 1 + _SHORT_PITCH * (1 - one.last) if one.slices == 1 else 1.0
 
 
-def _edge(tiles: Any, waves: Any) -> Any:
-    """Return how far the edges of so many tiles count: all where there are no others, more in one wave."""
-    return np.where(tiles > 1, _EDGES * np.where(waves == 1, 1.0, 1 / tiles), 1.0)
+def _fourth(time: Any) -> Any:
+    square = time * time
+    return square * square
 
 
 def _shared_out(of: TileRates, tiles: Any, at_once: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:

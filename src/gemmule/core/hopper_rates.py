@@ -16,27 +16,29 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 #: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
 #: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
-PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.204, 1.99, 0.123, 0.762, 0.0341
+PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.189, 2.2, 0.136, 0.767, 0.0302
 #: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
 #: while the next one is multiplied.
-WRITE, NEXT, SHARED, AGAIN = 0.914, 0.221, 0.555, 0.0792
+WRITE, NEXT, SHARED, AGAIN = 1.11, 0.193, 0.438, 0.0627
 #: A cluster's start; sums that it exchanges, and those of 64 x 64.
-START, EXCHANGE, SUMS = 0.0358, 0.378, 0.903
+START, EXCHANGE, SUMS = 0.0235, 0.293, 0.902
 #: How much longer lines take to be brought that begin at multiples of 128 bytes of memory, of 64, 32 and 16; and how
 #: much of that is added where the other multiprocessor of a pair brings lines too, as both share their way to the L2
 #: cache.
-BRING, BOTH = (1.0, 1.2, 1.2, 2.8), (0.0501, 0.399, 0.399, 0.415)
+BRING, BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396, 0.437)
 #: How much longer such lines take to be carried from the L2 cache, all together; and what a CTA of a cluster that gets
 #: the lines of another adds to that.
-CARRY, APART = (1.0, 2.53, 2.53, 4.12), (0.0, 0.831, 0.831, 0.0588)
+CARRY, APART = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
 #: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
-NARROW = {64: 3.3, 32: 5.35, 16: 6.57}
+NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
 #: How far a cluster's CTAs count as a pair where few others run.
-CLUSTERED = 0.125
+CLUSTERED = 0.272
+#: How much longer a slice of a part of K takes where CTAs that sum its parts up run in pairs of multiprocessors.
+PARTS = 0.1
 #: Bytes a microsecond to the slices.
-SLICES = 24.9e6
+SLICES = 24.8e6
 #: How much longer results take in memory that are written in boxes of the transposed product.
-TURNED = 0.407
+TURNED = 0.378
 ROW_BYTES = 128
 
 
@@ -90,23 +92,21 @@ class LineRates:
 
     Attributes
     ----------
-    rows, cols : array
-        Bringing the lines that give the rows of a tile, and those that give its columns.
-    rows_both, cols_both : array
+    brought : array
+        Bringing the lines that give the rows of a tile, and in a second row those that give its columns.
+    both : array
         What is added where the other multiprocessor of a pair brings lines too.
     carried : array
         Carrying a slice of a cluster's tile.
     """
 
-    rows: Numbers
-    rows_both: Numbers
-    cols: Numbers
-    cols_both: Numbers
+    brought: Numbers
+    both: Numbers
     carried: Numbers
 
 
 class TileRates:
-    """What only the configs decide, an array for each quantity.
+    """What only the configs decide, an array for each quantity: with two rows where it is of rows and of columns.
 
     Parameters
     ----------
@@ -121,16 +121,17 @@ class TileRates:
         self.configs = configs
         self._at_once: dict[int, Numbers] = {}
         self._lines: dict[tuple[Lines, Lines], LineRates] = {}
-        self.swapped = each(lambda c: c.swapped, np.bool_)
-        self.tile_m, self.tile_n = each(lambda c: c.tile_m, np.int64), each(lambda c: c.tile_n, np.int64)
-        self.rows = each(lambda c: c.tile_m * c.cluster_m, np.int64)
-        self.cols = each(lambda c: c.tile_n * c.cluster_n, np.int64)
-        self._more_m, self._more_n = each(lambda c: c.cluster_m - 1), each(lambda c: c.cluster_n - 1)
+        self._side = each(lambda c: c.swapped, np.intp)
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs]).T
+        # CTAs of a cluster that get the same lines, of its rows and of its columns.
+        self._sharing = np.array([(c.cluster_n, c.cluster_m) for c in configs]).T
+        self.cluster_tile = self.tile * self._sharing[::-1]
         self.clusters = each(lambda c: c.clusters, np.int64)
         self.cluster = each(lambda c: c.cluster, np.int64)
         self.cluster_k = each(lambda c: c.cluster_k, np.int64)
         self.paired = each(lambda c: CLUSTERED if c.cluster > 1 else 0.0)
         self.products = each(lambda c: PRODUCTS * c.tile_m * (c.tile_n + MORE_COLUMNS) / 2**14)
+        self.parts = each(lambda c: PARTS if c.cluster_k > 1 else 0.0)
         self.wait = each(lambda c: WAIT / c.stages)
         self.written = each(lambda c: WRITE * c.outputs / 2**14 / c.cluster_k)
         exchanged = each(
@@ -139,14 +140,14 @@ class TileRates:
         self.again = NEXT + AGAIN * exchanged
         self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0)
         self.turns = each(lambda c: c.pingpong, np.bool_)
-        self.results = 1 + TURNED * self.swapped
+        self.results = 1 + TURNED * self._side
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
 
-    def of_sides(self, plain: Any, swapped: Any) -> Any:
-        """Return for each config the value of its side: a number where both are alike."""
-        return plain if plain == swapped else np.where(self.swapped, swapped, plain)
+    def of_sides(self, first: Any, second: Any) -> Any:
+        """Return for each config what is of its rows, and of its columns, where these are of the product or swapped."""
+        return np.array(((first, second), (second, first)))[:, self._side]
 
     def at_once(self, multiprocessors: int) -> Numbers:
         """Return the clusters that run at the same time."""
@@ -164,17 +165,11 @@ class TileRates:
         return found
 
     def _line_rates(self, a: Lines, b: Lines) -> LineRates:
-        def of(table: Sequence[float], first: Lines, second: Lines) -> Any:
-            return self.of_sides(table[first.begin], table[second.begin])
-
-        rows = BYTES / 256 * self.tile_m / (self._more_n + 1) * of(BRING, a, b)
-        narrow = [self.of_sides(_narrow(c.tile_n, b), _narrow(c.tile_n, a)) for c in self.configs]
-        narrower = np.array([np.broadcast_to(one, self.swapped.shape)[i] for i, one in enumerate(narrow)])
-        cols = BYTES / 256 * self.tile_n / (self._more_m + 1) * of(BRING, b, a) * narrower
-        carried_rows = self.rows * of(CARRY, a, b) * (1 + of(APART, a, b) * self._more_n)
-        carried_cols = self.cols * of(CARRY, b, a) * (1 + of(APART, b, a) * self._more_m)
-        carried = ROW_BYTES / SLICES * (carried_rows + carried_cols)
-        return LineRates(rows, rows * of(BOTH, a, b), cols, cols * of(BOTH, b, a), carried)
+        bring, both, carry, apart = (self.of_sides(x[a.begin], x[b.begin]) for x in (BRING, BOTH, CARRY, APART))
+        brought = BYTES / 256 * self.tile / self._sharing * bring
+        brought[1] *= [_narrow(c.tile_n, a if c.swapped else b) for c in self.configs]
+        carried = ROW_BYTES / SLICES * self.cluster_tile * carry * (1 + apart * (self._sharing - 1))
+        return LineRates(brought, brought * both, carried.sum(axis=0))
 
 
 def _narrow(tile: int, lines: Lines) -> float:

@@ -68,6 +68,8 @@ def _config(kernel: str, config: Mapping[str, int]) -> str:
     """Return a kernel's number and the fields by which its configs are told apart at a glance."""
     tile = " x ".join(str(config[name]) for name in ("tile_m", "tile_n") if name in config)
     words = [kernel.partition("_")[0], tile]
+    if (sharing := config.get("cluster_m", 1) * config.get("cluster_n", 1)) > 1:
+        words.append(f"cluster {sharing}")
     if config.get("cluster_k", 1) > 1:
         words.append(f"K / {config['cluster_k']}")
     words += [name for name in ("swapped", "pingpong") if config.get(name)]
