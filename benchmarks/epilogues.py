@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import statistics
 import sys
 import time
@@ -17,27 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from epilogue_forms import FORMS, fused
+from epilogue_rows import Rows, largest_is
+from epilogue_torch import torch_work
 
-from gemmule.api.epilogues import ending_of
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.dtype import BFLOAT16
-from gemmule.core.epilogue import ABSMAX, Epilogue
+from gemmule.core.epilogue import ABSMAX
 from gemmule.core.errors import WrongResultError
-from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.host.epilogue import apply
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_records import all_us, circumstances, named, us
-from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
+from gemmule.lab.products import gemm_problem, random_inputs
 from gemmule.lab.records import RecordFile
 from gemmule.lab.timing import load, measure
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.memory import clear
-from gemmule.runtime.rotation import OperandSets, Rotation
+from gemmule.runtime.rotation import OperandSets
 
 #: M, N, K and layout: a square, then the linear layers of language models, whose weights are stored as (N, K).
 SHAPES = (
@@ -48,117 +47,13 @@ SHAPES = (
     (512, 14336, 4096, "nt"),
     (64, 4096, 4096, "nt"),
 )
-SEED, ROWS = 7, 32
+SEED = 7
 #: Epilogues that are measured in several configs of the Hopper kernel, where a search is asked for.
 SEARCHED = ("bias_gelu", "bias_silu")
 #: Seconds of samples of an epilogue.
 BUDGET = 0.3
 
 Shape = tuple[int, int, int, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """An epilogue: what gemmule is told, and PyTorch's way.
-
-    Attributes
-    ----------
-    epilogue : function or str or None
-        As of `gemm`.
-    bias, residual : bool
-        Whether a bias of N elements is added, and whether a matrix goes in: C where there is no function.
-    torch : callable
-        ``torch(ops, given)`` queues PyTorch's operations on the `Tensors` that are given.
-    gated : bool
-        Whether two products of N / 2 columns each make a result of as many.
-    absmax : bool
-        Whether the absolute maximum is kept.
-    """
-
-    epilogue: Any
-    bias: bool
-    residual: bool
-    torch: Callable[..., None]
-    gated: bool = False
-    absmax: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Tensors:
-    """What PyTorch computes with: `both` and `half` are for what it writes on the way, `largest` holds one float32."""
-
-    d: Any
-    a: Any
-    b: Any
-    bias: Any
-    residual: Any
-    both: Any
-    half: Any
-    largest: Any
-
-
-def _activated(name: str, **options: Any) -> Callable[..., None]:
-    def queue(ops: Any, at: Tensors) -> None:
-        ops.addmm.out(at.bias, at.a, at.b, out=at.d)
-        getattr(ops, name).out(at.d, **options, out=at.d)
-
-    return queue
-
-
-def _added(ops: Any, at: Tensors) -> None:
-    ops.addmm.out(at.bias if at.residual is None else at.residual, at.a, at.b, out=at.d)
-
-
-def _residual(ops: Any, at: Tensors) -> None:
-    ops.addmm.out(at.bias, at.a, at.b, out=at.d)
-    ops.add.out(at.d, at.residual, out=at.d)
-
-
-def _gated(name: str, **options: Any) -> Callable[..., None]:
-    def queue(ops: Any, at: Tensors) -> None:
-        ops.mm.out(at.a, at.b, out=at.both)
-        gate, up = at.both.chunk(2, -1)
-        getattr(ops, name).out(gate, **options, out=at.half)
-        ops.mul.out(at.half, up, out=at.d)
-
-    return queue
-
-
-def _largest(ops: Any, at: Tensors) -> None:
-    ops.addmm.out(at.bias, at.a, at.b, out=at.d)
-    ops.relu.out(at.d, out=at.d)
-    ops.linalg_vector_norm.out(at.d, float("inf"), dtype=at.largest.dtype, out=at.largest.view(()))
-
-
-FORMS = {
-    "bias": Form(None, True, False, _added),
-    "bias_relu": Form("relu", True, False, _activated("relu")),
-    "bias_gelu": Form("gelu", True, False, _activated("gelu")),
-    "bias_gelu_tanh": Form("gelu_tanh", True, False, _activated("gelu", approximate="tanh")),
-    "bias_silu": Form("silu", True, False, _activated("silu")),
-    "beta_c": Form(None, False, True, _added),
-    "c": Form(lambda acc, c: acc + c, False, True, _added),
-    "bias_residual": Form(lambda acc, c: acc + c, True, True, _residual),
-    "swiglu": Form("swiglu", False, False, _gated("silu"), gated=True),
-    "geglu_tanh": Form("geglu_tanh", False, False, _gated("gelu", approximate="tanh"), gated=True),
-    "bias_relu_absmax": Form("relu", True, False, _largest, absmax=True),
-}
-
-
-def fused(problem: GemmProblem, form: Form) -> GemmProblem:
-    """Return a product with an epilogue; a gated form takes the halves of B's columns as matrices of their own."""
-    ending, _ = ending_of(
-        form.epilogue, form.bias or None, form.residual or None, None, gated=form.gated, absmax=form.absmax
-    )
-    if form.gated:
-        half = gemm_problem(problem.m, problem.n // 2, problem.k, "bfloat16", "bfloat16", problem.layout)
-        return dataclasses.replace(half, epilogue=Epilogue(ending.expression, second=half.b))
-    if ending is None:
-        return dataclasses.replace(problem, c=contiguous(BFLOAT16, problem.m, problem.n), beta=1)
-    bias = StridedMatrix(BFLOAT16, problem.m, problem.n, 0, 1)
-    c = contiguous(BFLOAT16, problem.m, problem.n) if form.residual else None
-    epilogue = Epilogue(ending.expression, (bias,) if form.bias else (), absmax=form.absmax)
-    return dataclasses.replace(problem, c=c, epilogue=epilogue)
 
 
 class Maximum:
@@ -190,96 +85,9 @@ class Maximum:
         return queue
 
 
-def tensor(address: int, shape: tuple[int, ...]) -> Any:
-    """Return memory as a bfloat16 tensor of PyTorch."""
-    import torch
-
-    memory = type("Memory", (), {})()
-    memory.__cuda_array_interface__ = {
-        "version": 3, "shape": shape, "typestr": "<i2", "data": (address, False), "strides": None,
-    }  # fmt: skip
-    return torch.as_tensor(memory, device="cuda:0").view(torch.bfloat16)
-
-
-def torch_work(
-    form: Form, plain: GemmProblem, alone: OperandSets, operands: OperandSets, largest: Any, stream: int
-) -> Rotation:
-    """Return PyTorch's operations on every buffer set in turn; `alone` has the factors, `operands` everything else."""
-    import torch
-
-    def lying(matrix: StridedMatrix, address: int) -> Any:
-        if matrix.is_row_major:
-            return tensor(address, (matrix.rows, matrix.cols))
-        return tensor(address, (matrix.cols, matrix.rows)).t()
-
-    ours = torch.cuda.ExternalStream(stream)
-    columns = plain.n // 2 if form.gated else plain.n
-    half = torch.empty(plain.m, columns, device="cuda", dtype=torch.bfloat16) if form.gated else None
-
-    def queued(index: int) -> Callable[[], None]:
-        factors, at = alone.addresses(index), operands.addresses(index)
-        given = Tensors(
-            tensor(at["d"], (plain.m, columns)),
-            lying(plain.a, factors["a"]),
-            lying(plain.b, factors["b"]),
-            tensor(at["e0"], (plain.n,)) if form.bias else None,
-            lying(plain.d, at["c"]) if form.residual else None,
-            lying(plain.d, factors["d"]) if form.gated else None,
-            half,
-            largest,
-        )
-
-        def queue() -> None:
-            with torch.cuda.stream(ours):
-                form.torch(torch.ops.aten, given)
-
-        return queue
-
-    return Rotation([queued(index) for index in range(operands.sets)])
-
-
 def in_halves(b: Any, plain: GemmProblem) -> tuple[Any, Any]:
     """Return the columns of B in halves, each as its elements lie in memory."""
     return tuple(np.ascontiguousarray(half) for half in np.split(b, 2, 1 if plain.b.is_row_major else 0))
-
-
-class Rows:
-    """Some rows of a product in float64, to hold results against.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product alone.
-    inputs : dict of str to ndarray
-        Its factors, C and the bias.
-    """
-
-    def __init__(self, problem: GemmProblem, inputs: dict[str, Any]) -> None:
-        self.rows = np.unique(np.linspace(0, problem.m - 1, ROWS).astype(int))
-        a, b = (as_matrix(inputs[name], matrix) for name, matrix in (("a", problem.a), ("b", problem.b)))
-        some, wide = a[self.rows].astype(np.float64), b.astype(np.float32).astype(np.float64)
-        self.product, self.size = some @ wide, np.abs(some) @ np.abs(wide)
-        self.c, self.bias = inputs["c"][self.rows].astype(np.float64), inputs["e0"].astype(np.float64)
-
-    def worst_error(self, problem: GemmProblem, out: Any) -> float:
-        """Return the greatest error of a result as a share of its bound."""
-        expected, size = self.product + self.c, self.size + np.abs(self.c) + np.abs(self.bias)
-        if problem.epilogue is not None and problem.epilogue.second is not None:
-            gate, up = totals = np.split(self.product, 2, 1)
-            expected = np.empty_like(gate)
-            apply(expected, totals, problem.epilogue.expression, None, [], ())
-            # What an error of either product makes of the other: the gate's derivative is less than 1.2.
-            ours, others = np.split(self.size, 2, 1)
-            size = 1.2 * ours * (np.abs(up) + 1) + others * (np.abs(gate) + 1)
-            # The gate itself is computed with a relative error of up to 2**-17.
-            size = size + 2.0**7 / problem.k * np.abs(expected)
-        elif problem.epilogue is not None:
-            matrices = [self.bias] if problem.epilogue.matrices else []
-            expected = np.empty_like(self.product)
-            apply(expected, [self.product], problem.epilogue.expression, self.c, matrices, ())
-        bound = BFLOAT16.unit_roundoff * np.abs(expected) * 1.01 + (problem.k + 16) * 2.0**-24 * size
-        error = np.abs(out[self.rows].astype(np.float64) - expected) / bound
-        return float(error.max()) if np.isfinite(error).all() else float("inf")
 
 
 def measured(
@@ -345,11 +153,6 @@ def measured(
                 flush=True,
             )
             yield found
-
-
-def largest_is(found: float, out: Any) -> bool:
-    """Return whether a number, rounded as the result is, is its absolute maximum."""
-    return bool(np.asarray(found, out.dtype) == np.abs(out.astype(np.float32)).max())
 
 
 def figures(samples: Sequence[Sequence[float]]) -> dict[str, Any]:

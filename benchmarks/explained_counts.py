@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmule.commands.explain import explanation
 from gemmule.core.chips import chip_named
-from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
 from gemmule.lab.explain import Explanation
@@ -29,7 +28,6 @@ _SHARED_LOADS, _SHARED_STORES = ("load shared", "matrix load"), ("store shared",
 
 def counters(explained: Explanation) -> dict[str, float]:
     """Return what an explanation says, by the name of the hardware's counter for the same."""
-    assert isinstance(explained.problem, GemmProblem)
     totals, kinds = explained.totals, explained.totals.by_class
     memory = explained.behind_l2
     l2_written = _SECTOR * totals.total("sectors", "store global")
@@ -60,14 +58,19 @@ def counters(explained: Explanation) -> dict[str, float]:
     }
     for name, kind in (("ffma", "fma f32"), ("dfma", "fma f64")):
         found[f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"] = kinds.get(kind, (0, 0))[1]
-    assert explained.l2_hit_rates is not None
-    found["lts__t_sector_hit_rate.pct"] = 100 * explained.l2_hit_rates[0]
+    if explained.l2_hit_rates is not None:
+        found["lts__t_sector_hit_rate.pct"] = 100 * explained.l2_hit_rates[0]
+    else:
+        # Of a transpose: what its loads ask for, and L2 is not asked for.
+        read = found["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] - found["lts__t_sectors_op_read.sum"]
+        found["l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum"] = read
     return found
 
 
 def apart(explained: Explanation) -> dict[str, float]:
     """Return what an explanation says of CTAs of a multiprocessor that are apart."""
-    assert explained.l2_hit_rates is not None
+    if explained.l2_hit_rates is None:
+        return {}
     memory = explained.behind_l2
     return {
         "dram__bytes_read.sum": memory.apart_bytes - memory.written,
@@ -75,15 +78,16 @@ def apart(explained: Explanation) -> dict[str, float]:
     }
 
 
-def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]]:
+def beside(hardware: list[dict[str, Any]], chip: str, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the hardware's records, those of counters that an explanation knows with its value as ``virtual``.
 
-    What CTAs of a multiprocessor that are apart have is ``virtual_apart``.
+    What CTAs of a multiprocessor that are apart have is ``virtual_apart``. With `names`, only kernels whose names begin
+    with one of these.
     """
     done: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
     specs = {spec.name: spec for spec in REGISTRY}
     for record in hardware:
-        if record["record"] != "counts":
+        if record["record"] != "counts" or (names and not record["kernel"].startswith(tuple(names))):
             continue
         configs = [config.as_dict() for config in specs[record["kernel"]].configs]
         if record["config"] not in configs:
@@ -91,7 +95,9 @@ def beside(hardware: list[dict[str, Any]], chip: str) -> Iterator[dict[str, Any]
         kernel = f"{record['kernel']}[{configs.index(record['config'])}]"
         if (key := json.dumps([kernel, record["shape"], record["dtype"]])) not in done:
             shape = ",".join(map(str, record["shape"]))
-            explained = explanation(kernel, shape, chip, dtype=record["dtype"], layout="nn")
+            # The operands of a product lie in rows; a transpose has two extents.
+            layout = "nn" if len(record["shape"]) == 3 else None
+            explained = explanation(kernel, shape, chip, dtype=record["dtype"], layout=layout)
             done[key] = counters(explained), apart(explained)
             print(kernel, shape, file=sys.stderr)
         # Counters that no explanation knows stay: they tell what the others mean.
@@ -104,12 +110,13 @@ def main() -> None:
     """Count, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("hardware", type=Path, metavar="FILE", help="record of the hardware's counters")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of kernels' names; all by default")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     first, *rest = read_records(options.hardware)
-    command = f"python benchmarks/explained_counts.py {options.hardware.name}"
+    command = " ".join(["python benchmarks/explained_counts.py", options.hardware.name, *options.names])
     block = experiment(command) | {"hardware": options.hardware.name}
-    print(write_records(options.record, block, list(beside(rest, chip_named(first["gpu"]).name))))
+    print(write_records(options.record, block, list(beside(rest, chip_named(first["gpu"]).name, options.names))))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from gemmule.runtime.device import get_device
 #: Calls in a sample: fewer than the launches that a stream takes before it makes the host wait.
 CALLS = 250
 SAMPLES = 40
-#: Problems: dtype, m, n, k. The last is one of odd sizes, which takes two launches and a workspace.
+#: Problems: dtype, m, n, k. The last is one of odd sizes.
 PROBLEMS = (
     ("bfloat16", 128, 128, 128),
     ("float16", 512, 512, 512),
@@ -78,6 +78,19 @@ def sample(call) -> float:
     return taken / CALLS / 1e3
 
 
+def in_turns(calls: dict) -> dict[str, list[float]]:
+    """Return samples of calls that were made in turns, to and fro."""
+    for call in calls.values():
+        sample(call)
+    samples = {path: [] for path in calls}
+    order = list(calls)
+    for _ in range(SAMPLES):
+        for path in order:
+            samples[path].append(sample(calls[path]))
+        order.reverse()
+    return samples
+
+
 def record(path: str, samples: list[float], **facts) -> dict:
     """Return a record of samples."""
     made = {"record": "overhead", "path": path, **facts, "host_us": round(statistics.median(samples), 3)}
@@ -91,6 +104,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     a, b = torch.randn(m, k, device="cuda").to(kind), torch.randn(k, n, device="cuda").to(kind)
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
     bias = torch.randn(n, device="cuda").to(kind)
+    turned, stream = torch.empty(k, m, device="cuda", dtype=kind), torch.cuda.current_stream()
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
@@ -100,21 +114,16 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "torch_addmm_relu": lambda: torch.relu_(torch.addmm(bias, a, b, out=theirs)),
         "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
         "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=rectified, out=out),
+        "matmul_stream": lambda: gm.matmul(a, b, out=out, stream=stream),
+        "torch_transpose": lambda: turned.copy_(a.t()),
+        "transpose": lambda: gm.transpose(a, out=turned),
     }
     plan = gm.plan(a, b)
     config = " ".join(f"{name}={value}" for name, value in plan.config.items())
     kernel = f"{plan.kernel} [{config}]" + (f", {plan.then}" if plan.then else "")
-    for call in calls.values():
-        sample(call)
     torch.testing.assert_close(gm.matmul(a, b, out=out), torch.mm(a, b), rtol=0.02, atol=0.1)
-    samples = {path: [] for path in calls}
-    order = list(calls)
-    for _ in range(SAMPLES):
-        for path in order:
-            samples[path].append(sample(calls[path]))
-        order.reverse()
-    for path, values in samples.items():
-        own = {"kernel": kernel} if "torch" not in path else {}
+    for path, values in in_turns(calls).items():
+        own = {"kernel": kernel} if "torch" not in path and path != "transpose" else {}
         yield record(path, values, dtype=dtype, m=m, n=n, k=k, **own)
 
 
@@ -131,13 +140,7 @@ def cupy_calls(m: int):
         "matmul_out_cupy": lambda: gm.matmul(a, b, out=out),
         "matmul_cupy": lambda: gm.matmul(a, b),
     }
-    for call in calls.values():
-        sample(call)
-    samples = {path: [] for path in calls}
-    for _ in range(SAMPLES):
-        for path, call in calls.items():
-            samples[path].append(sample(call))
-    for path, values in samples.items():
+    for path, values in in_turns(calls).items():
         yield record(path, values, dtype="float32", m=m, n=m, k=m)
 
 

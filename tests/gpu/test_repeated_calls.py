@@ -10,7 +10,7 @@ from oracle import assert_product, random_matrix
 from test_api_torch import to_numpy, to_torch
 
 import gemmule as gm
-from gemmule.api import prepared
+from gemmule.api import kept, prepared, recent
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
 
@@ -20,7 +20,7 @@ DTYPES = ["float64", "float32", "bfloat16", "float16", "int8"]
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the products that are planned."""
-    prepared.forget()
+    kept.forget()
     calls = []
     plan = prepared.plan_product
 
@@ -106,7 +106,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned, shape):
 
 def recent_calls():
     """How many tensors are found by themselves."""
-    return len(prepared.recent._recent)
+    return len(recent._recent)
 
 
 def test_everything_that_a_product_depends_on_makes_another(torch, arrays, planned):
@@ -301,6 +301,33 @@ def test_the_stream_is_looked_up_at_every_call(torch, arrays):
     assert_product(to_numpy(torch, out), a, b)
 
 
+def test_a_stream_that_is_named_is_worked_on(torch, arrays, planned):
+    """Behind what is queued there, and with memory that PyTorch gives to nobody else until then."""
+    (a, b), (da, db) = arrays("float32", (256, 256), (256, 256))
+    out = torch.empty_like(da)
+    stream = torch.cuda.Stream()
+    gm.matmul(da, db, out=out, stream=stream)
+    stream.synchronize()
+    planned.clear()
+    for name in (stream, stream.cuda_stream):
+        late = torch.zeros_like(da)
+        out.fill_(float("nan"))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(200_000_000)
+            late.copy_(da)
+        gm.matmul(late, db, out=out, stream=name)
+        place = late.data_ptr()
+        del late
+        taken = [torch.zeros(256, 256, device="cuda") for _ in range(4)]
+        assert place not in [x.data_ptr() for x in taken]
+        stream.synchronize()
+        assert_product(to_numpy(torch, out), a, b)
+    assert not planned
+    got = gm.matmul(da, db, stream=torch.cuda.current_stream())
+    assert_product(to_numpy(torch, got), a, b)
+
+
 def test_another_context_is_current(torch, arrays):
     from gemmule.runtime.driver import call
 
@@ -358,9 +385,9 @@ def test_cupy(cupy, rng, planned):
 
 
 def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):
-    monkeypatch.setattr(prepared, "MOST_KEPT", 5)
+    monkeypatch.setattr(kept, "MOST_KEPT", 5)
     for m in range(1, 20):
         (a, b), (da, db) = arrays("float32", (m, 8), (8, 8))
         for _ in range(2):
             assert_product(to_numpy(torch, gm.matmul(da, db)), a, b)
-        assert len(prepared._kept) <= 5
+        assert len(kept._kept) <= 5

@@ -8,7 +8,7 @@ from test_api_torch import to_numpy
 from test_repeated_calls import arrays
 
 import gemmule as gm
-from gemmule.api import finished, prepared
+from gemmule.api import kept, prepared, recent
 from gemmule.core.errors import ArgumentError, OverlapError
 
 __all__ = ["arrays"]
@@ -17,15 +17,15 @@ __all__ = ["arrays"]
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
     """Forget what is known, and count the products that are planned."""
-    prepared.forget()
+    kept.forget()
     calls = []
-    plan = finished.plan_product
+    plan = prepared.plan_product
 
     def counted(*arguments, **options):
         calls.append(arguments)
         return plan(*arguments, **options)
 
-    monkeypatch.setattr(finished, "plan_product", counted)
+    monkeypatch.setattr(prepared, "plan_product", counted)
     return calls
 
 
@@ -101,6 +101,23 @@ def test_the_absolute_maximum_is_cleared_at_every_call(torch, arrays):
         assert float(largest) == pytest.approx(factor * np.maximum(wide, 0).max(), rel=1e-3)
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["out", "no out"])
+def test_calls_with_the_absolute_maximum_are_kept(torch, arrays, planned, given):
+    for factor in (4.0, 1.0, 0.25, 2.0):
+        (a, b, bias), (da, db, dbias) = arrays("bfloat16", (96, 64), (64, 80), (80,))
+        da *= factor
+        largest = torch.full((1,), float("nan"), device="cuda")
+        out = torch.empty(96, 80, device="cuda", dtype=da.dtype) if given else None
+        got = gm.gemm(da, db, bias=dbias, epilogue="relu", absmax=largest, out=out)
+        exact = np.maximum(factor * a.astype("f8") @ b.astype("f8") + bias.astype("f8"), 0)
+        close(torch, got, exact, "bfloat16")
+        assert float(largest) == pytest.approx(exact.max(), rel=1e-3)
+    assert len(planned) == 1
+    wide = torch.randn(80, device="cuda")
+    with pytest.raises(OverlapError, match="absmax shares memory with bias"):
+        gm.gemm(da, db, bias=wide, epilogue="relu", absmax=wide[3:4], out=out)
+
+
 def test_capture_in_a_graph(torch, arrays):
     (_, b, bias), (da, db, dbias) = arrays("bfloat16", (96, 96), (96, 96), (96,))
     out = torch.empty(96, 96, device="cuda", dtype=da.dtype)
@@ -130,7 +147,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned):
     """Repeated with the same tensors they are found by themselves; changed in place, they are what they are now."""
     (a, b, c, bias), (da, db, dc, dbias) = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
     out = torch.full((96, 128), float("nan"), device="cuda", dtype=da.dtype)
-    known = len(prepared.recent._recent)
+    known = len(recent._recent)
 
     def both():
         found = gm.gemm(da, db, dc, beta=0.5, bias=dbias, epilogue="silu", out=out)
@@ -148,7 +165,7 @@ def test_the_very_same_arrays_again(torch, arrays, planned):
 
     for _ in range(5):
         both()
-    assert len(prepared.recent._recent) >= known + 3, "the tensors were not found by themselves"
+    assert len(recent._recent) >= known + 3, "the tensors were not found by themselves"
     (a, b, c, bias), others = arrays("bfloat16", (96, 64), (64, 128), (96, 128), (128,))
     # The tensors stay, and what they are of does not.
     for tensor, other in zip((da, db, dc, dbias), others, strict=True):

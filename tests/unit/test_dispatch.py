@@ -120,7 +120,7 @@ def test_impossible_configs_are_refused(values):
 def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
-        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1))
+        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1))
         problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
     else:
         types = ("float32", "float64", "float16")

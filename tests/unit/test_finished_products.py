@@ -5,14 +5,14 @@ from __future__ import annotations
 import types
 
 import pytest
-from test_repeated_products import OUT, A, B, FakeParameter, FakeTensor, fake, state
+from test_repeated_products import OUT, A, B, FakeParameter, FakeTensor, fake, retained, state
 
 import gemmule as gm
-from gemmule.api import finished, prepared
+from gemmule.api import kept, prepared
 from gemmule.api.gated import WHOLE
 from gemmule.core.errors import ArgumentError
 
-__all__ = ["fake", "state"]
+__all__ = ["fake", "retained", "state"]
 
 BIAS = FakeTensor(0x5000, (4,))
 
@@ -28,6 +28,7 @@ def plans(monkeypatch, fake, state):
         given = {"a": a, "b": b, "c": options["c"], "bias": options["bias"], **arrays, "up": options["gated"]}
         named = {"a": "a", "b": "b"} | ({"c": "c"} if options["beta"] or (ending and ending.expression.names_c) else {})
         named |= {f"e{place}": role for place, role in enumerate(ending.roles if ending else ())}
+        named |= {"c": "bias"} if ending is None and options["bias"] is not None else {}
         named |= {"u": "up"} if ending is not None and ending.gated else {}
         places = {}
         for operand, role in named.items():
@@ -35,10 +36,10 @@ def plans(monkeypatch, fake, state):
             whole = given[WHOLE[role] if part else role]
             # A second half begins two elements behind the first.
             places[operand] = (role, getattr(whole, "address", 0) + (8 if part and "gates" not in role else 0))
-        plan = {"executor": "gpu", "choice": "choice", "problem": state.problem, "places": places}
+        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
         return types.SimpleNamespace(**plan, execute=lambda: result)
 
-    monkeypatch.setattr(finished, "plan_product", plan_product)
+    monkeypatch.setattr(prepared, "plan_product", plan_product)
 
 
 def gemm(a, b, c=None, **options):
@@ -177,8 +178,11 @@ def test_what_a_product_depends_on_makes_another(state, name):
 
 
 UNUSUAL = {
-    "a stream is named": {"stream": 3},
-    "the absolute maximum": {"absmax": FakeTensor(0xF000, (1,))},
+    "a result on another stream": {"stream": 3, "out": None},
+    "the absolute maximum in a": {"absmax": FakeTensor(0x1004, (1,))},
+    "the absolute maximum in the bias": {"absmax": FakeTensor(0x500C, (1,))},
+    "the absolute maximum in out": {"absmax": FakeTensor(0x3000, (1,))},
+    "the absolute maximum in b, without out": {"absmax": FakeTensor(0x203C, (1,)), "out": None},
     "gradients": {"bias": FakeTensor(0x5000, (4,), grad=True)},
     "another device": {"bias": FakeTensor(0x5000, (4,), device=1)},
     "not hashable": {"out_dtype": ["float32"]},
@@ -190,15 +194,38 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_what_is_unusual_is_always_planned(state, name):
+def test_what_is_unusual_is_always_planned(state, retained, cleared, name):
     call = {"a": A, "b": B, "bias": BIAS, "epilogue": "relu", "out": OUT}
     gemm(A, B, bias=BIAS, epilogue="relu", out=OUT)
     call |= UNUSUAL[name]
-    gemm(A, FakeTensor(0x2000), **{k: v for k, v in call.items() if k not in "ab"} | {"out": FakeTensor(0x900000)})
+    known = {"out": FakeTensor(0x900000)} | ({"absmax": FakeTensor(0xF004, (1,))} if "absmax" in call else {})
+    gemm(A, FakeTensor(0x2000), **{k: v for k, v in call.items() if k not in "ab"} | known)
     before = len(state.planned)
     for number in range(1, 4):
         gemm(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
         assert len(state.planned) == before + number
+
+
+@pytest.fixture
+def cleared(monkeypatch, state):
+    """Write down what is cleared among what is queued."""
+    monkeypatch.setattr("gemmule.runtime.memory.clear", lambda *what: state.queued.append(("cleared", *what)))
+
+
+@pytest.mark.parametrize("epilogue", ["relu", None])
+def test_the_absolute_maximum_is_cleared_in_front(state, cleared, epilogue):
+    for place in (0xF000, 0xF000, 0xE000):
+        gemm(A, B, bias=BIAS, epilogue=epilogue, absmax=FakeTensor(place, (1,)), out=OUT)
+    assert len(state.planned) == 1
+    for clear, place in zip(state.queued[::2], (0xF000, 0xE000), strict=True):
+        assert clear == ("cleared", place, 4, 0, 7)
+    assert last(state)[0] == {"a": 0x1000, "b": 0x2000, "e0": 0x5000, "absmax": 0xE000, "d": 0x3000}
+    results = [gemm(A, B, bias=BIAS, epilogue=epilogue, absmax=FakeTensor(0xF000, (1,))) for _ in range(3)]
+    assert len(state.planned) == 2
+    assert last(state)[0]["d"] == results[-1].address
+    # Without it, it is another product.
+    gemm(A, B, bias=BIAS, epilogue=epilogue, out=OUT)
+    assert len(state.planned) == 3
 
 
 def test_c_may_be_the_output(state):
@@ -224,6 +251,6 @@ def test_parameters_and_forgetting(state):
     gemm(A, FakeParameter(0x2000), epilogue="relu", out=OUT)
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 1
-    prepared.forget()
+    kept.forget()
     gemm(A, B, epilogue="relu", out=OUT)
     assert len(state.planned) == 2

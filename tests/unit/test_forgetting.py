@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from gemmule.api import prepared, recent
+from gemmule.api import kept, recent
 from gemmule.core.arch import Arch
 from gemmule.dispatch import select, tuned_table
 from gemmule.lab.products import gemm_problem
@@ -51,20 +51,20 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
 def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
     began = select.generation()
     select.forget_choices()
-    prepared.add(LIBRARY, "stale", None, (0, 16), 32, began)
-    assert prepared.find("stale") is None
-    prepared.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
-    assert prepared.find("fresh") is not None
+    kept.add(LIBRARY, "stale", None, (0, 16), 32, began)
+    assert kept.find("stale") is None
+    kept.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
+    assert kept.find("fresh") is not None
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
-    kept = prepared.Kept(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
+    product = kept.Kept(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
     again = object()
     library = types.SimpleNamespace(again=lambda *given: again)
     if forgotten:
         select.forget_choices()
-    prepared.make_recent(library, kept, ("arrays",), (object(), object()), None, (256, 512, 1024), None)
+    kept.make_recent(library, product, ("arrays",), (object(), object()), None, (256, 512, 1024), None)
     assert recent.find(("arrays",)) is (None if forgotten else again)
 
 

@@ -1,14 +1,17 @@
-"""Launch recipes: the bytes of a parameter."""
+"""Launch recipes: the bytes of a parameter, and what the driver is told."""
 
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, FLOAT64, INT32
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import BytesParam, Launch, ScalarParam, TensorMapParam, TensorParam
+from gemmule.runtime import launch as launching
 
 
 def test_a_tensor_is_pointer_extents_strides():
@@ -50,3 +53,17 @@ def test_the_cache_fetches_no_more_than_whole_lines_around_a_row(pitches, fetche
     described = TensorMapParam("a", BFLOAT16, extents, pitches, extents, 32)
     assert described.fetched_bytes == fetched
     assert TensorMapParam("a", BFLOAT16, extents, pitches, extents, 32, promotion=0).fetched_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("arch", "overlaps", "attributes"), [("sm_80", True, 0), ("sm_90a", True, 1), ("sm_90a", False, 0)]
+)
+def test_launches_overlap_where_the_gpu_can(monkeypatch, arch, overlaps, attributes):
+    bindings = pytest.importorskip("cuda.bindings.driver", reason="NVIDIA's bindings are not installed")
+    monkeypatch.setattr(launching, "driver", lambda: bindings)
+    monkeypatch.setattr(launching, "get_device", lambda ordinal: SimpleNamespace(arch=Arch.parse(arch)))
+    kernel = object.__new__(launching.LoadedKernel)
+    kernel.ordinal = 0
+    config = kernel.config(Launch((3, 2, 1), (64, 1, 1), (), overlaps=overlaps), 5)
+    assert (config.gridDimX, config.gridDimY, config.blockDimX, int(config.hStream)) == (3, 2, 64, 5)
+    assert config.numAttrs == attributes

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from test_tuned_table import CHIP, GPU, PROBLEM, SPEC, chosen, entry, forget
 
 import gemmule as gm
-from gemmule.api import candidates, packs, prepared
+from gemmule.api import candidates, kept, packs
 from gemmule.cli import gemmule
 from gemmule.compiler import pack
 from gemmule.compiler.pack import read_pack, write_pack
@@ -47,10 +47,10 @@ def packed(path, *entries):
 def test_after_the_users_and_before_the_shipped_ones(tmp_path, monkeypatch):
     write_tuned(tuned_table.shipped_file(CHIP), [entry(FIRST)])
     assert chosen().config == FIRST
-    monkeypatch.setattr(prepared, "_kept", {"what was decided": None})
+    monkeypatch.setattr(kept, "_kept", {"what was decided": None})
     gm.load_pack(packed(tmp_path / "a.pack", entry(SECOND)))
     assert (chosen().config, chosen().source.split(":")[0]) == (SECOND, f"the pack {tmp_path / 'a.pack'}")
-    assert not prepared._kept
+    assert not kept._kept
     gm.load_pack(packed(tmp_path / "b.pack", entry(THIRD)))
     assert chosen().config == THIRD
     # The same where the table is read after the packs.

@@ -8,7 +8,7 @@ from test_finished_products import plans
 from test_repeated_products import OUT, A, B, FakeTensor, fake, guarded, state
 
 import gemmule as gm
-from gemmule.api import prepared
+from gemmule.api import kept, recent
 from gemmule.api.recent import LOW
 
 __all__ = ["fake", "guarded", "plans", "state"]
@@ -20,14 +20,14 @@ BIAS, C = FakeTensor(0x5000, (4,)), FakeTensor(0x6000)
 def looked_up(monkeypatch, guarded):
     """Look calls up in the test's own table; count those that are looked at the longer way."""
     longer = []
-    describe = prepared._libraries[FakeTensor].describe
+    describe = kept._libraries[FakeTensor].describe
 
     def described(*arguments):
         longer.append(arguments)
         return describe(*arguments)
 
-    monkeypatch.setattr(prepared._libraries[FakeTensor], "describe", described)
-    monkeypatch.setattr("gemmule.api.find_recent", lambda key: prepared.recent._recent.get(key))
+    monkeypatch.setattr(kept._libraries[FakeTensor], "describe", described)
+    monkeypatch.setattr("gemmule.api.find_recent", lambda key: recent._recent.get(key))
     return longer
 
 
@@ -71,7 +71,7 @@ OTHERS = {
     "precision": {"precision": "tf32"},
     "a function": {"epilogue": lambda acc: gm.exp(acc)},
     "the absolute maximum": {"absmax": FakeTensor(0xF000, (1,))},
-    "a stream": {"stream": 4},
+    "a result on another stream": {"stream": 4, "out": None},
     "an array for alpha": {"alpha": np.array(2.0)},
     "truth for alpha": {"alpha": True},
 }

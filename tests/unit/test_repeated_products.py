@@ -8,8 +8,9 @@ import types
 import numpy as np
 import pytest
 
-from gemmule.api import known_arrays, prepared
+from gemmule.api import kept, known_arrays, prepared, recent
 from gemmule.api.known_arrays import TorchArrays, reach_of, usual_scalars
+from gemmule.core.errors import ArgumentError
 
 NEW = itertools.count(0xA00000, 0x1000)
 
@@ -17,10 +18,12 @@ NEW = itertools.count(0xA00000, 0x1000)
 class FakeTensor:
     """What is asked of a tensor; its strides are in elements of four bytes."""
 
-    def __init__(self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False):
+    def __init__(
+        self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False, conj=False
+    ):
         self.address, self.shape, self.dtype, self.requires_grad = address, shape, dtype, grad
         self._stride = stride or tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-        self._device, self._neg, self.device = device, neg, f"cuda:{device}"
+        self._device, self._neg, self._conj, self.device = device, neg, conj, f"cuda:{device}"
 
     def data_ptr(self):
         return self.address
@@ -33,6 +36,9 @@ class FakeTensor:
 
     def is_neg(self):
         return self._neg
+
+    def is_conj(self):
+        return self._conj
 
     def element_size(self):
         return 4
@@ -59,9 +65,7 @@ A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
 
 @pytest.fixture
 def state():
-    return types.SimpleNamespace(
-        stream=7, gradients=True, planned=[], queued=[], made=0, problem=types.SimpleNamespace(operands=lambda: ())
-    )
+    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0, bias_is="c")
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +89,12 @@ def fake(monkeypatch, state):
     def plan_product(operation, a, b, **options):
         state.planned.append((operation, a, b, options))
         result = options["out"] if options["out"] is not None else empty((4, 4), "float32", a.device)
-        return types.SimpleNamespace(executor="gpu", choice="choice", problem=state.problem, execute=lambda: result)
+        given = {"a": a, "b": b} | ({"c": options["c"]} if options.get("beta") else {})
+        places = {role: (role, getattr(x, "address", 0)) for role, x in given.items()}
+        if options["bias"] is not None:
+            places[state.bias_is] = ("bias", options["bias"].address)
+        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
+        return types.SimpleNamespace(**plan, execute=lambda: result)
 
     def repeated(problem, choice, operands, addresses, ordinal):
         kind = (len(state.planned), operands, ordinal)
@@ -93,10 +102,10 @@ def fake(monkeypatch, state):
 
     monkeypatch.setattr(prepared, "plan_product", plan_product)
     monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr(prepared, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
-    monkeypatch.setattr(prepared, "_kept", {})
-    monkeypatch.setattr(prepared.recent, "_recent", {})
-    monkeypatch.setattr(prepared.recent, "find", lambda ids: prepared.recent._recent.get(ids))
+    monkeypatch.setattr(kept, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
+    monkeypatch.setattr(kept, "_kept", {})
+    monkeypatch.setattr(recent, "_recent", {})
+    monkeypatch.setattr(recent, "find", lambda ids: recent._recent.get(ids))
     return library
 
 
@@ -118,13 +127,13 @@ def guarded(fake, state):
 
         return check
 
-    fake._guards = guards
+    fake._guards, fake.guarded = guards, True
     return state
 
 
 def again(a, b, out=None):
     """Call matmul as the public function does; return the result and whether the arrays were found."""
-    repeat = prepared.recent.find((id(a), id(b), id(out)))
+    repeat = recent.find((id(a), id(b), id(out)))
     result = repeat(a, b, out) if repeat is not None else None
     return (matmul(a, b, out), False) if result is None else (result, True)
 
@@ -146,7 +155,7 @@ def test_the_very_arrays_of_an_earlier_call_are_found_by_themselves(guarded):
     other = FakeTensor(0x5000)
     assert [again(other, B, OUT)[1] for _ in range(3)] == [False, True, True]
     assert guarded.made_guards == 1
-    prepared.forget()
+    kept.forget()
     assert not again(A, B, OUT)[1]
     assert len(guarded.planned) == 2
 
@@ -244,33 +253,34 @@ def test_an_array_times_itself_gets_no_guard(guarded):
 
 
 def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
-    for _ in range(3):
-        gemm(A, B, FakeTensor(0x6000), beta=1.0)
-    (kept,) = prepared._kept.values()
-    guard = kept.again
+    c = FakeTensor(0x6000)
+    for _ in range(2):
+        gemm(A, B, c, beta=1.0)
+    (product,) = kept._kept.values()
+    guard = product.again
     assert guard is not None
     for _ in range(4):
         gemm(A, B, A, beta=1.0)
-    assert (kept.again, guarded.made_guards) == (guard, 1)
+    assert (product.again, guarded.made_guards) == (guard, 1)
 
 
 def test_guards_are_not_made_for_ever(guarded):
     for number in range(40):
         guarded.gradients = number % 2 == 0
         again(A, B, OUT)
-    assert guarded.made_guards == prepared.MOST_GUARDS
+    assert guarded.made_guards == kept.MOST_GUARDS
 
 
 def test_what_is_found_is_bounded(guarded, monkeypatch):
-    monkeypatch.setattr(prepared.recent, "MOST_RECENT", 3)
+    monkeypatch.setattr(recent, "MOST_RECENT", 3)
     others = [FakeTensor(0x10000 * i) for i in range(1, 9)]
     for a in others * 2:
         again(a, B, OUT)
-        assert len(prepared.recent._recent) <= 3
-    monkeypatch.setattr(prepared, "MOST_KEPT", 1)
+        assert len(recent._recent) <= 3
+    monkeypatch.setattr(kept, "MOST_KEPT", 1)
     again(A, B, OUT)
     again(FakeTensor(0x1000, (3, 4)), B, OUT)
-    assert not prepared.recent._recent
+    assert not recent._recent
 
 
 def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, executor=None):
@@ -337,7 +347,7 @@ def test_other_low_bits_of_one_alignment_are_the_same_product(state):
 
 
 UNUSUAL = {
-    "a stream is named": {"stream": 3},
+    "a result on another stream": {"stream": 3, "out": None},
     "gradients": {"a": FakeTensor(0x1000, grad=True)},
     "gradients of out": {"out": FakeTensor(0x3000, grad=True)},
     "negated": {"b": FakeTensor(0x2000, neg=True)},
@@ -360,7 +370,8 @@ def test_what_is_unusual_is_always_planned(state, name):
     call = {"a": A, "b": B, "out": OUT} | UNUSUAL[name]
     # A product of the same key, where it has one, is known.
     matmul(A, B, OUT)
-    matmul(A, B, FakeTensor(call["out"].address + 0x100000))
+    matmul(A, B, FakeTensor((call["out"] or OUT).address + 0x100000))
+    matmul(A, B)
     before = len(state.planned)
     for number in range(1, 4):
         matmul(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
@@ -368,9 +379,41 @@ def test_what_is_unusual_is_always_planned(state, name):
     assert all(addresses[2] == 0x3000 or addresses[2] > 0x100000 for _, addresses, _ in state.queued)
 
 
+@pytest.fixture
+def retained(monkeypatch):
+    """Return what is kept alive for a stream."""
+    kept_alive = []
+    monkeypatch.setattr(
+        "gemmule.runtime.retain.retain", lambda what, ordinal, stream: kept_alive.append((what, ordinal, stream))
+    )
+    return kept_alive
+
+
+def test_a_stream_that_is_named(state, retained):
+    for stream in (3, types.SimpleNamespace(cuda_stream=4), 5):
+        assert matmul(A, B, OUT, stream=stream) is OUT
+    assert len(state.planned) == 1
+    assert [stream for _, _, stream in state.queued] == [4, 5]
+    # PyTorch does not know of the other stream's work.
+    assert retained == [(((A, B, None, None), OUT), 0, stream) for stream in (4, 5)]
+    with pytest.raises(ArgumentError, match="stream of type str"):
+        matmul(A, B, OUT, stream="fast")
+
+
+def test_the_current_stream_may_be_named(state, retained):
+    results = [matmul(A, B, stream=state.stream) for _ in range(3)]
+    matmul(A, B, OUT, stream=state.stream)
+    matmul(A, B, OUT)
+    assert len(state.planned) == 2
+    assert [(addresses[2], stream) for _, addresses, stream in state.queued] == [
+        (results[1].address, 7), (results[2].address, 7), (0x3000, 7)
+    ]  # fmt: skip
+    assert not retained
+
+
 def test_a_bias_is_told_from_c_and_kept_under_its_own_name(state):
     bias = FakeTensor(0x5000)
-    state.problem.operands = lambda: ("a", "b", "d", "e0")
+    state.bias_is = "e0"
     for _ in range(2):
         gemm(A, B, bias=bias, out=OUT)
     gemm(A, B, bias, beta=1.0, out=OUT)
@@ -390,8 +433,10 @@ def test_a_bias_in_the_place_of_c(state):
         gemm(A, B, bias=bias)
     assert state.queued[0][0][1] == ("a", "b", "c", "d")
     for _ in range(2):
-        gemm(A, B, c, bias=bias)  # of which there are two then: planned every time
-    assert len(state.planned) == 3
+        gemm(A, B, c, bias=bias)  # beta is 0: C is not read
+    assert len(state.planned) == 2
+    assert state.queued[-1][0][1] == ("a", "b", "c", "d")
+    assert state.queued[-1][1][2] == 0x5000
 
 
 def test_memory_that_only_touches_is_apart(state):
@@ -442,15 +487,15 @@ def test_c_may_be_the_output_and_not_overlap_it(state):
 
 
 def test_the_oldest_makes_room(state, monkeypatch):
-    monkeypatch.setattr(prepared, "MOST_KEPT", 3)
+    monkeypatch.setattr(kept, "MOST_KEPT", 3)
     for rows in (1, 2, 3, 4):
         matmul(FakeTensor(0x1000, (rows, 4)), B, OUT)
-    assert len(prepared._kept) == 3
+    assert len(kept._kept) == 3
     matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
     assert len(state.planned) == 4
     matmul(FakeTensor(0x1000, (1, 4)), B, OUT)
     assert len(state.planned) == 5
-    prepared.forget()
+    kept.forget()
     matmul(FakeTensor(0x1000, (4, 4)), B, OUT)
     assert len(state.planned) == 6
 
@@ -469,11 +514,11 @@ def test_usual_scalars():
 
 def test_other_arrays_are_not_known(state, monkeypatch):
     libraries = {}
-    monkeypatch.setattr(prepared, "_libraries", libraries)
+    monkeypatch.setattr(kept, "_libraries", libraries)
     for kind in (np.ndarray, *[type(f"Array{number}", (), {"device": "cpu"}) for number in range(100)]):
         matmul(np.ndarray(1) if kind is np.ndarray else kind(), B, OUT)
     assert libraries[np.ndarray] is None
-    assert len(libraries) == prepared._MOST_TYPES
+    assert len(libraries) == kept._MOST_TYPES
     assert len(state.planned) == 101
     assert known_arrays.known_library(np.ndarray) is None
     assert known_arrays.known_library(int) is None

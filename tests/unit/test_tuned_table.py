@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.api import prepared
+from gemmule.api import kept
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.errors import ArgumentError, FileFormatError
@@ -78,13 +78,13 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
 
 
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
-    monkeypatch.setattr(prepared, "_kept", {"what was decided": None})
+    monkeypatch.setattr(kept, "_kept", {"what was decided": None})
     monkeypatch.setattr(select, "_forgetters", [*select._forgetters])
-    kept = ["what another room made of a choice"]
-    select.forgets_choices(kept.clear)
+    others = ["what another room made of a choice"]
+    select.forgets_choices(others.clear)
     select.use_tuned(GPU, [entry(SPEC.configs[9])])
-    assert not kept
-    assert not prepared._kept
+    assert not others
+    assert not kept._kept
 
 
 def test_entries_are_of_one_chip(table):

@@ -10,7 +10,7 @@ import pytest
 from epilogue_cases import CASES, assert_finished, gelu_tanh, silu
 
 import gemmule as gm
-from gemmule.api import products
+from gemmule.api import on_virtual_gpu
 from gemmule.compiler import cache
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
@@ -30,7 +30,7 @@ def only(monkeypatch):
 
     def leave(name, **fields):
         spec = dataclasses.replace(SPECS[name], configs=(numbered(name, **fields),))
-        monkeypatch.setattr(products, "VIRTUAL", (spec,))
+        monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (spec,))
 
     return leave
 

@@ -10,7 +10,7 @@ import pytest
 from epilogue_cases import silu
 
 import gemmule as gm
-from gemmule.api import products
+from gemmule.api import on_virtual_gpu
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
@@ -33,7 +33,7 @@ def only(monkeypatch):
     def leave(name, **fields):
         spec = SPECS[name]
         config = type(spec.default)(**spec.default.as_dict() | fields)
-        monkeypatch.setattr(products, "VIRTUAL", (dataclasses.replace(spec, configs=(config,)),))
+        monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (dataclasses.replace(spec, configs=(config,)),))
 
     return leave
 

@@ -13,7 +13,7 @@ from test_epilogue_kernels import finish
 from test_kernels import multiply, problem_of
 
 import gemmule as gm
-from gemmule.api import products
+from gemmule.api import on_virtual_gpu
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
@@ -123,7 +123,7 @@ def test_other_types(dtype, out, rng):
 
 
 def only(monkeypatch, config):
-    monkeypatch.setattr(products, "VIRTUAL", (dataclasses.replace(SPEC, configs=(config,)),))
+    monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (dataclasses.replace(SPEC, configs=(config,)),))
 
 
 @pytest.mark.slow

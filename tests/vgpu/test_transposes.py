@@ -252,6 +252,16 @@ def test_whole_sectors_are_written_once(itemsize, read, written):
     assert_sectors("t14_whole_sectors", itemsize, read, written)
 
 
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
+    """Rows of 16 bytes more than whole sectors, which t14 takes of large matrices."""
+    monkeypatch.setattr("gemmule.core.sector_tiles._LARGE", {itemsize: 0})
+    source = random_rows(rng, (304 // itemsize, 528 // itemsize), itemsize)
+    spec = named("t14_whole_sectors")
+    assert spec.why_not(transpose_of(source, source.T.copy()), ARCH, spec.default) is None
+    transposed(spec, spec.default, source)
+
+
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_squares_in_registers_fill_the_sectors_they_write(itemsize):
     """As docs/transpose/t15_register_squares.md says: a request takes half of each sector that it reads."""

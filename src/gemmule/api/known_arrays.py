@@ -26,10 +26,6 @@ class Repeatable(Protocol):
         """Queues it, given addresses and stream."""
 
     @property
-    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """For A and B the differences, its address less the output's, between which the two may overlap."""
-
-    @property
     def new(self) -> Callable[[], Any]:
         """Makes the output."""
 
@@ -43,6 +39,10 @@ class KnownArrays(Protocol):
     @property
     def address(self) -> Callable[[Any], int]:
         """Gives the address of an array's first element."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether there are guards, for `again`."""
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual.
@@ -120,6 +120,7 @@ class TorchArrays:
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
         raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._guards = tensor_guards(torch)
+        self.guarded = self._guards is not None
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
@@ -129,7 +130,8 @@ class TorchArrays:
             return None
         try:
             device = a.get_device()
-            if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg():
+            # No kernel multiplies complex numbers; a transpose has its array as A.
+            if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj():
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
             key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
@@ -138,7 +140,7 @@ class TorchArrays:
             c = others[0]
             for place, x in enumerate(others):
                 if x is not None:
-                    if type(x) not in types or x.get_device() != device or x.is_neg():
+                    if type(x) not in types or x.get_device() != device or x.is_neg() or x.is_conj():
                         return None
                     px = x.data_ptr()
                     key = (key, place, x is c, x.dtype, x.shape, x.stride())
@@ -172,21 +174,20 @@ class TorchArrays:
         # A guard takes no tensor twice.
         if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
-        a, device, check = inputs[0], inputs[0].get_device(), self._guards(*given)
-        make: Callable[[Any], Any] = lambda _: kept.new()  # noqa: E731
-        if out is not None:
-            if len(inputs) == 2:
-                return recent.with_output(check, kept.overlap, kept.queue, self._raw_stream, device)
-            return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
+        device, check = inputs[0].get_device(), self._guards(*given)
+        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
+        make = None if out is not None else self._maker_from(inputs[0], kept, result)
+        return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device)
+
+    def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
+        """Return what makes results from A, in the quickest way that there is."""
         quick = quick_maker(self._torch, result)
         if quick is not None:
-            make = quick
-        elif result.dtype == a.dtype:
+            return quick
+        if result.dtype == a.dtype:
             # Of the public ways this is the quickest.
-            make = operator.methodcaller("new_empty", tuple(result.shape))
-        if len(inputs) == 2:
-            return recent.with_new_output(check, make, kept.queue, self._raw_stream, device)
-        return recent.with_more_inputs(check, kept.apart, make, kept.queue, self._raw_stream, device)
+            return operator.methodcaller("new_empty", tuple(result.shape))
+        return lambda _: kept.new()
 
 
 class CupyArrays:
@@ -197,6 +198,8 @@ class CupyArrays:
     cupy : module
         CuPy.
     """
+
+    guarded = False
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy

@@ -1,89 +1,26 @@
-"""Products that were computed before: what was decided is kept, so that a call looks it up and launches.
+"""Products by what was decided before, where the call is known; by a plan, of which the decision is kept, otherwise.
 
-A call is known by all that its plan depends on: types, shapes, strides and alignment of its arrays, the device, and the
-arguments. Addresses and the stream are not part of it; they are read at every call. Whatever is unusual - another kind
-of array, a stream that is named, an output that may overlap - is planned afresh, so that there is one place where
-things are refused.
+Whatever is unusual - another kind of array, an output that may overlap - is planned afresh, so that there is one place
+where things are refused.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import KernelFailedError
-from gemmule.dispatch.select import forgets_choices, generation
+from gemmule.dispatch.select import generation
 
-from . import recent
-from .known_arrays import KnownArrays, known_library, usual_scalars
+from . import kept
+from .absolute_maximum import ROLE as ABSMAX
+from .finished import traced_epilogue
+from .gated import WHOLE
+from .known_arrays import KnownArrays, usual_scalars
 from .plan import Plan
 from .products import plan_product
-
-#: Queues a product, given addresses and stream.
-Queue = Callable[[tuple[int, ...], int], None]
-#: Products that are kept; the oldest makes room.
-MOST_KEPT = 2048
-#: Guards that are made for a product: states of the library in which none of them holds are not followed for ever.
-MOST_GUARDS = 8
-
-
-class Kept:
-    """A product whose launches are decided.
-
-    Parameters
-    ----------
-    queue : callable
-        Queues it, given addresses and stream.
-    overlap : tuple of (int, int)
-        For each input the differences, its address less the output's, between which the two may overlap.
-    new : callable
-        Makes the output, where the caller gives none.
-    began : int
-        Generation of choices in which it was planned.
-    """
-
-    __slots__ = ("_a", "_b", "_others", "again", "generation", "guards", "new", "queue")
-
-    def __init__(
-        self,
-        queue: Queue,
-        overlap: tuple[tuple[int, int], ...],
-        new: Callable[[], Any],
-        began: int,
-    ) -> None:
-        self.queue, self.new, self.generation = queue, new, began
-        self.again: recent.Again | None = None
-        self.guards = 0
-        self._a, self._b, *self._others = overlap
-
-    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
-        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
-        at = addresses[-1]
-        low, high = self._a
-        if low < addresses[0] - at < high:
-            return False
-        low, high = self._b
-        if low < addresses[1] - at < high:
-            return False
-        if not self._others:
-            return True
-        # C stands first of the others, and may be the output itself.
-        others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
-        return not any(low < address - at < high for address, (low, high) in others)
-
-    @property
-    def overlap(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The differences of A's address, and of B's, at which the output may overlap."""
-        return self._a, self._b
-
-
-# By type of array; None for those whose products are not kept.
-_libraries: dict[type, KnownArrays | None] = {}
-# Types that are no arrays need no place there.
-_MOST_TYPES = 64
-_kept: dict[Any, Kept] = {}
-_adding = threading.Lock()
+from .recent import Queue
 
 
 def product(
@@ -99,34 +36,37 @@ def product(
     stream: Any,
     executor: Any,
     bias: Any = None,
+    epilogue: Any = None,
+    epilogue_args: Mapping[str, Any] | None = None,
+    gated: Any = None,
+    absmax: Any = None,
 ) -> Any:
-    """Compute a product, by what was decided before where the call is known. The parameters are those of `gemm`."""
-    kind = type(a)
-    library = _libraries[kind] if kind in _libraries else _first_seen(kind)
-    known = None
-    if library is not None and stream is None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        known = library.describe(a, b, (c, bias, out), (operation, alpha, beta, out_dtype, precision, executor))
+    """Compute a product. The parameters are those of `gemm`."""
+    library = kept.library_for(type(a))
+    known = traced = None
+    inputs = {"c": c, "bias": bias}
+    if library is not None and (operation == "matmul" or usual_scalars(alpha, beta)):
+        options: tuple[Any, ...] = (operation, alpha, beta, out_dtype, precision, executor)
+        if epilogue is not None or epilogue_args or gated is not None or absmax is not None:
+            traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated, absmax)
+            inputs, options = traced.inputs, (*options, *traced.does)
+        if out_dtype is precision is executor is None or _can_be_found_by(options):
+            known = library.describe(a, b, (*inputs.values(), out), options)
     if library is not None and known is not None:
-        key, addresses, now = known
-        try:
-            kept = _kept.get(key)
-        except TypeError:
-            # An argument by which nothing can be found: the plan says whether it is understood.
-            kept = known = None
-        if kept is not None:
-            if out is None:
-                result = kept.new()
-                kept.queue((*addresses, library.address(result)), now)
-                if out_dtype is precision is executor is None:
-                    at = (id(a), id(b), id(None)) if operation == "matmul" else called(a, b, c, bias, None, alpha, beta)
-                    make_recent(library, kept, at, (a, b, c, bias), None, addresses, result)
+        key, addresses, _ = known
+        found = kept.find(key)
+        if found is not None and (absmax is None or found.maximum_apart(addresses, out is not None)):
+            arrays = (a, b, *inputs.values())
+            result = kept.repeat(library, found, known, arrays, out, stream, in_place=c is out)
+            if result is not None:
+                # What a name stands for is known by it; a function has to be traced.
+                named = epilogue is None or isinstance(epilogue, str)
+                unusual = stream, out_dtype, precision, executor, epilogue_args, gated, absmax
+                if library.guarded and named and all(x is None for x in unusual):
+                    at = called(operation, a, b, c, bias, out, alpha, beta, epilogue)
+                    given = tuple([x for x in arrays if x is not None])
+                    kept.make_recent(library, found, at, given, out, addresses, result)
                 return result
-            if kept.apart(addresses, c is out):
-                kept.queue(addresses, now)
-                if out_dtype is precision is executor is None:
-                    at = (id(a), id(b), id(out)) if operation == "matmul" else called(a, b, c, bias, out, alpha, beta)
-                    make_recent(library, kept, at, (a, b, c, bias), out, addresses, out)
-                return out
     began = generation()
     plan = plan_product(
         operation,
@@ -141,92 +81,42 @@ def product(
         stream=stream,
         executor=executor,
         bias=bias,
+        epilogue=epilogue,
+        epilogue_args=epilogue_args,
+        gated=gated,
+        absmax=absmax,
+        traced=traced.made if traced is not None else None,
     )
     result = plan.execute()
     if library is not None and known is not None:
         key, addresses, _ = known
-        inputs = {"a": a, "b": b, "c": c, "bias": bias}
-        given = {role: x for role, x in inputs.items() if x is not None}
-        _keep(library, plan, key, given, addresses, result, given=out is not None, began=began)
+        if out is None:
+            addresses = (*addresses, library.address(result))
+        roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
+        _keep(library, plan, key, roles, addresses, result, began)
     return result
 
 
-def called(a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None = None) -> Any:
-    """Return what a call of `gemm` whose scalars are numbers is found by among those of late."""
-    return id(a), id(b), id(c), id(bias), id(out), alpha, beta, epilogue
+def called(
+    operation: str, a: Any, b: Any, c: Any, bias: Any, out: Any, alpha: Any, beta: Any, epilogue: str | None
+) -> tuple[Any, ...]:
+    """Return what a call whose scalars are numbers is found by among those of late.
 
-
-def make_recent(
-    library: KnownArrays,
-    kept: Kept,
-    key: tuple[Any, ...],
-    arrays: tuple[Any, ...],
-    out: Any,
-    addresses: tuple[int, ...],
-    result: Any,
-) -> None:
-    """Let the next call with these arrays find the product by them.
-
-    Parameters
-    ----------
-    library, kept
-        Of the product.
-    key : tuple
-        What the call will be looked up by.
-    arrays : tuple
-        A, B, C and the bias, some of which may be None.
-    out : array or None
-        The output that was given.
-    addresses : tuple of int
-        Of the arrays that there are.
-    result : array
-        What this call has filled.
+    `matmul` and `gemm` write it out themselves, as another call would take them longer than to find it.
     """
-    inputs = tuple([x for x in arrays if x is not None])
-    # A guard takes no array twice.
-    if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
-        return
-    again = kept.again
-    if again is None or recent.find(key) is again:
-        # There is no guard, or the one there is does not let these arrays through, in this state of the library.
-        if kept.guards == MOST_GUARDS:
-            return
-        kept.guards += 1
-        again = library.again(kept, inputs, out, result)
-        if again is not None:
-            kept.again = again
-    if again is not None:
-        with _adding:
-            if kept.generation == generation():
-                recent.remember(key, again)
+    if operation == "matmul":
+        return id(a), id(b), id(out)
+    at = (id(a), id(b), id(out), alpha, beta, epilogue)
+    return at if c is bias is None else (*at, id(c), id(bias))
 
 
-def find(key: Any) -> Kept | None:
-    """Return the product that is known by this, if it is kept."""
-    return _kept.get(key)
-
-
-def forget() -> None:
-    """Forget what was decided: kernels or configs would now be chosen otherwise."""
-    with _adding:
-        _kept.clear()
-        recent.forget()
-
-
-forgets_choices(forget)
-
-
-def library_for(kind: type) -> KnownArrays | None:
-    """Return the library of a type of array, if products of it are kept."""
-    return _libraries[kind] if kind in _libraries else _first_seen(kind)
-
-
-def _first_seen(kind: type) -> KnownArrays | None:
-    library = known_library(kind)
-    with _adding:
-        if len(_libraries) < _MOST_TYPES:
-            _libraries[kind] = library
-    return library
+def _can_be_found_by(options: tuple[Any, ...]) -> bool:
+    """Whether a product can be looked up by these: if not, the plan says what is wrong with them."""
+    try:
+        hash(options)
+    except TypeError:
+        return False
+    return True
 
 
 def _keep(
@@ -236,49 +126,56 @@ def _keep(
     inputs: Mapping[str, Any],
     addresses: tuple[int, ...],
     result: Any,
-    *,
-    given: bool,
     began: int,
 ) -> None:
-    """Keep what a plan decided, if it is one of launches on a GPU."""
+    """Keep what a plan decided, if it is one of launches on a GPU; the addresses are those of inputs and result."""
     from gemmule.runtime.repeated import repeated
 
-    if plan.executor != "gpu" or plan.choice is None or plan.problem is None or key in _kept:
+    if plan.executor != "gpu" or plan.choice is None or plan.problem is None or kept.find(key) is not None:
         return
-    if not given:
-        addresses = (*addresses, library.address(result))
-    names = {role: role for role in inputs}
-    if "bias" in inputs:
-        # One that lies as the result does takes the place of C.
-        names["bias"] = "e0" if "e0" in plan.problem.operands() else "c"
-        if names["bias"] in inputs:
-            return
-    operands = (*names.values(), "d")
+    order = {role: place for place, role in enumerate(inputs)}
+    # Of each operand the array, and how far behind its first element it begins.
+    begins = []
+    for role, address in plan.places.values():
+        place = order[role if role in order else WHOLE[role]]
+        begins.append((place, address - addresses[place]))
+    operands = [*plan.places]
+    if ABSMAX in inputs:
+        begins.append((order[ABSMAX], 0))
+        operands.append(ABSMAX)
+    begins.append((len(inputs), 0))
+    first = tuple(addresses[place] + beyond for place, beyond in begins)
+    device = library.device(inputs["a"])
     try:
-        queue = repeated(plan.problem, plan.choice, operands, addresses, library.device(inputs["a"]))
+        queue = repeated(plan.problem, plan.choice, (*operands, "d"), first, device)
     except KernelFailedError:
         # Another kernel took its place, and will be planned the next time.
         return
-    if queue is not None:
-        add(library, key, queue, inputs.values(), result, began)
+    if queue is None:
+        return
+    queue = _moved(queue, tuple(begins))
+    if ABSMAX in inputs:
+        queue = _clearing(queue, order[ABSMAX], device)
+    kept.add(library, key, queue, tuple(inputs.values()), result, began, maximum=ABSMAX in inputs)
 
 
-def add(library: KnownArrays, key: Any, queue: Queue, inputs: Iterable[Any], result: Any, began: int) -> None:
-    """Keep what queues a product, under what it is known by; its inputs are in the order of the addresses.
+def _moved(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
+    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
+    if all(own == (place, 0) for place, own in enumerate(begins)):
+        return queue
 
-    Not one that was planned before choices were forgotten.
-    """
-    low, high = library.reach(result)
-    overlap = []
-    for x in inputs:
-        begins, ends = library.reach(x)
-        overlap.append((low - ends, high - begins))
-    kept = Kept(queue, tuple(overlap), library.maker(result), began)
-    with _adding:
-        if began != generation():
-            return
-        while len(_kept) >= MOST_KEPT:
-            # Those that are found by their arrays go with it.
-            recent.forget()
-            del _kept[next(iter(_kept))]
-        _kept[key] = kept
+    def queue_parts(addresses: tuple[int, ...], stream: int) -> None:
+        queue(tuple([addresses[place] + beyond for place, beyond in begins]), stream)
+
+    return queue_parts
+
+
+def _clearing(queue: Queue, place: int, device: int) -> Queue:
+    """Return what clears the absolute maximum in front of a product."""
+    from gemmule.runtime.memory import clear
+
+    def queue_both(addresses: tuple[int, ...], stream: int) -> None:
+        clear(addresses[place], FLOAT32.itemsize, device, stream)
+        queue(addresses, stream)
+
+    return queue_both

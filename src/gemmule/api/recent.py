@@ -13,6 +13,11 @@ from typing import Any
 #: ``again(a, b, out)``, of `gemm` ``again(a, b, out, c, bias)``, computes a product if the guard lets the arrays
 #: through, and returns None otherwise.
 Again = Callable[..., Any]
+#: ``apart(addresses, in_place)`` tells whether the output, whose address is the last, is apart from the inputs, of C
+#: unless it is C itself.
+Apart = Callable[[tuple[int, ...], bool], bool]
+#: Queues a product, given addresses and stream.
+Queue = Callable[[tuple[int, ...], int], None]
 
 #: Products that are kept; then all of them make room.
 MOST_RECENT = 4096
@@ -21,8 +26,8 @@ LOW = 255
 
 _recent: dict[tuple[Any, ...], Again] = {}
 #: Gives the product that is known by this, if there is one. For `matmul` that are the identities of A, B and the
-#: output, for `gemm` those of A, B, C, the bias and the output, then alpha, beta, and the name of the epilogue. The
-#: arrays themselves may be others by now.
+#: output, for `gemm` alpha, beta and the name of the epilogue behind them, then C and the bias if there is one of them.
+#: The arrays themselves may be others by now.
 find = _recent.get
 
 
@@ -38,123 +43,85 @@ def forget() -> None:
     _recent.clear()
 
 
-def with_output(
+def of_two(
     check: Callable[..., bool],
-    overlap: tuple[tuple[int, int], tuple[int, int]],
-    queue: Callable[[tuple[int, ...], int], None],
+    apart: Apart,
+    new: Callable[[Any], Any] | None,
+    queue: Queue,
     stream: Callable[[int], int],
     device: int,
 ) -> Again:
-    """Return what repeats a product of PyTorch's tensors whose output is given.
+    """Return what repeats a product of two of PyTorch's tensors.
 
     Parameters
     ----------
     check : callable
-        The guard of A, B and the output.
-    overlap : tuple of (int, int)
-        For A and B the differences, its address less the output's, between which the two may overlap.
+        The guard of A, B, and the output if it is given.
+    apart : callable
+        Judges an output that is given.
+    new : callable or None
+        Makes the output from A, where none is given.
     queue : callable
-        Queues the product, given addresses and stream.
+        Queues the product.
     stream : callable
         Gives the current stream of a GPU.
     device : int
         The GPU.
     """
-    (low_a, high_a), (low_b, high_b) = overlap
-    # Addresses that were found to be in order last; another thread may replace them at any time.
+    # Addresses that were found to be in order last; another thread may replace them at any time. What the launch is
+    # given again is the very tuple that it has been told.
     known: tuple[int, ...] = ()
 
     def again(a: Any, b: Any, out: Any, *_: Any) -> Any:
         nonlocal known
-        if not check(a, b, out):
+        if new is None:
+            if not check(a, b, out):
+                return None
+        elif check(a, b):
+            out = new(a)
+        else:
             return None
         addresses, last = (a.data_ptr(), b.data_ptr(), out.data_ptr()), known
-        if addresses == last:
-            # The very tuple that the launch has been told.
-            addresses = last
-        else:
+        if addresses != last:
             pa, pb, at = addresses
-            if (pa | pb | at) & LOW or low_a < pa - at < high_a or low_b < pb - at < high_b:
+            if (pa | pb | at) & LOW or (new is None and not apart(addresses, False)):
                 return None
-            known = addresses
-        queue(addresses, stream(device))
+            known = last = addresses
+        queue(last, stream(device))
         return out
 
     return again
 
 
-def with_new_output(
+def of_more(
     check: Callable[..., bool],
-    new: Callable[[Any], Any],
-    queue: Callable[[tuple[int, ...], int], None],
-    stream: Callable[[int], int],
-    device: int,
-) -> Again:
-    """Return what repeats a product of PyTorch's tensors that makes its output; `new` does, given A."""
-    known: tuple[int, ...] = ()
-
-    def again(a: Any, b: Any, out: Any, *_: Any) -> Any:
-        nonlocal known
-        del out
-        if not check(a, b):
-            return None
-        pa, pb = a.data_ptr(), b.data_ptr()
-        if (pa | pb) & LOW:
-            return None
-        result = new(a)
-        addresses, last = (pa, pb, result.data_ptr()), known
-        if addresses == last:
-            addresses = last
-        else:
-            known = addresses
-        queue(addresses, stream(device))
-        return result
-
-    return again
-
-
-def with_more_inputs(
-    check: Callable[..., bool],
-    apart: Callable[[tuple[int, ...], bool], bool],
-    new: Callable[[Any], Any],
-    queue: Callable[[tuple[int, ...], int], None],
+    apart: Apart,
+    new: Callable[[Any], Any] | None,
+    queue: Queue,
     stream: Callable[[int], int],
     device: int,
 ) -> Again:
     """Return what repeats a product that reads C, a bias or both; C may be its output.
 
-    Parameters
-    ----------
-    check : callable
-        The guard of A, B, C and the bias, as far as there are these, and of an output that is none of them.
-    apart : callable
-        ``apart(addresses, in_place)`` tells whether the output, whose address is the last, is apart from the inputs, of
-        C unless it is C itself.
-    new : callable
-        Makes the output, where none is given, from A.
-    queue, stream, device
-        As of `with_output`.
+    The parameters are those of `of_two`; the guard is that of A, B, C and the bias, as far as there are these, and of
+    an output that is given and none of them.
     """
     known: tuple[int, ...] = ()
 
     def again(a: Any, b: Any, out: Any, c: Any, bias: Any) -> Any:
         nonlocal known
-        inputs = [x for x in (a, b, c, bias) if x is not None]
+        given = [x for x in (a, b, c, bias) if x is not None]
         in_place = c is out
-        if not (check(*inputs) if out is None or in_place else check(*inputs, out)):
+        if not (check(*given) if new is not None or in_place else check(*given, out)):
             return None
-        addresses, last = [x.data_ptr() for x in inputs], known
-        if out is None and any(address & LOW for address in addresses):
-            return None
-        result = new(a) if out is None else out
-        found = (*addresses, result.data_ptr())
-        if found == last:
-            found = last
-        else:
-            if out is not None and (any(address & LOW for address in found) or not apart(found, in_place)):
+        result = out if new is None else new(a)
+        given.append(result)
+        addresses, last = tuple([x.data_ptr() for x in given]), known
+        if addresses != last:
+            if any(address & LOW for address in addresses) or (new is None and not apart(addresses, in_place)):
                 return None
-            known = found
-        queue(found, stream(device))
+            known = last = addresses
+        queue(last, stream(device))
         return result
 
     return again

@@ -122,6 +122,7 @@ def plan_transpose(
         bytes_min=bytes_min,
         bound_s=least_seconds(problem, device.name, from_host=False),
         run=run,
+        choice=choice,
     )
 
 

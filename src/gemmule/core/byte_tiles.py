@@ -147,18 +147,26 @@ def rows_are_wide(problem: TransposeProblem) -> bool:
 
 def rows_are_multiples(problem: TransposeProblem, size: int) -> bool:
     """Whether every row of both matrices begins and ends at a multiple of `size` bytes."""
+    source = problem.source
+    return _rows_are_multiples(
+        problem, source, source.col_stride, problem.cols, problem.rows, size
+    ) and target_rows_are_multiples(problem, size)
+
+
+def target_rows_are_multiples(problem: TransposeProblem, size: int) -> bool:
+    """Whether every row of the target begins and ends at a multiple of `size` bytes."""
+    target = problem.target
+    return _rows_are_multiples(problem, target, target.row_stride, problem.rows, problem.cols, size)
+
+
+def _rows_are_multiples(
+    problem: TransposeProblem, matrix: StridedMatrix, lead: int, rows: int, length: int, size: int
+) -> bool:
     item = problem.itemsize
-
-    def aligned(matrix: StridedMatrix, lead: int, rows: int, length: int) -> bool:
-        strides = [lead] if rows > 1 else []
-        strides += [s for s, extent in zip(matrix.batch_strides, problem.batch, strict=True) if extent > 1]
-        steps = [matrix.alignment, length * item, *(s * item for s in strides)]
-        return all(step % size == 0 for step in steps)
-
-    source, target = problem.source, problem.target
-    return aligned(source, source.col_stride, problem.cols, problem.rows) and aligned(
-        target, target.row_stride, problem.rows, problem.cols
-    )
+    strides = [lead] if rows > 1 else []
+    strides += [s for s, extent in zip(matrix.batch_strides, problem.batch, strict=True) if extent > 1]
+    steps = [matrix.alignment, length * item, *(s * item for s in strides)]
+    return all(step % size == 0 for step in steps)
 
 
 def tile_signature(problem: TransposeProblem, config: ByteTileConfig) -> Signature:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from .byte_tiles import packed_rows, rows_are_wide, why_not_touching
+from .byte_tiles import packed_rows, rows_are_wide, target_rows_are_multiples, why_not_touching
 from .errors import ArgumentError
 from .problem import TransposeProblem
 from .row_major import MAX_EXTENT, MAX_GRID
@@ -27,6 +27,9 @@ _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
+# Bytes of matrices with rows of whole vectors from which on whole sectors were measured to be better, by those of an
+# element: of smaller ones the L2 cache puts the sectors together.
+_LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
 # Shorter rows leave most of a tile empty.
 _MIN_ROW = 64
 #: Bytes of a word, in which the source is read.
@@ -110,7 +113,13 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
             f"no two begin within {_WORD} bytes"
         )
     if rows_are_wide(problem):
-        return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
+        if target_rows_are_multiples(problem, SECTOR):
+            return "every row begins and ends at a multiple of 16 bytes, the target's of 32: whole vectors are better"
+        if problem.rows * problem.cols * item < _LARGE[item]:
+            return (
+                "every row begins and ends at a multiple of 16 bytes: below a matrix of "
+                f"{_LARGE[item] >> 20} MiB whole vectors are better"
+            )
     if min(problem.rows, problem.cols) * item < _MIN_ROW:
         return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
     if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:

@@ -41,6 +41,7 @@ from gemmule.kernels.transpose.t12_production.spec import SPEC as T12
 from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 from gemmule.kernels.transpose.t14_whole_sectors.spec import SPEC as T14
 from gemmule.kernels.transpose.t15_register_squares.spec import SPEC as T15
+from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC as T16
 
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
@@ -65,8 +66,9 @@ REGISTRY: tuple[KernelSpec, ...] = (
     D02,
     D01,
     GEMM_REFERENCE,
-    T14,
     T15,
+    T16,
+    T14,
     T12,
     T11,
     T10,

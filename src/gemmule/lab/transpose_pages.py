@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import transpose_tables
+from . import transpose_counters, transpose_tables
 from .records import read_records
 from .tables import markdown
 from .transpose_counts import with_counts
@@ -60,6 +60,17 @@ def throughput_block(results: Path, words: Sequence[str]) -> str:
     return markdown(*transpose_tables.throughput(records))
 
 
+def counters_block(results: Path, words: Sequence[str]) -> str:
+    """Return what launches ask of caches and memory, of several files: the virtual GPU's counts and the hardware's."""
+    return markdown(*transpose_counters.counters_table([r for file in words for r in read_records(results / file)]))
+
+
+def moved_block(results: Path, words: Sequence[str]) -> str:
+    """Return the hardware's counts of a file over the times of another."""
+    counts, times = words
+    return markdown(*transpose_counters.throughput_table(read_records(results / counts), read_records(results / times)))
+
+
 def _key(record: Record) -> str:
     return json.dumps([record["kernel"], record["config"], record["itemsize"]])
 
@@ -70,4 +81,6 @@ BLOCKS: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "transpose_ratios": ratios_block,
     "transpose_sweep": sweep_block,
     "transpose_throughput": throughput_block,
+    "transpose_counters": counters_block,
+    "transpose_moved": moved_block,
 }

@@ -117,8 +117,7 @@ class LoadedKernel:
         call("cuFuncSetAttribute", self.function, attribute, wanted)
         self._shared_allowed = wanted
 
-    @staticmethod
-    def config(launch: Launch, stream: int) -> Any:
+    def config(self, launch: Launch, stream: int) -> Any:
         """Return the driver's configuration of a launch."""
         bindings = driver()
         config = bindings.CUlaunchConfig()
@@ -133,7 +132,8 @@ class LoadedKernel:
             dimension = attribute.value.clusterDim
             dimension.x, dimension.y, dimension.z = launch.cluster
             attributes.append(attribute)
-        if launch.overlaps:
+        # Before Hopper, launches follow one another.
+        if launch.overlaps and get_device(self.ordinal).arch.capability >= (9, 0):
             attribute = bindings.CUlaunchAttribute()
             attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1

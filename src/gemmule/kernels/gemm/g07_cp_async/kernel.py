@@ -25,6 +25,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.parts.async_copy import copy_run_async
+from gemmule.parts.launch_order import await_launch_before
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.runs import read_run, write_run
 from gemmule.parts.tensors import cute_type, major_tensor
@@ -72,6 +73,7 @@ class CpAsync:
         rB = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs_n, 2)), self.element)
         rC = cute.make_rmem_tensor(cute.make_layout((RUN * self.runs_m, RUN * self.runs_n)), self.element)
         rC.fill(self.element(0))
+        await_launch_before()
 
         rowsA, rowsB = self.passing(self.tile_m, self.along_k[0]), self.passing(self.tile_n, self.along_k[1])
 

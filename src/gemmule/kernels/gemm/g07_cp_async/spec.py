@@ -26,6 +26,8 @@ LANES_M, LANES_N, RUN = 4, 8, 4
 SECTOR = 8
 #: Bytes that the buffers of an operand are aligned to.
 LINE = 128
+#: Bytes of products so short that it shows on the host what a launch in order costs.
+FEW_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +136,7 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes(kinds["a"] == "k", kinds["b"] == "k"),
         params=batched_params(problem, first, second, a_line, b_line),
+        overlaps=problem.bytes_min <= FEW_BYTES,
     )
 
 

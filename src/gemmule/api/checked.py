@@ -1,0 +1,151 @@
+"""A product as the caller wants it, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import Precision, numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.runtime.arrays import ArrayView, check_output
+
+from .absolute_maximum import ROLE as ABSMAX
+from .absolute_maximum import check_absmax
+from .epilogues import Ending
+from .operands import Operands
+from .promotion import check_output_kind, dtype_name, is_integer, promoted
+from .scalars import scalar
+from .shapes import ProductShape, product_shape, with_axis
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A product as the caller wants it, checked.
+
+    Attributes
+    ----------
+    operation : str
+        ``matmul`` or ``gemm``.
+    operands : Operands
+        The arrays; in the views, 1-D operands have got their second dimension.
+    shape : ProductShape
+        Shapes.
+    out_dtype : str
+        Element type of the result.
+    alpha, beta : number
+        Scalars.
+    precision : Precision
+        What a float32 product may be rounded to.
+    out : array or None
+        The caller's output.
+    ending : Ending or None
+        What is done to the product before it is rounded.
+    """
+
+    operation: str
+    operands: Operands
+    shape: ProductShape
+    out_dtype: str
+    alpha: Any
+    beta: Any
+    precision: Precision
+    out: Any
+    ending: Ending | None = None
+
+    def view(self, role: str) -> ArrayView:
+        """Return the memory of an operand."""
+        return self.operands.views[role]
+
+    def host(self, role: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return an operand that is in host memory."""
+        return host_array(self.view(role))
+
+    def new_output(self, stream: int | None = None) -> tuple[ArrayView, Callable[[], Any]]:
+        """Return the output's memory as a batch of matrices, and what gives the caller's array."""
+        if self.out is not None:
+            return self.view("out"), lambda: self.out
+        operands = self.operands
+        new = operands.library.empty(self.shape.result, self.out_dtype, operands.like, stream)
+        return self.as_matrices(new.view), new.finish
+
+    def as_matrices(self, view: ArrayView) -> ArrayView:
+        """Return a result's memory with the dimensions that 1-D operands leave out."""
+        if self.shape.drop_row:
+            view = with_axis(view, len(self.shape.batch))
+        return with_axis(view, -1) if self.shape.drop_col else view
+
+
+def host_array(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return memory of the host as an array."""
+    assert view.host is not None
+    return view.host
+
+
+def checked(
+    operation: str,
+    operands: Operands,
+    alpha: Any,
+    beta: Any,
+    out: Any,
+    out_dtype: Any,
+    precision: Any,
+    ending: Ending | None = None,
+) -> Product:
+    """Hold the arguments of a product against each other. The parameters are those of `gemm`.
+
+    Raises
+    ------
+    ShapeError, DTypeError, OverlapError, ArgumentError
+        If they do not fit.
+    """
+    views = dict(operands.views)
+    a, b = views["a"], views["b"]
+    shape = product_shape(a.shape, b.shape)
+    inputs = (a.dtype_name, b.dtype_name)
+    dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
+    if (parsed := Precision.parse(precision)) is Precision.TF32 and set(inputs) != {"float32"}:
+        raise DTypeError(f"precision='tf32' is for float32 products, not {' x '.join(inputs)}; leave it away")
+    kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
+    alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
+    if beta != 0 and "c" not in views:
+        raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
+    reads_c = beta != 0
+    if ending is not None:
+        ending.check(views, shape.result, inputs, beta)
+        reads_c = reads_c or ending.expression.names_c
+        if ABSMAX in views:
+            check_absmax(views, inputs)
+    views["a"] = with_axis(a, 0) if shape.drop_row else a
+    views["b"] = with_axis(b, -1) if shape.drop_col else b
+    product = Product(operation, operands, shape, dtype, alpha, beta, parsed, out, ending)
+    # Arrays that are one and the same show it as they were given.
+    given = dict(views)
+    for role in ("c", "out"):
+        if role in views:
+            if views[role].shape != shape.result:
+                raise ShapeError(
+                    f"{role} has shape {views[role].shape}, the product has {shape.result}; they must be equal"
+                )
+            views[role] = product.as_matrices(views[role])
+    if "out" in views:
+        aside = {"out", ABSMAX} if reads_c else {"out", ABSMAX, "c"}
+        read = {role: view for role, view in given.items() if role not in aside}
+        check_output(given["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
+    if not reads_c:
+        views.pop("c", None)
+    return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))
+
+
+def _result_dtype(operation: str, inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any) -> str:
+    wanted = None if out_dtype is None else dtype_name(out_dtype)
+    if out is not None:
+        if wanted is not None and wanted != out.dtype_name:
+            raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")
+        wanted = out.dtype_name
+    if wanted is None:
+        wanted = "int32" if operation == "gemm" and inputs == ("int8", "int8") else promoted(*inputs)
+    check_output_kind(inputs, wanted)
+    return wanted

@@ -1,0 +1,95 @@
+"""Planning a product of arrays in a GPU's memory, where it is computed in place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gemmule.core.dtype import DType, dtype_named
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.core.stacking import stacked
+from gemmule.runtime.arrays import ArrayView
+from gemmule.runtime.device import get_device
+
+from .absolute_maximum import ROLE as ABSMAX
+from .candidates import choose_compiling, run_first_that_compiles
+from .checked import Product
+from .epilogues import with_ending
+from .executors import check_device_arrays
+from .plan import Plan
+from .planned import planned
+from .shapes import batch_strides
+
+_OPERANDS = ("a", "b", "c")
+
+
+def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> StridedMatrix:
+    rows, cols = view.shape[-2:]
+    alignment = (view.address & -view.address) or 256
+    row_stride, col_stride = view.strides[-2:]
+    return StridedMatrix(dtype, rows, cols, row_stride, col_stride, batch_strides(view, batch), min(alignment, 256))
+
+
+def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:
+    """Return the product of matrices as they lie in a device's memory, and the role of each operand that is read."""
+    shape = product.shape
+    matrices = {
+        role: _device_matrix(views[role], dtype_named(views[role].dtype_name), shape.batch)
+        for role in (*_OPERANDS, "out")
+        if role in views
+    }
+    problem = GemmProblem(
+        m=shape.m,
+        n=shape.n,
+        k=shape.k,
+        batch=shape.batch,
+        a=matrices["a"],
+        b=matrices["b"],
+        c=matrices.get("c"),
+        d=matrices.get("out") or contiguous(dtype_named(product.out_dtype), shape.m, shape.n, shape.batch),
+        alpha=product.alpha,
+        beta=product.beta,
+        precision=product.precision,
+    )
+    roles = {role: role for role in _OPERANDS if role in views}
+    if product.ending is not None:
+        problem, further = with_ending(problem, product.ending, views, shape)
+        roles |= further
+    return stacked(problem), roles
+
+
+def plan_on_device(product: Product, executor: str | None) -> Plan:
+    """Plan a product of arrays that are on a GPU."""
+    operands = product.operands
+    reason = check_device_arrays(executor)
+    assert operands.device is not None
+    ordinal = operands.device
+    device = get_device(ordinal)
+    problem, roles = problem_in_place(product, operands.views)
+    choice = choose_compiling(problem, device)
+
+    def run() -> Any:
+        from gemmule.runtime.execute import run_kernel
+
+        stream = operands.work_stream()
+        assert stream is not None
+        out, finish = product.new_output(stream)
+        pointers = {name: product.view(role).address for name, role in roles.items()}
+        given = pointers | {"d": out.address}
+        if ABSMAX in operands.views:
+            from gemmule.runtime.memory import clear
+
+            absmax = product.view(ABSMAX)
+            given[ABSMAX] = absmax.address
+            clear(absmax.address, absmax.itemsize, ordinal, stream)
+        run_first_that_compiles(
+            problem, choice, device, lambda chosen: run_kernel(problem, chosen, given, ordinal, stream)
+        )
+        operands.keep_until_done(stream, out)
+        return finish()
+
+    plan = planned(product, "gpu", device.name, choice, reason, problem, run)
+    places = {name: (role, product.view(role).address) for name, role in roles.items()}
+    return dataclasses.replace(plan, places=places)

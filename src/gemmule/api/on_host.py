@@ -1,0 +1,118 @@
+"""Planning a product of host arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmule.dispatch.select import choose, contiguous_gemm
+from gemmule.runtime.device import get_device
+
+from .absolute_maximum import ROLE as ABSMAX
+from .checked import Product, host_array
+from .executors import host_arrays_executor
+from .gated import SECOND
+from .on_virtual_gpu import plan_on_virtual_gpu
+from .operands import least_seconds
+from .plan import Plan
+from .planned import planned
+
+
+def plan_on_host(product: Product, executor: str | None) -> Plan:
+    """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one."""
+    shape, views = product.shape, product.operands.views
+    dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
+    c_dtype = product.view("c").dtype_name if "c" in views else None
+    name, reason = host_arrays_executor(executor, 2 * shape.m * shape.n * shape.k, dtypes, c_dtype)
+    c = product.view("c").host if "c" in views else None
+    a, b = product.host("a"), product.host("b")
+    ending = product.ending
+
+    if name == "vgpu":
+        return plan_on_virtual_gpu(product, reason)
+
+    if name == "host":
+        from gemmule.host.gemm import gemm
+        from gemmule.host.tiles import HostTileExecutor
+
+        def run_on_host() -> Any:
+            out, finish = product.new_output()
+            if ending is None:
+                gemm(a, b, host_array(out), alpha=product.alpha, beta=product.beta, c=c)
+            else:
+
+                def multiply(factor: Any, total: Any) -> None:
+                    gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
+
+                _finish_on_host(product, multiply, host_array(out))
+            return finish()
+
+        return planned(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
+
+    problem = contiguous_gemm(
+        shape.m,
+        shape.n,
+        shape.k,
+        dtypes,
+        c_dtype=c_dtype,
+        batch=shape.batch,
+        alpha=product.alpha,
+        beta=product.beta,
+        precision=product.precision,
+    )
+    device = get_device(0)
+
+    def run_on_gpu() -> Any:
+        from .staged import multiply_on_gpu
+
+        out, finish = product.new_output()
+        if ending is None:
+            multiply_on_gpu(a, b, host_array(out), product.alpha, product.beta, c, product.precision)
+        else:
+            # Host arrays are streamed; what a product of tiles becomes is known when all of K has been added.
+            def multiply(factor: Any, total: Any) -> None:
+                added = None if product.beta == 0 else c
+                multiply_on_gpu(a, factor, total, product.alpha, product.beta, added, product.precision)
+
+            _finish_on_host(product, multiply, host_array(out))
+        return finish()
+
+    from gemmule.runtime.memory import usable_memory
+
+    from .staged import streaming_plan
+
+    plan = planned(
+        product,
+        name,
+        device.name,
+        choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name),
+        reason,
+        problem,
+        run_on_gpu,
+    )
+    seconds = least_seconds(problem, device.name, from_host=False)
+    return dataclasses.replace(plan, streaming=streaming_plan(problem, usable_memory(0), seconds))
+
+
+def _finish_on_host(
+    product: Product, multiply: Callable[[Any, Any], None], out: np.ndarray[Any, np.dtype[Any]]
+) -> None:
+    """Write the epilogue of sums, each of which ``multiply(b, total)`` computes."""
+    from gemmule.host.epilogue import apply, new_sum
+
+    ending, result = product.ending, product.shape.result
+    assert ending is not None
+    factors = [product.host(role) for role in ("b", *((SECOND,) if ending.expression.gated else ()))]
+    totals = []
+    for factor in factors:
+        totals.append(new_sum(product.host("a"), factor, out))
+        multiply(factor, totals[-1])
+    c = product.host("c") if ending.expression.names_c else None
+    # Inputs are broadcast to what the caller gets, which has no dimension of a 1-D operand.
+    matrices = [np.broadcast_to(product.host(role), result).reshape(out.shape) for role in ending.roles]
+    largest = apply(out, totals, ending.expression, c, matrices, ending.numbers, keeps=ending.absmax)
+    if ending.absmax:
+        product.host(ABSMAX)[...] = largest

@@ -1,0 +1,81 @@
+"""Transposes by what was decided before, as products are; by a plan, of which the decision is kept, otherwise."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from gemmule.core.errors import KernelFailedError
+from gemmule.core.problem import TransposeProblem
+from gemmule.dispatch.select import generation
+
+from . import kept
+from .known_arrays import KnownArrays
+from .plan import Plan
+from .transposes import Order, plan_transpose
+
+#: Stands for the axes of `matrix_transpose`.
+LAST_TWO = object()
+
+
+def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, executor: str | None) -> Any:
+    """Transpose an array.
+
+    Parameters
+    ----------
+    x, out, stream, executor
+        As of `transpose`.
+    axes : sequence of int, None, or LAST_TWO
+        What tells it from other transposes of `x`.
+    order_of : callable
+        The same for any number of dimensions.
+    """
+    library = kept.library_for(type(x))
+    known = None
+    # Within one array other kernels are at work.
+    if library is not None and out is not x and (executor is None or isinstance(executor, str)):
+        # In the place of B the array stands once more.
+        known = library.describe(x, x, (None, out), ("transpose", _named(axes), executor))
+    if library is not None and known is not None and (found := kept.find(known[0])) is not None:
+        result = kept.repeat(library, found, known, (x,), out, stream)
+        if result is not None:
+            return result
+    began = generation()
+    plan = plan_transpose(x, order_of, out=out, stream=stream, executor=executor)
+    result = plan.execute()
+    if library is not None and known is not None:
+        key, addresses, _ = known
+        if out is None:
+            addresses = (*addresses, library.address(result))
+        _keep(library, plan, key, x, addresses, result, began)
+    return result
+
+
+def _named(axes: Any) -> Any:
+    """Return axes as they are looked up; what is no sequence of whole numbers is known by itself alone."""
+    if axes is None or axes is LAST_TWO:
+        return axes
+    try:
+        return tuple(map(operator.index, axes))
+    except TypeError:
+        return object()
+
+
+def _keep(
+    library: KnownArrays, plan: Plan, key: Any, x: Any, addresses: tuple[int, ...], result: Any, began: int
+) -> None:
+    """Keep what a plan decided, if it is one of launches on a GPU; the array's address stands there twice."""
+    from gemmule.runtime.repeated import repeated
+
+    if plan.choice is None or not isinstance(plan.problem, TransposeProblem) or kept.find(key) is not None:
+        return
+    if plan.problem.in_place:
+        # Another array that lies where this one does: it says nothing of arrays that are apart.
+        return
+    try:
+        queue = repeated(plan.problem, plan.choice, ("a", "once more", "d"), addresses, library.device(x))
+    except KernelFailedError:
+        # Another kernel took its place, and will be planned the next time.
+        return
+    if queue is not None:
+        kept.add(library, key, queue, (x, x), result, began)

@@ -1,0 +1,104 @@
+"""Transposes that were computed before: what is kept of them must never be taken for another transpose."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmule as gm
+from gemmule.api import kept, prepared_transposes
+from gemmule.core.errors import ArgumentError, OverlapError
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch):
+    """Forget what is known, and count the transposes that are planned."""
+    kept.forget()
+    calls = []
+    plan = prepared_transposes.plan_transpose
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(prepared_transposes, "plan_transpose", counted)
+    return calls
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8", "complex128"])
+@pytest.mark.parametrize("shape", [(64, 64), (131, 77), (3, 50, 70)], ids=str)
+def test_other_arrays_of_the_same_kind(torch, planned, dtype, shape):
+    wanted = getattr(torch, dtype)
+    for _ in range(4):
+        x = torch.randint(-100, 100, shape, device="cuda").to(wanted)
+        out = torch.full((*shape[:-2], shape[-1], shape[-2]), 77, device="cuda", dtype=wanted)
+        assert gm.matrix_transpose(x, out=out) is out
+        assert torch.equal(out, x.mT)
+        assert torch.equal(gm.matrix_transpose(x), x.mT)
+        assert torch.equal(gm.transpose(x), x.permute(*reversed(range(x.ndim))))
+        assert torch.equal(gm.transpose(x.mT, (0, *range(1, x.ndim))), x.mT)
+    assert len(planned) == 4
+
+
+def test_what_is_lazily_conjugated_or_negated_is_refused(torch, planned):
+    x = torch.randn(32, 48, device="cuda", dtype=torch.complex64)
+    out = torch.empty(48, 32, device="cuda", dtype=torch.complex64)
+    for _ in range(3):
+        gm.transpose(x, out=out)
+    for given in ({"x": x.conj(), "out": out}, {"x": x, "out": torch.empty_like(out).conj()}):
+        with pytest.raises(ArgumentError, match="conjugated"):
+            gm.transpose(given["x"], out=given["out"])
+    real = torch.randn(32, 48, device="cuda")
+    for _ in range(3):
+        gm.transpose(real)
+    with pytest.raises(ArgumentError, match="negated"):
+        gm.transpose(torch._neg_view(real))
+
+
+def test_within_an_array_and_between_two(torch, planned):
+    for _ in range(3):
+        x = torch.randn(96, 96, device="cuda")
+        before = x.clone()
+        gm.transpose(x, out=x)
+        assert torch.equal(x, before.T)
+        # Another array in the same place.
+        gm.transpose(x, out=x.view(96, 96))
+        assert torch.equal(x, before)
+        out = torch.full_like(x, float("nan"))
+        gm.transpose(x, out=out)
+        assert torch.equal(out, before.T)
+        assert torch.equal(x, before)
+    both = torch.randn(2 * 96 * 96, device="cuda")
+    gm.transpose(both[: 96 * 96].view(96, 96), out=both[96 * 96 :].view(96, 96))
+    with pytest.raises(OverlapError):
+        gm.transpose(both[: 96 * 96].view(96, 96), out=both[96 : 96 * 97].view(96, 96))
+
+
+def test_a_named_stream_and_a_captured_graph(torch, planned):
+    x, out = torch.randn(128, 64, device="cuda"), torch.zeros(64, 128, device="cuda")
+    gm.transpose(x, out=out)
+    stream = torch.cuda.Stream()
+    for _ in range(3):
+        late = torch.zeros_like(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            late.copy_(x)
+        gm.transpose(late, out=out, stream=stream)
+        stream.synchronize()
+        assert torch.equal(out, x.T)
+    assert len(planned) == 1
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gm.transpose(x, out=out)
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, x.T)
+
+
+def test_cupy(cupy, rng, planned):
+    for _ in range(3):
+        x = rng.standard_normal((70, 33)).astype("f4")
+        for of in (lambda x: x, lambda x: x[::-1], lambda x: x[:, 3:]):
+            assert (cupy.asnumpy(gm.transpose(of(cupy.asarray(x)))) == of(x).T).all()
+    assert len(planned) == 3
