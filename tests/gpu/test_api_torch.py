@@ -210,14 +210,15 @@ def test_memory_handed_to_another_stream_is_kept_until_then_and_let_go(torch):
     import time
     import weakref
 
-    x = torch.ones(64, 64, device="cuda")
-    # Compiled before the clock runs: the stream is busy for a fraction of a second only.
-    gm.matmul(x, x.clone())
+    first, x = (torch.ones(64, 64, device="cuda") for _ in range(2))
+    stream = torch.cuda.Stream()
+    # Compiled and chosen before the clock runs: the stream is busy for about a second only.
+    gm.matmul(first, first, stream=stream)
+    gc.collect()
     torch.cuda.synchronize()
     alive = weakref.ref(x)
-    stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(400_000_000)
+        torch.cuda._sleep(2_000_000_000)
     got = gm.matmul(x, x, stream=stream)
     del x
     gc.collect()

@@ -149,8 +149,7 @@ class SliceCopies:
         part : int
             Which part.
         """
-        first, last = cutlass.const_expr(self.pieces(part))
-        for p in cutlass.range(first, last, unroll_full=True):
+        for p in cutlass.range_constexpr(*self.pieces(part)):
             valid = None
             if cutlass.const_expr(not self.whole):
                 valid = self.inside(gX, row0, k0, p) * self.cut.itemsize

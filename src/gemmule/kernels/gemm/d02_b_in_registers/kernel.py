@@ -122,11 +122,11 @@ class BInRegisters:
     def multiply(self, sA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor, row):
         """Add the products of one column of A and one row of B, to and fro: neighbours share an operand, read once."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
-        for i in cutlass.range(self.thread_m, unroll_full=True):
+        for i in cutlass.range_constexpr(self.thread_m):
             rA[i] = sA[row + i]
-        for i in cutlass.range(self.thread_m, unroll_full=True):
+        for i in cutlass.range_constexpr(self.thread_m):
             for f in cutlass.range(self.thread_n, unroll_full=True):
-                j = self.thread_n - 1 - f if i % 2 == 1 else f
+                j = self.thread_n - 1 - f if i % 2 else f
                 rC[i, j] += rA[i] * rB[j]
 
     @cute.jit

@@ -120,7 +120,7 @@ class MmaDouble:
         for j in cutlass.range_constexpr(self.columns):
             self.read_column(rB, startB, j, 0)
         reading = Int32(0)
-        for s in cutlass.range(slices, unroll=1):
+        for s in cutlass.range(slices):
             following = self.next_stage(reading)
             ahead = s + self.stages - 1
             for place in cutlass.range_constexpr(self.steps * self.blocks):

@@ -260,7 +260,7 @@ class RaggedResult:
         flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
         for half in cutlass.range_constexpr(2):
             row = own + (lane // 4 + 8 * half) * self.pitch + lane % 4
-            for n in cutlass.range(self.tile_n // 8, unroll_full=True):
+            for n in cutlass.range_constexpr(self.tile_n // 8):
                 place = words_at(row + 4 * n, 1)
                 values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
                 for v in cutlass.range_constexpr(2):
