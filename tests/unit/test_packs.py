@@ -6,6 +6,7 @@ import dataclasses
 import json
 import multiprocessing
 import random
+import time
 import warnings
 import zipfile
 
@@ -107,7 +108,7 @@ def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, comp
     assert compiled == [what("g04_register_tile")]
 
 
-def test_a_pack_gives_what_was_packed(tmp_path):
+def test_a_pack_gives_what_was_packed(tmp_path, monkeypatch):
     whats = [what(), what(which=1), what("g04_register_tile")]
     written = packed(tmp_path / "x.pack", *whats, tables={"sm_80.json": b"{}", "empty": b""})
     read = read_pack(tmp_path / "x.pack")
@@ -119,6 +120,7 @@ def test_a_pack_gives_what_was_packed(tmp_path):
     assert read.artifact("no such key") is None
     assert (read.table("sm_80.json"), read.table("empty"), read.table("other")) == (b"{}", b"", None)
     first = (tmp_path / "x.pack").read_bytes()
+    monkeypatch.setattr(time, "time", lambda: 1.9e9)
     packed(tmp_path / "x.pack", *reversed(whats), tables={"empty": b"", "sm_80.json": b"{}"})
     assert (tmp_path / "x.pack").read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == ["x.pack"]

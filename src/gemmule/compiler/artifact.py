@@ -91,9 +91,9 @@ class Artifact:
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_META, json.dumps(fields, indent=1))
-            archive.writestr(_PTX, ptx)
-            archive.writestr(_CUBIN, cubin)
+            for name, part in ((_META, json.dumps(fields, indent=1)), (_PTX, ptx), (_CUBIN, cubin)):
+                # Without the time: the same artifact gives the same bytes.
+                archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
         return content.getvalue()
 
     @classmethod

@@ -36,6 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
+    "numa": "Links from the nodes of the host",
     "form_counts": "What the copy engine moves for forms of its instructions",
     "timeline": "Pipelines that gemmule explain shows in steps",
     "random_problems": "Random products held against a reference",
