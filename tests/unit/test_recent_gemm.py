@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_tensors import OUT, A, B, FakeTensor, fake, guarded, state
 from test_finished_products import plans
-from test_repeated_products import OUT, A, B, FakeTensor, fake, guarded, state
 
 import gemmule as gm
 from gemmule.api import kept, recent

@@ -2,293 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import types
 
 import numpy as np
 import pytest
+from fake_tensors import (
+    OUT,
+    A,
+    B,
+    FakeParameter,
+    FakeTensor,
+    Subclass,
+    WithoutMemory,
+    fake,
+    gemm,
+    matmul,
+    retained,
+    state,
+)
 
-from gemmule.api import kept, known_arrays, prepared, recent
-from gemmule.api.known_arrays import TorchArrays, reach_of, usual_scalars
+from gemmule.api import kept, known_arrays
+from gemmule.api.known_arrays import reach_of, usual_scalars
 from gemmule.core.errors import ArgumentError
 
-NEW = itertools.count(0xA00000, 0x1000)
-
-
-class FakeTensor:
-    """What is asked of a tensor; its strides are in elements of four bytes."""
-
-    def __init__(
-        self, address, shape=(4, 4), stride=None, device=0, dtype="float32", grad=False, neg=False, conj=False
-    ):
-        self.address, self.shape, self.dtype, self.requires_grad = address, shape, dtype, grad
-        self._stride = stride or tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-        self._device, self._neg, self._conj, self.device = device, neg, conj, f"cuda:{device}"
-
-    def data_ptr(self):
-        return self.address
-
-    def stride(self):
-        return self._stride
-
-    def get_device(self):
-        return self._device
-
-    def is_neg(self):
-        return self._neg
-
-    def is_conj(self):
-        return self._conj
-
-    def element_size(self):
-        return 4
-
-    def new_empty(self, shape):
-        return FakeTensor(next(NEW), shape, dtype=self.dtype)
-
-
-class FakeParameter(FakeTensor):
-    pass
-
-
-class Subclass(FakeTensor):
-    pass
-
-
-class WithoutMemory(FakeTensor):
-    def data_ptr(self):
-        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
-
-
-A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
-
-
-@pytest.fixture
-def state():
-    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0, bias_is="c")
-
-
-@pytest.fixture(autouse=True)
-def fake(monkeypatch, state):
-    """A library, a planner and a GPU that write down what they are asked."""
-    torch = types.SimpleNamespace(
-        Tensor=FakeTensor,
-        nn=types.SimpleNamespace(Parameter=FakeParameter),
-        is_grad_enabled=lambda: state.gradients,
-        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: state.stream + 100 * device),
-        float16="float16",
-    )
-
-    def empty(shape, dtype, device):
-        state.made += 1
-        return FakeTensor(0x900000 + 0x1000 * state.made, shape, dtype=dtype)
-
-    torch.empty = empty
-    library = TorchArrays(torch)
-
-    def plan_product(operation, a, b, **options):
-        state.planned.append((operation, a, b, options))
-        result = options["out"] if options["out"] is not None else empty((4, 4), "float32", a.device)
-        given = {"a": a, "b": b} | ({"c": options["c"]} if options.get("beta") else {})
-        places = {role: (role, getattr(x, "address", 0)) for role, x in given.items()}
-        if options["bias"] is not None:
-            places[state.bias_is] = ("bias", options["bias"].address)
-        plan = {"executor": "gpu", "choice": "choice", "problem": "problem", "places": places}
-        return types.SimpleNamespace(**plan, execute=lambda: result)
-
-    def repeated(problem, choice, operands, addresses, ordinal):
-        kind = (len(state.planned), operands, ordinal)
-        return lambda addresses, stream: state.queued.append((kind, addresses, stream))
-
-    monkeypatch.setattr(prepared, "plan_product", plan_product)
-    monkeypatch.setattr("gemmule.runtime.repeated.repeated", repeated)
-    monkeypatch.setattr(kept, "_libraries", {FakeTensor: library, FakeParameter: library, WithoutMemory: library})
-    monkeypatch.setattr(kept, "_kept", {})
-    monkeypatch.setattr(recent, "_recent", {})
-    monkeypatch.setattr(recent, "find", lambda ids: recent._recent.get(ids))
-    return library
-
-
-@pytest.fixture
-def guarded(fake, state):
-    """Give the library a guard, which counts how often it is made and asked."""
-    state.made_guards = state.asked = 0
-
-    def kind(x):
-        return type(x), x.shape, x.stride(), x.dtype, x.get_device(), x.is_neg(), x.requires_grad, state.gradients
-
-    def guards(*tensors):
-        state.made_guards += 1
-        kinds = [kind(x) for x in tensors]
-
-        def check(*others):
-            state.asked += 1
-            return [kind(x) for x in others] == kinds
-
-        return check
-
-    fake._guards, fake.guarded = guards, True
-    return state
-
-
-def again(a, b, out=None):
-    """Call matmul as the public function does; return the result and whether the arrays were found."""
-    repeat = recent.find((id(a), id(b), id(out)))
-    result = repeat(a, b, out) if repeat is not None else None
-    return (matmul(a, b, out), False) if result is None else (result, True)
-
-
-def test_the_very_arrays_of_an_earlier_call_are_found_by_themselves(guarded):
-    # Planned, looked up, and found.
-    assert [again(A, B, OUT) for _ in range(4)] == [(OUT, False), (OUT, False), (OUT, True), (OUT, True)]
-    assert guarded.planned[0][1:3] == (A, B)
-    assert len(guarded.planned) == 1
-    kind = (1, ("a", "b", "d"), 0)
-    guarded.stream = 8
-    A.address, before = 0x8000, A.address
-    try:
-        assert again(A, B, OUT) == (OUT, True)
-    finally:
-        A.address = before
-    assert guarded.queued[-2:] == [(kind, (0x1000, 0x2000, 0x3000), 7), (kind, (0x8000, 0x2000, 0x3000), 8)]
-    # Others of the same kind have the same guard.
-    other = FakeTensor(0x5000)
-    assert [again(other, B, OUT)[1] for _ in range(3)] == [False, True, True]
-    assert guarded.made_guards == 1
-    kept.forget()
-    assert not again(A, B, OUT)[1]
-    assert len(guarded.planned) == 2
-
-
-def test_new_results_of_the_very_arrays(guarded):
-    results = [again(A, B) for _ in range(4)]
-    assert [found for _, found in results] == [False, False, True, True]
-    assert len({result.address for result, _ in results}) == 4
-    assert [addresses[2] for _, addresses, _ in guarded.queued] == [result.address for result, _ in results[1:]]
-
-
-LIKE = ((4, 4), (4, 1), "float32")
-
-
-@pytest.mark.parametrize(
-    ("devices", "make", "used"),
-    [
-        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype), True),
-        (2, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype), False),
-        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, (1, 4), dtype=dtype), False),
-        (1, lambda shape, stride, dtype: FakeTensor(0x500000, shape, stride, dtype=dtype, device=1), False),
-        (1, lambda shape: None, False),
-        (1, None, False),
-    ],
-    ids=["one GPU", "two GPUs", "other strides", "another GPU", "called otherwise", "not there"],
-)
-def test_the_quick_way_to_make_a_result_is_tried_first(fake, guarded, devices, make, used):
-    guards = types.SimpleNamespace() if make is None else types.SimpleNamespace(_empty_strided_cuda=make)
-    fake._torch._C._dynamo = types.SimpleNamespace(guards=guards)
-    fake._torch.cuda = types.SimpleNamespace(device_count=lambda: devices)
-    result = [again(A, B) for _ in range(3)][-1]
-    assert result[1]
-    assert (result[0].address == 0x500000) == used
-    assert (result[0].shape, result[0].stride(), result[0].dtype) == LIKE
-    assert guarded.queued[-1][1] == (A.address, B.address, result[0].address)
-
-
-@pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
-def test_arrays_that_changed_are_not_found(guarded, out):
-    changes = {
-        "shape": (2, 4), "dtype": "float16", "address": 0x1010, "_neg": True, "requires_grad": True, "_device": 1,
-        "_stride": (1, 4),
-    }  # fmt: skip
-    for attribute, value in changes.items():
-        a = FakeTensor(0x1000)
-        for _ in range(3):
-            again(a, B, out)
-        assert again(a, B, out)[1]
-        setattr(a, attribute, value)
-        before = len(guarded.planned)
-        assert not again(a, B, out)[1]
-        assert len(guarded.planned) == before + 1, attribute
-
-
-def test_an_output_that_moved_over_an_input_is_planned(guarded):
-    out = FakeTensor(0x3000)
-    for _ in range(3):
-        again(A, B, out)
-    for place in (0x1000, 0x2000, 0x2000 - 0x20, 0x1000 + 0x20):
-        out.address = place
-        before = len(guarded.planned)
-        assert not again(A, B, out)[1]
-        assert len(guarded.planned) == before + 1
-    out.address = 0x4000
-    assert again(A, B, out)[1]
-
-
-def test_gradients_are_never_found(guarded):
-    guarded.gradients = False
-    a = FakeTensor(0x1000, grad=True)
-    assert not any(again(a, B, OUT)[1] for _ in range(4))
-    assert len(guarded.planned) == 1
-    guarded.gradients = True
-    again(a, B, OUT)
-    assert len(guarded.planned) == 2
-
-
-def test_a_guard_of_another_state_is_made_anew(guarded):
-    guarded.gradients = False
-    for _ in range(3):
-        again(A, B, OUT)
-    assert guarded.made_guards == 1
-    guarded.gradients = True
-    assert [again(A, B, OUT)[1] for _ in range(3)] == [False, True, True]
-    assert guarded.made_guards == 2
-
-
-def test_an_array_times_itself_gets_no_guard(guarded):
-    assert not any(again(A, A, OUT)[1] for _ in range(4))
-    made = guarded.made
-    assert not any(again(A, A)[1] for _ in range(4))
-    # One result for each call, and none for a guard.
-    assert guarded.made - made == 4
-    assert guarded.made_guards == 0
-
-
-def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
-    c = FakeTensor(0x6000)
-    for _ in range(2):
-        gemm(A, B, c, beta=1.0)
-    (product,) = kept._kept.values()
-    guard = product.again
-    assert guard is not None
-    for _ in range(4):
-        gemm(A, B, A, beta=1.0)
-    assert (product.again, guarded.made_guards) == (guard, 1)
-
-
-def test_guards_are_not_made_for_ever(guarded):
-    for number in range(40):
-        guarded.gradients = number % 2 == 0
-        again(A, B, OUT)
-    assert guarded.made_guards == kept.MOST_GUARDS
-
-
-def test_what_is_found_is_bounded(guarded, monkeypatch):
-    monkeypatch.setattr(recent, "MOST_RECENT", 3)
-    others = [FakeTensor(0x10000 * i) for i in range(1, 9)]
-    for a in others * 2:
-        again(a, B, OUT)
-        assert len(recent._recent) <= 3
-    monkeypatch.setattr(kept, "MOST_KEPT", 1)
-    again(A, B, OUT)
-    again(FakeTensor(0x1000, (3, 4)), B, OUT)
-    assert not recent._recent
-
-
-def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, executor=None):
-    return prepared.product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
-
-
-def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None):
-    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None, bias)
+__all__ = ["fake", "retained", "state"]
 
 
 def test_the_second_call_is_not_planned(state):
@@ -377,16 +114,6 @@ def test_what_is_unusual_is_always_planned(state, name):
         matmul(call["a"], call["b"], **{key: value for key, value in call.items() if key not in "ab"})
         assert len(state.planned) == before + number
     assert all(addresses[2] == 0x3000 or addresses[2] > 0x100000 for _, addresses, _ in state.queued)
-
-
-@pytest.fixture
-def retained(monkeypatch):
-    """Return what is kept alive for a stream."""
-    kept_alive = []
-    monkeypatch.setattr(
-        "gemmule.runtime.retain.retain", lambda what, ordinal, stream: kept_alive.append((what, ordinal, stream))
-    )
-    return kept_alive
 
 
 def test_a_stream_that_is_named(state, retained):

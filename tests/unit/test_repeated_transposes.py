@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 import pytest
-from test_repeated_products import OUT, A, FakeTensor, fake, retained, state
+from fake_tensors import OUT, A, FakeTensor, fake, retained, state
 
 import gemmule as gm
 from gemmule.api import prepared_transposes
