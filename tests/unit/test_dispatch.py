@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8
+from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, split_batch
@@ -262,3 +262,14 @@ def test_import_and_registry_need_no_compiler_and_no_gpu_package():
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) == len(REGISTRY)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float32", "float64"])
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+@pytest.mark.parametrize("edge", [1, 33, 64])
+def test_an_empty_batch_is_taken(dtype, batch, edge):
+    kind = dtype_named(dtype)
+    a = contiguous(kind, edge, edge, batch)
+    d = contiguous(dtype_named("int32") if dtype == "int8" else kind, edge, edge, batch)
+    assert choose(GemmProblem(edge, edge, edge, batch, a, a, None, d), Arch.parse("sm_90a"), multiprocessors=132)

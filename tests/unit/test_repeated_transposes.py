@@ -109,3 +109,9 @@ def test_a_stream_that_is_named(state, retained):
         gm.transpose(A, out=OUT, stream=stream)
     assert len(state.planned) == 1
     assert retained == [(((A,), OUT), 0, 4)]
+
+
+def test_axes_that_can_be_read_once_are_left_to_the_plan():
+    axes = iter((1, 0))
+    assert prepared_transposes._named(axes) != prepared_transposes._named(axes)
+    assert list(axes) == [1, 0]

@@ -60,7 +60,7 @@ def test_memory_is_read_once_and_what_is_not_written_stays_in_the_l2_cache(launc
     size = m * n * int(launch.dtype.removeprefix("uint")) // 8
     # Writes of single elements push lines out of the L2 cache before they are used up.
     assert size <= launch.hardware["dram__bytes_read.sum"] <= (1.2 if launch.key[0][:3] in SCATTERED else 1.04) * size
-    assert size - (50 << 20) <= launch.hardware["dram__bytes_write.sum"] <= size
+    assert size - (60 << 20) <= launch.hardware["dram__bytes_write.sum"] <= size
 
 
 SCATTERED = ("t02", "t03", "t05", "t07")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from gemmule.core.errors import KernelFailedError
@@ -55,6 +56,9 @@ def _named(axes: Any) -> Any:
     """Return axes as they are looked up; what is no sequence of whole numbers is known by itself alone."""
     if axes is None or axes is LAST_TWO:
         return axes
+    if not isinstance(axes, Sequence):
+        # Looking at an iterator would use it up.
+        return object()
     try:
         return tuple(map(operator.index, axes))
     except TypeError:

@@ -191,16 +191,20 @@ def _run(
 @contextlib.contextmanager
 def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
     """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
+    from ..core.errors import InputChangedError
     from .failures import LEFT
 
     products: list[StreamedProduct | DeviceProduct] = []
+    going_on = ", and the same command goes on from there"
     try:
         yield products
+    except InputChangedError:
+        going_on = ""
+        raise
     finally:
         for product in products:
             if kept := getattr(product.sink, "kept", None):
-                left = f"{kept}, and the same command goes on from there"
-                click.get_current_context().meta[LEFT] = left
+                click.get_current_context().meta[LEFT] = f"{kept}{going_on}"
 
 
 def _run_product(product: StreamedProduct | DeviceProduct) -> Report:

@@ -14,6 +14,10 @@ class ArgumentError(GemmuleError, ValueError):
     """An argument has a value that the operation does not allow."""
 
 
+class InputChangedError(ArgumentError):
+    """An input was changed while a result was computed from it."""
+
+
 class CallError(ArgumentError, TypeError):
     """A function has no argument of that name, or one was left out: what Python calls a TypeError."""
 

@@ -179,8 +179,8 @@ def _refuses(problem: GemmProblem, arch: Arch, *, written: bool) -> str | None:
             return reason
     if written and (reason := why_not_written(oriented.d)):
         return reason
-    if not (problem.m and problem.n and problem.k and problem.alpha):
-        return "there is nothing to multiply: an extent or alpha is 0"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
     return why_not_extents(problem)
 
 

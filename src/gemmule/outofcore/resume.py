@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 
 from ..core.dtype import numpy_dtype
-from ..core.errors import ArgumentError, MemoryLimitError
+from ..core.errors import ArgumentError, InputChangedError, MemoryLimitError
 from .budget import format_bytes
 from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
@@ -73,12 +73,12 @@ class Work(Generic[PlanT]):
 
         Raises
         ------
-        ArgumentError
+        InputChangedError
             If one was.
         """
         for role, source in self.inputs.items():
             if source.path is not None and input_fingerprint(source) != self.fingerprints[role]:
-                raise ArgumentError(
+                raise InputChangedError(
                     f"{source.name}: was changed while {self.target.name} was computed from it; start afresh with "
                     "--no-resume (resume=False), and leave the inputs alone"
                 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.core.streams import Array, DeviceMatrix
@@ -270,10 +271,8 @@ class GpuStreams:
 
     def _transposes(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> list[Callable[[], None]]:
         def made() -> tuple[Problem, dict[str, int]]:
-            # Both are described with the indices of the source.
-            matrices = _strided(source), _strided(target.T)
             addresses = {name: one.buffer + one.offset for name, one in (("a", source), ("d", target))}
-            return TransposeProblem(source.rows, source.cols, (), *matrices), addresses
+            return transpose_of(target, source), addresses
 
         return self._kept(stream, (target, source), made)
 
@@ -325,3 +324,15 @@ def _strided(matrix: DeviceMatrix) -> StridedMatrix:
     address = matrix.buffer + matrix.offset
     alignment = min((address & -address) or _MOST_ALIGNMENT, _MOST_ALIGNMENT)
     return StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, (), alignment)
+
+
+def transpose_of(target: DeviceMatrix, source: DeviceMatrix) -> TransposeProblem:
+    """Describe the transpose of one matrix into another, with the indices of the target."""
+    read, written = _strided(source.T), _strided(target)
+    return transpose_problem(
+        (written.rows, written.cols),
+        (read.row_stride, read.col_stride),
+        (written.row_stride, written.col_stride),
+        written.dtype.itemsize,
+        (read.alignment, written.alignment),
+    )

@@ -100,8 +100,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
                 "give A in rows and B in columns"
             )
-    if not (problem.m and problem.n and problem.k and problem.alpha):
-        return "there is nothing to multiply: an extent or alpha is 0"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
     if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
         return (
             f"K={problem.k}: wgmma's sums of int8 stop at the limits of int32, which more than {_MOST_EXACT} may reach"

@@ -108,8 +108,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for name, matrix in ((first, oriented.a), (second, oriented.b)):
         if reason := why_not_copied(name, matrix, inner.batch):
             return reason
-    if not (problem.m and problem.n and problem.k and problem.alpha):
-        return "there is nothing to multiply: an extent or alpha is 0"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
     return why_not_extents(problem)
 
 
