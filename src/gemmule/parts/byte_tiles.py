@@ -90,14 +90,14 @@ class ByteTile:
         words_j = cutlass.const_expr(self.tile_j // self.pack)
         count = cutlass.const_expr(self.vectors_i * words_j // self.threads)
         read = cute.make_rmem_tensor(cute.make_layout((4, self.pack, count)), Uint32)
-        for p in cutlass.range(count, unroll_full=True):
+        for p in cutlass.range_constexpr(count):
             vector, word = self.place(tid + p * self.threads)
             for r in cutlass.range_constexpr(self.pack):
                 # Outside the matrix the last vector is read again; nobody writes it.
                 i = cutlass.min(i0 + vector * self.vector, rows - self.vector)
                 j = cutlass.min(j0 + word * self.pack + r, cols - 1)
                 load_16_bytes(gS.iterator + cute.crd2idx((i, j), gS.layout), read[None, r, p])
-        for p in cutlass.range(count, unroll_full=True):
+        for p in cutlass.range_constexpr(count):
             vector, word = self.place(tid + p * self.threads)
             for v in cutlass.range_constexpr(4 // self.unit):
                 # Word v of each row: `pack` elements, neighbours along i.
@@ -139,12 +139,12 @@ class ByteTile:
         for first in cutlass.range_constexpr(0, count, together):
             # All are read before the first is written, so that they wait together.
             vectors = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
-            for p in cutlass.range(together, unroll_full=True):
+            for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, chunk = number // self.vectors_j, number % self.vectors_j
                 source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
                 cute.autovec_copy(source, vectors[None, p])
-            for p in cutlass.range(together, unroll_full=True):
+            for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
                 if i0 + i < gD.shape[0] and j < gD.shape[1]:
