@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_multiples, tile_params, why_not_touching
-from gemmule.core.dtype import opaque_dtype
+from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_multiples
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_GRID
+from gemmule.core.small_transposes import (
+    element_signature,
+    element_signatures,
+    why_not_elements,
+    why_not_small,
+    word_launch,
+)
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
@@ -59,44 +63,29 @@ class SquareConfig(Config):
 def why_not(problem: TransposeProblem, arch: Arch, config: SquareConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    item = problem.itemsize
-    if item not in _LARGEST:
-        return f"elements of {item} bytes are not supported; the kernel moves 1 or 2 bytes"
-    if reason := why_not_touching(problem):
+    if reason := why_not_elements(problem, _LARGEST):
         return reason
     if not rows_are_multiples(problem, _WORD):
+        item = problem.itemsize
         return f"elements of {item} bytes are moved in words: rows must begin and end at multiples of {_WORD} bytes"
-    size = problem.rows * problem.cols * math.prod(problem.batch) * item
-    if size > _LARGEST[item]:
-        return f"matrices of {size} bytes, more than {_LARGEST[item]}, are moved in tiles"
-    if math.prod(problem.batch[1:]) > 1:
-        return f"a batch of {problem.batch} has more than one dimension"
-    if config.tiles(problem)[0] > MAX_GRID[1] or max(problem.batch, default=0) > MAX_GRID[2]:
-        return f"{config.tiles(problem)[0]} CTAs along the source's rows are more than the {MAX_GRID[1]} of a launch"
-    return None
+    return why_not_small(problem, _LARGEST, config.tiles(problem)[0])
 
 
 def signature(problem: TransposeProblem, config: SquareConfig) -> Signature:
     """Specialise for the element size."""
     del config
-    return (("element", opaque_dtype(problem.itemsize).name),)
+    return element_signature(problem.itemsize)
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every specialisation."""
     del arch
-    return tuple((("element", opaque_dtype(size).name),) for size in _LARGEST)
+    return element_signatures(_LARGEST)
 
 
 def launch(problem: TransposeProblem, config: SquareConfig) -> Launch:
     """Return the launch recipe: a thread for each word."""
-    along_source, along_target = config.tiles(problem)
-    return Launch(
-        grid=(along_target, along_source, math.prod(problem.batch)),
-        block=(_WARP * config.warps, 1, 1),
-        shared_bytes=0,
-        params=tile_params(problem),
-    )
+    return word_launch(problem, config.tiles(problem), config.warps)
 
 
 def build(config: SquareConfig, signature: Signature) -> Buildable:

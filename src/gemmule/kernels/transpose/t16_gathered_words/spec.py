@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, rows_are_wide, tile_params, why_not_touching
-from gemmule.core.dtype import opaque_dtype
+from gemmule.core.byte_tiles import BATCH_DIMS, rows_are_wide
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_EXTENT, MAX_GRID
+from gemmule.core.row_major import MAX_EXTENT
 from gemmule.core.sector_tiles import SECTOR
+from gemmule.core.small_transposes import (
+    bytes_of,
+    element_signature,
+    element_signatures,
+    why_not_elements,
+    why_not_small,
+    word_launch,
+)
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
@@ -83,55 +89,40 @@ _FASTEST = (GatherConfig(), GatherConfig(4, 8, 2))
 def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    item = problem.itemsize
-    if item not in _LARGEST:
-        return f"elements of {item} bytes are not supported; the kernel moves 1 or 2 bytes"
-    if reason := why_not_touching(problem):
+    if reason := why_not_elements(problem, _LARGEST):
         return reason
     if rows_are_wide(problem):
         return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
     if min(problem.rows, problem.cols) < _MIN_EXTENT:
         return f"a matrix of {problem.cols} rows of {problem.rows} elements is narrower than {_MIN_EXTENT}"
-    size = problem.rows * problem.cols * math.prod(problem.batch) * item
-    if size > _LARGEST[item]:
-        return f"matrices of {size} bytes, more than {_LARGEST[item]}, are moved in tiles"
-    if math.prod(problem.batch[1:]) > 1:
-        return f"a batch of {problem.batch} has more than one dimension"
+    if reason := why_not_small(problem, _LARGEST, config.tiles(problem)[0]):
+        return reason
     if max(problem.rows, problem.cols) > MAX_EXTENT:
         return f"an extent of {(problem.rows, problem.cols)} is more than {MAX_EXTENT}"
-    if config.tiles(problem)[0] > MAX_GRID[1] or max(problem.batch, default=0) > MAX_GRID[2]:
-        return f"{config.tiles(problem)[0]} CTAs along the source's rows are more than the {MAX_GRID[1]} of a launch"
     return None
 
 
 def cost(problem: TransposeProblem, config: GatherConfig, multiprocessors: int) -> float:
     """Return how much slower than the fastest a config is expected to be: what was measured knows two of them."""
     del multiprocessors
-    size = problem.rows * problem.cols * math.prod(problem.batch) * problem.itemsize
-    return 0.0 if config == _FASTEST[size > _SMALL] else 1.0
+    return 0.0 if config == _FASTEST[bytes_of(problem) > _SMALL] else 1.0
 
 
 def signature(problem: TransposeProblem, config: GatherConfig) -> Signature:
     """Specialise for the element size."""
     del config
-    return (("element", opaque_dtype(problem.itemsize).name),)
+    return element_signature(problem.itemsize)
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every specialisation."""
     del arch
-    return tuple((("element", opaque_dtype(size).name),) for size in _LARGEST)
+    return element_signatures(_LARGEST)
 
 
 def launch(problem: TransposeProblem, config: GatherConfig) -> Launch:
     """Return the launch recipe: a thread for each word of the target."""
-    along_source, along_target = config.tiles(problem)
-    return Launch(
-        grid=(along_target, along_source, math.prod(problem.batch)),
-        block=(_WARP * config.warps, 1, 1),
-        shared_bytes=0,
-        params=tile_params(problem),
-    )
+    return word_launch(problem, config.tiles(problem), config.warps)
 
 
 def build(config: GatherConfig, signature: Signature) -> Buildable:
