@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.commands.multiply import LIBRARY_BYTES
+from gemmule.outofcore.resume import Work
 
 #: What Python, its libraries and BLAS may take beyond the limit.
 CONSTANT = 200 << 20
@@ -287,3 +288,18 @@ def test_wide_integer_outputs_are_exact(folder):
     result = run("I.npy", "I.npy", "--transpose-b", "--out-dtype", "int64", "-o", "W.npy", "--verify")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(np.load("W.npy"), np.full((2, 2), 140_000 * 128**2))
+
+
+def test_an_input_that_changed_meanwhile_is_not_gone_on_with(folder, monkeypatch):
+    check = Work.check_inputs
+
+    def touched(work):
+        os.utime("A.npy", (1, 1))
+        check(work)
+
+    monkeypatch.setattr(Work, "check_inputs", touched)
+    line = refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "200KiB")
+    assert "A.npy: was changed while C.npy was computed" in line
+    assert "what was done so far is in" in line
+    assert "goes on from there" not in line
+    assert not Path("C.npy").exists()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from batched_transposes import batched
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
-from gemmule.core.layout import StridedMatrix
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.t15_register_squares.spec import SPEC, SquareConfig, why_not
 from gemmule.lab.transposes import transpose_of
@@ -28,17 +28,6 @@ HOPPER = Arch.parse("sm_90a")
 def test_configs_that_make_no_sense(fields, rule):
     with pytest.raises(ArgumentError, match=rule):
         SquareConfig(**fields)
-
-
-def batched(problem, batch):
-    """The same matrices one behind the other."""
-    size = problem.rows * problem.cols
-    strides = tuple(size * n for n in range(1, len(batch) + 1))
-
-    def repeated(matrix: StridedMatrix) -> StridedMatrix:
-        return dataclasses.replace(matrix, batch_strides=strides)
-
-    return dataclasses.replace(problem, batch=batch, source=repeated(problem.source), target=repeated(problem.target))
 
 
 @pytest.mark.parametrize(
