@@ -298,7 +298,9 @@ def test_an_input_that_changed_meanwhile_is_not_gone_on_with(folder, monkeypatch
         check(work)
 
     monkeypatch.setattr(Work, "check_inputs", touched)
-    line = refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "200KiB")
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "200KiB")
+    assert result.exit_code == 1
+    line = result.stderr
     assert "A.npy: was changed while C.npy was computed" in line
     assert "what was done so far is in" in line
     assert "goes on from there" not in line
