@@ -5,12 +5,16 @@ compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.p
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t14 t15    # kernels of these names
+compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py h01 --part 3/16    # beside 15 others
+
+Most of the time is the compiler's: processes that each take a part of the configs and dtypes compile side by side.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import sys
+import itertools
 
 import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
@@ -74,31 +78,38 @@ def check_transpose(spec, config, itemsize, shape, kinds, offset):
     return 1
 
 
+def part(text: str) -> tuple[int, int]:
+    """Read I/N, the I-th of N parts, counted from 0."""
+    index, parts = map(int, text.split("/"))
+    if not 0 <= index < parts:
+        raise argparse.ArgumentTypeError(f"{text}: parts are counted from 0/{parts} to {parts - 1}/{parts}")
+    return index, parts
+
+
 def main() -> None:
-    planted = "--plant" in sys.argv
-    names = tuple(word for word in sys.argv[1:] if word != "--plant")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", help="what the kernels' names begin with")
+    parser.add_argument("--plant", action="store_true", help="read and write beyond the arrays, which must be found")
+    parser.add_argument("--part", type=part, default=(0, 1), metavar="I/N")
+    asked = parser.parse_args()
+    names, (index, parts) = tuple(asked.names), asked.part
     shapes = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]
+    layouts = [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]
     runs = 0
     for spec in REGISTRY:
         if names and not spec.name.startswith(names):
             continue
         print(spec.name, flush=True)
+        gemm = spec.operation == "gemm"
         # Tiles of t14 that lie within a matrix are as large as that.
-        for shape in [*shapes, (301, 523, 1)] if spec.operation == "transpose" else shapes:
-            for kinds in [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]:
-                for offset in (0, 1):
-                    if spec.operation == "gemm":
-                        runs += sum(
-                            check_gemm(spec, config, dtype, shape, kinds, offset, planted)
-                            for config in spec.configs
-                            for dtype in DTYPES
-                        )
-                    else:
-                        runs += sum(
-                            check_transpose(spec, config, size, shape[:2], kinds[1:], offset)
-                            for config in spec.configs
-                            for size in (1, 2, 4, 8, 16)
-                        )
+        places = [*itertools.product(shapes if gemm else [*shapes, (301, 523, 1)], layouts, (0, 1))]
+        artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
+        for config, element in artifacts[index::parts]:
+            for shape, kinds, offset in places:
+                if gemm:
+                    runs += check_gemm(spec, config, element, shape, kinds, offset, asked.plant)
+                else:
+                    runs += check_transpose(spec, config, element, shape[:2], kinds[1:], offset)
     print(runs, "kernel runs")
 
 
