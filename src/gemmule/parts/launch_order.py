@@ -1,4 +1,4 @@
-"""Launches that begin while the one in front of them in the stream still ends."""
+"""Launches that begin while the one in front of them in the stream still runs."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ def await_launch_before():
     """
     if cutlass.const_expr(BaseDSL._get_dsl().get_arch_enum() >= Arch.sm_90):
         cute.arch.griddepcontrol_wait()
+
+
+@cute.jit
+def begin_beside_launch_before():
+    """Wait for the launch in front, then let the one behind begin: its CTAs wait in their turn for all of this one.
+
+    The order matters to a launch behind that reads, before it waits, what the launch two in front wrote: that one has
+    ended then.
+    """
+    await_launch_before()
+    if cutlass.const_expr(BaseDSL._get_dsl().get_arch_enum() >= Arch.sm_90):
+        cute.arch.griddepcontrol_launch_dependents()

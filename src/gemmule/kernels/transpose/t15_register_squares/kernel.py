@@ -22,6 +22,7 @@ from cutlass import Uint32, cute
 
 from gemmule.core.byte_tiles import packed_rows
 from gemmule.core.spec import Buildable
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.words import exchange
 
@@ -53,6 +54,7 @@ class SquareTranspose:
         i = tile_i * self.tile_i + (warp * self.lanes_i + lane % self.lanes_i) * self.pack
         j = tile_j * self.tile_j + lane // self.lanes_i * self.pack
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
+        begin_beside_launch_before()
         if i < gS.shape[0] and j < gS.shape[1]:
             square = cute.make_rmem_tensor(cute.make_layout(self.pack), self.word)
             for r in cutlass.range_constexpr(self.pack):

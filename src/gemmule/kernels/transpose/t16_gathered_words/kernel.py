@@ -23,6 +23,7 @@ from cutlass import Int32, Uint32, cute
 
 from gemmule.core.byte_tiles import packed_rows
 from gemmule.core.spec import Buildable
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.words import packed, words_at
 
@@ -58,12 +59,13 @@ class GatheredTranspose:
         i = tile_i * self.tile_i + warp * self.lanes_i + lane % self.lanes_i
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
         last = gS.shape[1] - 1
+        line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
+        # The first element of the thread's first word; it may come before the row does.
+        first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(
+            line.toint() & (self.begin - 1)
+        ) // self.item
+        begin_beside_launch_before()
         if i < gS.shape[0]:
-            line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
-            # The first element of the thread's first word; it may come before the row does.
-            first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(
-                line.toint() & (self.begin - 1)
-            ) // self.item
             elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.words)), self.element)
             for k in cutlass.range_constexpr(self.words):
                 for e in cutlass.range_constexpr(self.pack):

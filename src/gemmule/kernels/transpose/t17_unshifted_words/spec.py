@@ -1,0 +1,158 @@
+"""The transpose through words that are not shifted: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from gemmule.core.arch import Arch
+from gemmule.core.byte_tiles import BATCH_DIMS, packed_rows, rows_are_wide, tile_params
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import MAX_EXTENT
+from gemmule.core.small_transposes import element_signature, element_signatures, why_not_elements, why_not_small
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+
+# Bytes of the largest matrices by those of an element: beyond, whole sectors were measured to be faster.
+_LARGEST = {1: 1 << 20, 2: 1 << 20}
+# Narrower matrices leave most of a CTA without work.
+_MIN_EXTENT = 16
+_WARP, _WORD = 32, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class UnshiftedConfig(Config):
+    """Tile that a CTA moves.
+
+    Attributes
+    ----------
+    lanes : int
+        Words of 4 bytes that are read side by side of a row of the source, 16 or 32; one of them is the neighbour's.
+    words : int
+        Words of a row of the target.
+    threads : int
+        Threads of a CTA.
+    begin : int
+        Bytes at a multiple of which the first word of a row of the target begins.
+    """
+
+    lanes: int = 16
+    words: int = 16
+    threads: int = 128
+    begin: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lanes not in (16, 32) or self.words not in (8, 16, 32):
+            raise ArgumentError(f"config {self}: lanes must be 16 or 32, and words 8, 16 or 32")
+        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
+        if self.begin not in (4, 8, 16, 32) or self.threads // self.words % self.begin:
+            raise ArgumentError(f"config {self}: begin must be 4, 8, 16 or 32, and divide the rows of all threads")
+
+    @property
+    def outputs(self) -> int:
+        return (self.lanes - 1) * self.words * _WORD
+
+    def tile_i(self, itemsize: int) -> int:
+        """Return the elements of a row of the source that a CTA takes."""
+        return (self.lanes - 1) * packed_rows(itemsize)
+
+    def held(self, itemsize: int) -> int:
+        """Return the rows of the source that a CTA reads."""
+        return (self.words * _WORD + self.begin) // itemsize - 1
+
+    def slots(self, itemsize: int) -> int:
+        """Return the rows of a kind in the tile: those whose numbers have the same rest by the elements of a word."""
+        return -(-self.held(itemsize) // packed_rows(itemsize))
+
+    @property
+    def pitch(self) -> int:
+        """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""
+        return self.lanes + 1
+
+    def tile_bytes(self, itemsize: int) -> int:
+        """Return the bytes of the tile in shared memory."""
+        return packed_rows(itemsize) * self.slots(itemsize) * self.pitch * _WORD
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        """Return how many CTAs stand along the source's rows and along the target's."""
+        words = -(-(problem.cols * problem.itemsize + self.begin - problem.itemsize) // _WORD)
+        return -(-problem.rows // self.tile_i(problem.itemsize)), -(-words // self.words)
+
+
+def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
+    if reason := why_not_elements(problem, _LARGEST):
+        return reason
+    if rows_are_wide(problem):
+        return "every row begins and ends at a multiple of 16 bytes: whole vectors are better"
+    if min(problem.rows, problem.cols) < _MIN_EXTENT:
+        return f"a matrix of {problem.cols} rows of {problem.rows} elements is narrower than {_MIN_EXTENT}"
+    if reason := why_not_small(problem, _LARGEST, config.tiles(problem)[0]):
+        return reason
+    if max(problem.rows, problem.cols) > MAX_EXTENT:
+        return f"an extent of {(problem.rows, problem.cols)} is more than {MAX_EXTENT}"
+    return None
+
+
+def signature(problem: TransposeProblem, config: UnshiftedConfig) -> Signature:
+    """Specialise for the element size."""
+    del config
+    return element_signature(problem.itemsize)
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every specialisation."""
+    del arch
+    return element_signatures(_LARGEST)
+
+
+def launch(problem: TransposeProblem, config: UnshiftedConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile."""
+    along_source, along_target = config.tiles(problem)
+    return Launch(
+        grid=(along_target, along_source, math.prod(problem.batch)),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.tile_bytes(problem.itemsize),
+        params=tile_params(problem),
+        overlaps=True,
+    )
+
+
+def build(config: UnshiftedConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="t17_unshifted_words",
+    operation="transpose",
+    summary="small matrices, elements of 1 or 2 bytes, rows that begin anywhere, batch: words kept as they lie",
+    package="gemmule.kernels.transpose.t17_unshifted_words",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        UnshiftedConfig(),
+        UnshiftedConfig(16, 8, 128),
+        UnshiftedConfig(16, 16, 256),
+        UnshiftedConfig(32, 16, 256),
+        UnshiftedConfig(32, 8, 256),
+        UnshiftedConfig(32, 8, 128),
+        UnshiftedConfig(32, 16, 512),
+        UnshiftedConfig(32, 8, 256, 32),
+        UnshiftedConfig(32, 16, 512, 32),
+        UnshiftedConfig(16, 8, 256, 32),
+        UnshiftedConfig(16, 16, 512, 32),
+        UnshiftedConfig(16, 8, 128, 16),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+    batch_dims=BATCH_DIMS,
+)
