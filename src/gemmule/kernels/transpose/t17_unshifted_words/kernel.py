@@ -19,7 +19,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Boolean, Int32, Int64, Uint32, cute
+from cutlass import Int32, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.byte_tiles import packed_rows
@@ -39,10 +39,13 @@ class UnshiftedTranspose:
         self.item = self.element.width // 8
         self.pack = packed_rows(self.item)
         self.lanes, self.words, self.threads, self.begin = config.lanes, config.words, config.threads, config.begin
-        self.tile_i, self.held = config.tile_i(self.item), config.held(self.item)
+        self.tile_i = config.tile_i(self.item)
         # Rows of the source from one word of a thread to its next, and rows of the target.
         self.step_j, self.step_i = self.threads // self.lanes, self.threads // self.words
+        # Rows of the source in the tile, of a kind and all, and those that a thread reads a word of.
         self.slots, self.pitch = config.slots(self.item), config.pitch
+        self.rows = self.pack * self.slots
+        self.count = -(-self.rows // self.step_j)
 
     @cute.jit
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -55,61 +58,64 @@ class UnshiftedTranspose:
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
         tile_j, tile_i, batch = cute.arch.block_idx()
-        gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
-        rows = cutlass.const_expr(self.pack * self.slots)
-        tile = SmemAllocator().allocate_tensor(Uint32, cute.make_layout(rows * self.pitch), 16)
-        # The first row of the tile; it may come before the matrix does.
-        i0, j0 = tile_i * self.tile_i, tile_j * (self.words * self.pack) - (self.begin // self.item - 1)
-        self.read(gS, tile, i0, j0)
-        cute.arch.sync_threads()
-        self.write(gD, gS, tile, i0, j0)
-
-    @cute.jit
-    def read(self, gS: cute.Tensor, tile: cute.Tensor, i0, j0):
-        """Bring the words in which the tile's rows lie into shared memory."""
         tid, _, _ = cute.arch.thread_idx()
-        row, lane = tid // self.lanes, tid % self.lanes
-        count = cutlass.const_expr(-(-self.held // self.step_j))
-        start, line = (gS.iterator + i0).toint(), Int64(gS.stride[1]) * self.item
-        begin, end, lowest, highest = self.ends(gS)
-        places = []
-        for p in cutlass.range_constexpr(count):
-            # Rows outside of the matrix are its first or last once more; nobody writes them.
-            j = cutlass.min(cutlass.max(j0 + row + p * self.step_j, 0), gS.shape[1] - 1)
-            places.append(((start + line * j) & -4) + lane * 4)
-        found = cute.make_rmem_tensor(cute.make_layout(count), Uint32)
-        outside = Boolean(False)
-        begin_beside_launch_before()
-        for p in cutlass.range_constexpr(count):
-            place = cutlass.min(cutlass.max(places[p], lowest), highest)
-            outside = outside | (place != places[p])
-            found[p] = self.at(Uint32, place)[0]
-        for p in cutlass.range_constexpr(count):
-            if cutlass.const_expr((p + 1) * self.step_j <= self.pack * self.slots) or (
-                row + p * self.step_j < self.pack * self.slots
-            ):
-                tile[self.slot(row + p * self.step_j) * self.pitch + lane] = found[p]
-        if outside:
-            # A word that the matrix shares with what is in front of it or behind it is put together.
-            for p in cutlass.range(count, unroll=1):
-                j = cutlass.min(cutlass.max(j0 + row + p * self.step_j, 0), gS.shape[1] - 1)
-                place = ((start + line * j) & -4) + lane * 4
-                if (place < lowest or place > highest) and row + p * self.step_j < self.pack * self.slots:
-                    word = Uint32(0)
-                    for e in cutlass.range_constexpr(self.pack):
-                        address = place + e * self.item
-                        if address >= begin and address < end:
-                            word = word | (Uint32(self.at(self.element, address)[0]) << (8 * self.item * e))
-                    tile[self.slot(row + p * self.step_j) * self.pitch + lane] = word
+        gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
+        tile = SmemAllocator().allocate_tensor(Uint32, cute.make_layout(self.rows * self.pitch), 16)
+        i0, last = tile_i * self.tile_i, gS.shape[1] - 1
+        # The first row of the tile; it may come before the matrix does.
+        j0 = tile_j * (self.words * self.pack) - (self.begin // self.item - 1)
 
-    @cute.jit
-    def ends(self, gS: cute.Tensor):
-        """Return where the matrix's memory begins and ends, and the first and the last word that lie in it."""
-        begin = gS.iterator.toint()
-        far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
-        low, high = begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0))
-        end = high + Int64(gS.shape[0]) * self.item
-        return low, end, (low + 3) & -4, (end & -4) - 4
+        # Bytes from the word in which the matrix begins: to the tile's place in a row, and from a row to the next.
+        origin = gS.iterator.toint() & -4
+        head, line = Int32(gS.iterator.toint() - origin), Int32(gS.stride[1]) * self.item
+        # Where the memory begins and ends, and the first and the last word all of which lies in it.
+        begin, end = head + cutlass.min(line * last, 0), head + cutlass.max(line * last, 0) + gS.shape[0] * self.item
+        lowest, highest = (begin + 3) & -4, (end & -4) - 4
+        head += i0 * self.item
+
+        row, lane = tid // self.lanes, tid % self.lanes
+        places = []
+        for p in cutlass.range_constexpr(self.count):
+            # Rows outside of the matrix are its first or last once more; nobody writes them.
+            j = cutlass.min(cutlass.max(j0 + row + p * self.step_j, 0), last)
+            wanted = ((head + line * j) & -4) + lane * 4
+            places.append(origin + cutlass.min(cutlass.max(wanted, lowest), highest))
+        # A word that the memory shares with what is in front of it or behind it is put together by who would read it.
+        is_first = i0 + lane == 0
+        far = (0 if is_first else last) if line > 0 else (last if is_first else 0)
+        shared, held = (begin if is_first else end) & -4, far - j0
+        at_end = shared == ((head + line * far) & -4) + lane * 4
+        at_end = at_end & (held >= 0) & (held < self.rows) & (held % self.step_j == row)
+
+        begin_beside_launch_before(tuple(places))
+        ends = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+        ends.fill(self.element(0))
+        if at_end:
+            for e in cutlass.range_constexpr(self.pack):
+                byte = shared + e * self.item
+                if byte >= begin and byte < end:
+                    ends[e] = self.at(self.element, origin + byte)[0]
+        found = cute.make_rmem_tensor(cute.make_layout(self.count), Uint32)
+        for p in cutlass.range_constexpr(self.count):
+            found[p] = self.at(Uint32, places[p])[0]
+
+        i, word = tid // self.words, tid % self.words
+        target = gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)
+        # Rows of the target that one thread writes begin at the same place in a word.
+        first = word * self.pack + (self.begin // self.item - 1) - Int32(target.toint() & (self.begin - 1)) // self.item
+        # Where the elements of a word lie in the tile: each row begins at another place in its words.
+        sources = []
+        for e in cutlass.range_constexpr(self.pack):
+            begins = (head + line * (j0 + first + e)) & 3
+            start = self.slot(first + e) * (4 * self.pitch) + begins + i * self.item
+            sources.append(tile.iterator.toint() + start)
+
+        for p in cutlass.range_constexpr(self.count):
+            self.put(tile, row + p * self.step_j, lane, found[p], (p + 1) * self.step_j <= self.rows)
+        if at_end:
+            self.put(tile, held, lane, packed(ends), True)
+        cute.arch.sync_threads()
+        self.write(gD, target, sources, i, i0, j0 + first)
 
     @cute.jit
     def slot(self, row):
@@ -117,32 +123,23 @@ class UnshiftedTranspose:
         return row % self.pack * self.slots + row // self.pack
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gS: cute.Tensor, tile: cute.Tensor, i0, j0):
-        """Put the words of the target's rows together, and write them."""
-        tid, _, _ = cute.arch.thread_idx()
-        i, word = tid // self.words, tid % self.words
-        line = gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)
-        # Rows of the target that one thread writes begin at the same place in a word.
-        ahead = self.begin // self.item - 1 - Int32(line.toint() & (self.begin - 1)) // self.item
-        first = word * self.pack + ahead
-        j, last = j0 + first, gD.shape[1] - 1
-        start = (gS.iterator + i0).toint()
-        places = []
-        for e in cutlass.range_constexpr(self.pack):
-            row = first + e
-            # Where the row begins in its word.
-            shift = Int32((start + Int64(gS.stride[1]) * self.item * (j0 + row)) & 3)
-            places.append(tile.iterator.toint() + self.slot(row) * (4 * self.pitch) + shift + i * self.item)
-        within = cutlass.min(gD.shape[0] - i0, self.tile_i)
-        place = line + j
+    def put(self, tile: cute.Tensor, row, lane, word, is_held: cutlass.Constexpr[bool]):
+        """Put a word of a row into the tile; not every thread's last row is held, unless the caller knows better."""
+        if is_held or row < self.rows:
+            tile[self.slot(row) * self.pitch + lane] = word
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, target: cute.Pointer, sources: list, i, i0, j):
+        """Put words of the target's rows together from their elements, and write them."""
+        within, last = cutlass.min(gD.shape[0] - i0, self.tile_i), gD.shape[1] - 1
+        place = target + j
         for q in cutlass.range_constexpr(-(-self.tile_i // self.step_i)):
             if i + q * self.step_i < within:
                 elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
                 for e in cutlass.range_constexpr(self.pack):
-                    source = cute.make_ptr(
-                        self.element, places[e] + q * self.step_i * self.item, cute.AddressSpace.smem
-                    )
-                    elements[e] = cute.make_tensor(source, cute.make_layout(1))[0]
+                    source = sources[e] + q * self.step_i * self.item
+                    pointer = cute.make_ptr(self.element, source, cute.AddressSpace.smem)
+                    elements[e] = cute.make_tensor(pointer, cute.make_layout(1))[0]
                 if j >= 0 and j + self.pack - 1 <= last:
                     words_at(place, 1)[0] = Uint32(packed(elements))
                 else:

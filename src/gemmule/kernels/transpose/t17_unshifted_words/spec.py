@@ -18,7 +18,9 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 _LARGEST = {1: 1 << 20, 2: 1 << 20}
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
-_WARP, _WORD = 32, 4
+# Bytes that offsets of 32 bits reach.
+_MAX_SPAN = 1 << 30
+_WORD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +97,15 @@ def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> s
         return reason
     if max(problem.rows, problem.cols) > MAX_EXTENT:
         return f"an extent of {(problem.rows, problem.cols)} is more than {MAX_EXTENT}"
+    apart = abs(problem.source.col_stride) * problem.itemsize
+    if apart < _WORD:
+        # Of the words at the ends of the memory, those of its first and last row alone are put right.
+        return (
+            f"rows of the source begin {apart} bytes apart; this kernel takes rows of which no two begin within {_WORD} "
+            "bytes"
+        )
+    if apart * problem.cols >= _MAX_SPAN:
+        return f"rows of the source reach over {_MAX_SPAN} bytes and more"
     return None
 
 
@@ -148,6 +159,11 @@ SPEC = KernelSpec(
         UnshiftedConfig(16, 8, 256, 32),
         UnshiftedConfig(16, 16, 512, 32),
         UnshiftedConfig(16, 8, 128, 16),
+        UnshiftedConfig(16, 8, 64),
+        UnshiftedConfig(16, 16, 64),
+        UnshiftedConfig(32, 16, 128),
+        UnshiftedConfig(16, 32, 256),
+        UnshiftedConfig(32, 32, 512),
     ),
     signatures=signatures,
     why_not=why_not,
