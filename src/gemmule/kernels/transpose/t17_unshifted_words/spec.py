@@ -11,6 +11,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
+from gemmule.core.sector_tiles import why_not_apart
 from gemmule.core.small_transposes import element_signature, element_signatures, why_not_elements, why_not_small
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -97,14 +98,9 @@ def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> s
         return reason
     if max(problem.rows, problem.cols) > MAX_EXTENT:
         return f"an extent of {(problem.rows, problem.cols)} is more than {MAX_EXTENT}"
-    apart = abs(problem.source.col_stride) * problem.itemsize
-    if apart < _WORD:
-        # Of the words at the ends of the memory, those of its first and last row alone are put right.
-        return (
-            f"rows of the source begin {apart} bytes apart; this kernel takes rows of which no two begin within {_WORD} "
-            "bytes"
-        )
-    if apart * problem.cols >= _MAX_SPAN:
+    if reason := why_not_apart(problem):
+        return reason
+    if abs(problem.source.col_stride) * problem.cols * problem.itemsize >= _MAX_SPAN:
         return f"rows of the source reach over {_MAX_SPAN} bytes and more"
     return None
 
