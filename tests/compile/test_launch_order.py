@@ -28,19 +28,20 @@ def product(layout, edge):
 
 
 def transposes():
-    """Transposes whose launches overlap, of each kernel one for every specialisation."""
+    """Transposes whose launches overlap, of each kernel one for every specialisation; the first is for every run."""
     for spec in REGISTRY:
         if spec.operation == "transpose":
             found = {}
-            for edge, item in itertools.product((64, 67), (1, 2, 4, 8)):
+            for edge, item in itertools.product((64, 67), (4, 2, 1, 8)):
                 problem = problem_for(spec, spec.configs[-1], HOPPER, edge, edge, item)
                 if (
                     not spec.why_not(problem, HOPPER, spec.configs[-1])
                     and spec.launch(problem, spec.configs[-1]).overlaps
                 ):
                     found.setdefault(spec.signature(problem, spec.configs[-1]), problem)
-            for problem in found.values():
-                yield pytest.param(spec, problem, id=f"{spec.name}-{problem.rows}-{problem.itemsize}")
+            for number, problem in enumerate(found.values()):
+                marks = [pytest.mark.slow] if number else []
+                yield pytest.param(spec, problem, marks=marks, id=f"{spec.name}-{problem.rows}-{problem.itemsize}")
 
 
 def text(arch, spec, problem):
