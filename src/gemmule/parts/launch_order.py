@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cutlass
-from cutlass import cute
+from cutlass import Int64, cute
 from cutlass.base_dsl.dsl import BaseDSL
 from cutlass.base_dsl.enums import Arch
 
@@ -19,7 +19,7 @@ def await_launch_before():
 
 
 @cute.jit
-def begin_beside_launch_before(addresses: tuple = ()):
+def begin_beside_launch_before(addresses: tuple[Int64, ...] = ()):
     """Wait for the launch in front, then let the one behind begin: its CTAs wait in their turn for all of this one.
 
     The order matters to a launch behind that reads, before it waits, what the launch two in front wrote: that one has

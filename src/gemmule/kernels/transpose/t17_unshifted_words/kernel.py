@@ -129,7 +129,7 @@ class UnshiftedTranspose:
             tile[self.slot(row) * self.pitch + lane] = word
 
     @cute.jit
-    def write(self, gD: cute.Tensor, target: cute.Pointer, sources: list, i, i0, j):
+    def write(self, gD: cute.Tensor, target: cute.Pointer, sources, i, i0, j):
         """Put words of the target's rows together from their elements, and write them."""
         within, last = cutlass.min(gD.shape[0] - i0, self.tile_i), gD.shape[1] - 1
         place = target + j
