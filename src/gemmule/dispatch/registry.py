@@ -69,6 +69,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     GEMM_REFERENCE,
     T15,
     T16,
+    T17,
     T14,
     T12,
     T11,
@@ -82,7 +83,6 @@ REGISTRY: tuple[KernelSpec, ...] = (
     T03,
     T02,
     T01,
-    T17,
     T13,
     TRANSPOSE_REFERENCE,
 )
