@@ -44,7 +44,7 @@ class UnshiftedTranspose:
         self.step_j, self.step_i = self.threads // self.lanes, self.threads // self.words
         # Rows of the source in the tile, of a kind and all, and those that a thread reads a word of.
         self.slots, self.pitch = config.slots(self.item), config.pitch
-        self.rows = self.pack * self.slots
+        self.rows, self.kind = self.pack * self.slots, config.kind(self.item)
         self.count = -(-self.rows // self.step_j)
 
     @cute.jit
@@ -60,7 +60,7 @@ class UnshiftedTranspose:
         tile_j, tile_i, batch = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
-        tile = SmemAllocator().allocate_tensor(Uint32, cute.make_layout(self.rows * self.pitch), 16)
+        tile = SmemAllocator().allocate_tensor(Uint32, cute.make_layout(self.pack * self.kind), 16)
         i0, last = tile_i * self.tile_i, gS.shape[1] - 1
         # The first row of the tile; it may come before the matrix does.
         j0 = tile_j * (self.words * self.pack) - (self.begin // self.item - 1)
@@ -107,7 +107,7 @@ class UnshiftedTranspose:
         sources = []
         for e in cutlass.range_constexpr(self.pack):
             begins = (head + line * (j0 + first + e)) & 3
-            start = self.slot(first + e) * (4 * self.pitch) + begins + i * self.item
+            start = 4 * self.start(first + e) + begins + i * self.item
             sources.append(tile.iterator.toint() + start)
 
         for p in cutlass.range_constexpr(self.count):
@@ -118,15 +118,15 @@ class UnshiftedTranspose:
         self.write(gD, target, sources, i, i0, j0 + first)
 
     @cute.jit
-    def slot(self, row):
-        """Return where a row lies in the tile: those that one warp gathers from lie side by side."""
-        return row % self.pack * self.slots + row // self.pack
+    def start(self, row):
+        """Return the word of the tile that a row begins with: those that one warp gathers from lie side by side."""
+        return row % self.pack * self.kind + row // self.pack * self.pitch
 
     @cute.jit
     def put(self, tile: cute.Tensor, row, lane, word, is_held: cutlass.Constexpr[bool]):
         """Put a word of a row into the tile; not every thread's last row is held, unless the caller knows better."""
         if is_held or row < self.rows:
-            tile[self.slot(row) * self.pitch + lane] = word
+            tile[self.start(row) + lane] = word
 
     @cute.jit
     def write(self, gD: cute.Tensor, target: cute.Pointer, sources, i, i0, j):

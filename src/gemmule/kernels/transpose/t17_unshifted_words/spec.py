@@ -21,7 +21,7 @@ _LARGEST = {1: 1 << 20, 2: 1 << 20}
 _MIN_EXTENT = 16
 # Bytes that offsets of 32 bits reach.
 _MAX_SPAN = 1 << 30
-_WORD = 4
+_WORD, _BANKS = 4, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +72,21 @@ class UnshiftedConfig(Config):
 
     @property
     def pitch(self) -> int:
-        """Return the words from a row of the tile to the next: an odd number, so that a column meets every bank."""
-        return self.lanes + 1
+        """Return the words from a row of the tile to the next of its kind."""
+        return self.lanes + 2
+
+    def kind(self, itemsize: int) -> int:
+        """Return the words from the rows of a kind to those of the next.
+
+        A warp gathers words of several rows of the target from rows of several kinds, 16 banks apart: with this, and
+        the pitch, fewest lanes meet in a bank. A row's elements begin anywhere in its words, so that some do.
+        """
+        least = self.slots(itemsize) * self.pitch
+        return least + (_BANKS // 2 - least) % _BANKS
 
     def tile_bytes(self, itemsize: int) -> int:
         """Return the bytes of the tile in shared memory."""
-        return packed_rows(itemsize) * self.slots(itemsize) * self.pitch * _WORD
+        return packed_rows(itemsize) * self.kind(itemsize) * _WORD
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         """Return how many CTAs stand along the source's rows and along the target's."""
