@@ -87,6 +87,8 @@ def test_the_rows_of_a_tile_lie_apart(config, itemsize):
         (1, (1024, 1025), "t14_whole_sectors"),
         (2, (383, 385), "t16_gathered_words"),
         (2, (511, 513), SPEC.name),
+        (2, (1000, 1001), SPEC.name),
+        (2, (1024, 1025), "t14_whole_sectors"),
     ],
 )
 def test_which_matrices_take_it(itemsize, shape, name):

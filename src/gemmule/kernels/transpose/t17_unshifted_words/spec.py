@@ -16,7 +16,7 @@ from gemmule.core.small_transposes import element_signature, element_signatures,
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, whole sectors were measured to be faster.
-_LARGEST = {1: 1 << 20, 2: 1 << 20}
+_LARGEST = {1: 1 << 20, 2: 2 << 20}
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
 # Bytes that offsets of 32 bits reach.
@@ -94,6 +94,10 @@ class UnshiftedConfig(Config):
         return -(-problem.rows // self.tile_i(problem.itemsize)), -(-words // self.words)
 
 
+# By the bytes of an element.
+_FASTEST = {1: UnshiftedConfig(), 2: UnshiftedConfig(32, 16, 256)}
+
+
 def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
@@ -115,9 +119,9 @@ def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> s
 
 
 def cost(problem: TransposeProblem, config: UnshiftedConfig, multiprocessors: int) -> float:
-    """Return how much slower than the fastest a config is expected to be: what was measured knows one."""
-    del problem, multiprocessors
-    return 0.0 if config == UnshiftedConfig() else 1.0
+    """Return how much slower than the fastest a config is expected to be: what was measured knows one for each size."""
+    del multiprocessors
+    return 0.0 if config == _FASTEST[problem.itemsize] else 1.0
 
 
 def signature(problem: TransposeProblem, config: UnshiftedConfig) -> Signature:
@@ -159,22 +163,11 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         UnshiftedConfig(),
-        UnshiftedConfig(16, 16, 128),
-        UnshiftedConfig(16, 16, 256),
         UnshiftedConfig(32, 16, 256),
+        UnshiftedConfig(16, 16, 256),
         UnshiftedConfig(32, 8, 256),
-        UnshiftedConfig(32, 8, 128),
-        UnshiftedConfig(32, 16, 512),
-        UnshiftedConfig(32, 8, 256, 32),
-        UnshiftedConfig(32, 16, 512, 32),
-        UnshiftedConfig(16, 8, 256, 32),
-        UnshiftedConfig(16, 16, 512, 32),
         UnshiftedConfig(16, 8, 128, 16),
-        UnshiftedConfig(16, 8, 64),
-        UnshiftedConfig(16, 16, 64),
-        UnshiftedConfig(32, 16, 128),
-        UnshiftedConfig(16, 32, 256),
-        UnshiftedConfig(32, 32, 512),
+        UnshiftedConfig(16, 8, 256, 32),
     ),
     signatures=signatures,
     why_not=why_not,
