@@ -38,7 +38,7 @@ from gemmule.runtime.memory import DeviceBuffer
 #: The size of the study, and others at which what a call would run is counted.
 SOURCE = (4096, 4096, 4)
 CHOSEN = (*((4096, 4096, item) for item in (1, 2, 8)), *((4095, 4097, item) for item in (1, 2, 4, 8)),
-          (8191, 8193, 1), (384, 384, 1), (383, 385, 1))  # fmt: skip
+          (8191, 8193, 1), (384, 384, 1), (300, 301, 1), (383, 385, 1), (1000, 1001, 2))  # fmt: skip
 #: Of the sectors that loads ask for, those that the L1 cache has.
 L1_HITS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum"
 # Nothing is computed, and what waits for what is another question.

@@ -278,6 +278,23 @@ def test_what_a_call_would_run_is_measured_once():
     assert len(list(TransposeBench(plan, Device(SECONDS), H100).records())) == 1
 
 
+@pytest.mark.parametrize("in_order", [False, True])
+def test_launches_in_order(in_order, monkeypatch):
+    """t15 lets its launch begin early, unless it is measured otherwise; the figures' table says which."""
+    device, found = Device({"t15_register_squares": 1e-3, **SECONDS}), []
+    kernel = device.kernel
+
+    def seen(problem, choice, operands):
+        found.append(choice.spec.launch(problem, choice.config).overlaps)
+        return kernel(problem, choice, operands)
+
+    monkeypatch.setattr(device, "kernel", seen)
+    records = measured(device, "t15_register_squares", itemsizes=(1,), in_order=in_order)
+    assert found == [not in_order]
+    _, ((name, *_),) = transpose_tables.figures(records)
+    assert name == "t15_register_squares" + (", in order" if in_order else "")
+
+
 def test_sizes_and_elements():
     assert parse_sizes(["source", "8,9", "4096,4096"]) == ((4096, 4096), (8, 9))
     assert itemsize_of("float16") == itemsize_of("bfloat16") == itemsize_of("2") == 2

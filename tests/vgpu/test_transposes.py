@@ -252,6 +252,12 @@ def test_whole_sectors_are_written_once(itemsize, read, written):
     assert_sectors("t14_whole_sectors", itemsize, read, written)
 
 
+@pytest.mark.parametrize(("itemsize", "read", "written"), [(1, 2.07, 2.06), (2, 2.44, 1.9)])
+def test_words_as_they_lie_are_asked_for_twice(itemsize, read, written):
+    """As docs/transpose/t17_unshifted_words.md says."""
+    assert_sectors("t17_unshifted_words", itemsize, read, written)
+
+
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
     """Rows of 16 bytes more than whole sectors, which t14 takes of large matrices."""

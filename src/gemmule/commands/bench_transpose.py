@@ -56,6 +56,7 @@ Examples: gemmule bench transpose --kernels ladder --sizes source --record bench
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
 @click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, where they are installed.")
+@click.option("--in-order", is_flag=True, help="Begin no launch before the one in front of it has ended.")
 @click.option("--counts", is_flag=True, help="Count sectors, L1 hits and bank conflicts on the virtual GPU too.")
 @click.option("--counts-only", is_flag=True, help="Count and measure nothing: needs no GPU.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
@@ -72,7 +73,7 @@ def transpose_command(**options: Any) -> None:
 
 def _transpose(
     *, kernels: Sequence[str], sizes: Sequence[str], dtypes: Sequence[str], seconds: float, seed: int, peers: bool,
-    counts: bool, counts_only: bool, record: str | None, plot: str | None, as_json: bool,
+    in_order: bool, counts: bool, counts_only: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..dispatch.select import choose
@@ -95,7 +96,7 @@ def _transpose(
     with gpu.open_gpu(yardstick=False) as (device, _):
         multiprocessors = device.multiprocessors
         plan = TransposePlan(
-            wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed,
+            wanted, itemsizes, choices, peers=peers, seconds=seconds, seed=seed, in_order=in_order,
             chosen=(lambda problem: choose(problem, device.arch, multiprocessors=multiprocessors)) if chosen else None,
         )  # fmt: skip
         bench = TransposeBench(plan, device, gpu.known_chip(device.name))

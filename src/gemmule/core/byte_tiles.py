@@ -32,6 +32,8 @@ _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
 # Threads that it is fastest with, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes
 # of an element.
 _FASTEST = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+# Bytes of both matrices up to which launches were measured to be faster where they overlap.
+_OVERLAPPING = 8 << 20
 # Shared memory that a CTA of any architecture can have.
 _MAX_SHARED = 99 * 1024
 
@@ -193,6 +195,11 @@ def tile_params(problem: TransposeProblem) -> tuple[Param, ...]:
         TensorParam("a", shape, (source.col_stride, *source.batch_strides, *(0,) * missing)),
         TensorParam("d", shape, (target.row_stride, *target.batch_strides, *(0,) * missing)),
     )
+
+
+def launches_overlap(problem: TransposeProblem) -> bool:
+    """Whether a launch may begin while the one in front of it ends."""
+    return problem.bytes_min <= _OVERLAPPING
 
 
 def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors: int) -> float:

@@ -99,6 +99,17 @@ class SectorTileConfig(Config):
         return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
 
 
+def why_not_apart(problem: TransposeProblem) -> str | None:
+    """Say why the words at the ends of the source's memory cannot be put right: those of its first and last row are."""
+    apart = abs(problem.source.col_stride) * problem.itemsize
+    if problem.cols <= 1 or problem.itemsize >= _WORD or apart >= _WORD:
+        return None
+    return (
+        f"rows of the source begin {apart} bytes apart; this kernel takes rows of which no two begin within {_WORD} "
+        "bytes"
+    )
+
+
 def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) -> str | None:
     """Say why tiles cannot be moved, or None where they can."""
     item = problem.itemsize
@@ -106,12 +117,8 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
         return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4 or 8 bytes"
     if reason := why_not_touching(problem):
         return reason
-    if problem.cols > 1 and item < _WORD and abs(problem.source.col_stride) * item < _WORD:
-        # Of the words at the ends of the memory, those of its first and last row alone are put right.
-        return (
-            f"rows of the source begin {problem.source.col_stride * item} bytes apart; this kernel takes rows of which "
-            f"no two begin within {_WORD} bytes"
-        )
+    if reason := why_not_apart(problem):
+        return reason
     if rows_are_wide(problem):
         if target_rows_are_multiples(problem, SECTOR):
             return "every row begins and ends at a multiple of 16 bytes, the target's of 32: whole vectors are better"

@@ -58,4 +58,5 @@ def word_launch(problem: TransposeProblem, tiles: tuple[int, int], warps: int) -
         block=(_WARP * warps, 1, 1),
         shared_bytes=0,
         params=tile_params(problem),
+        overlaps=True,
     )

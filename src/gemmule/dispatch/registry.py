@@ -42,6 +42,7 @@ from gemmule.kernels.transpose.t13_in_place.spec import SPEC as T13
 from gemmule.kernels.transpose.t14_whole_sectors.spec import SPEC as T14
 from gemmule.kernels.transpose.t15_register_squares.spec import SPEC as T15
 from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC as T16
+from gemmule.kernels.transpose.t17_unshifted_words.spec import SPEC as T17
 
 REGISTRY: tuple[KernelSpec, ...] = (
     H09,
@@ -68,6 +69,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     GEMM_REFERENCE,
     T15,
     T16,
+    T17,
     T14,
     T12,
     T11,

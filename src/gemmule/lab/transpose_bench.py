@@ -26,7 +26,7 @@ from . import protocol
 from .device import Operands, Stopwatch, Work
 from .paced import PacedTimer
 from .transpose_records import Record, failed, skipped, timed
-from .transposes import Array, is_copy, problem_for, random_matrix, transpose_of
+from .transposes import Array, in_order, is_copy, problem_for, random_matrix, transpose_of
 
 # Every byte differs between the two, so that what is not written is seen.
 _POISONS = (0x55, 0xAA)
@@ -105,6 +105,8 @@ class TransposePlan:
         Load before the first figure.
     seed : int
         Of the random bits.
+    in_order : bool
+        Whether a launch begins only when the one in front of it has ended, also where the kernel allows otherwise.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -115,6 +117,7 @@ class TransposePlan:
     seconds: float = 0.3
     warm_up_seconds: float = protocol.WARM_UP_SECONDS
     seed: int = 0
+    in_order: bool = False
 
     @property
     def points(self) -> int:
@@ -243,7 +246,8 @@ class TransposeBench:
             yield skipped(problem, choice, reason)
             return
         try:
-            work = self._device.kernel(problem, choice, point.operands)
+            launched = in_order(choice) if self._plan.in_order else choice
+            work = self._device.kernel(problem, launched, point.operands)
             reason = self._failure(point, problem, work)
             if reason is not None:
                 yield failed(problem, choice, reason)
@@ -272,6 +276,7 @@ class TransposeBench:
                 "buffer_sets": point.operands.sets,
                 "buffer_bytes": point.operands.bytes,
                 **timing.readings,
+                **({"in_order": True} if self._plan.in_order else {}),
             }
 
     def _failure(self, point: _Point, problem: TransposeProblem, work: Work) -> str | None:

@@ -38,8 +38,8 @@ def _key(record: Record) -> Key:
 
 
 def name_of(record: Record, names: Mapping[Key, str]) -> str:
-    """Return the name of a record's kernel by `labels`."""
-    return names[_key(record)]
+    """Return the name of a record's kernel by `labels`, and that its launches were in order where they need not be."""
+    return names[_key(record)] + (", in order" if record.get("in_order") else "")
 
 
 def size_text(record: Record) -> str:

@@ -15,7 +15,7 @@ from gemmule.core.dtype import numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Config, KernelSpec
+from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .sizes import extents_named
 
@@ -106,6 +106,13 @@ def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, it
         return transpose
     # The reference takes both; a kernel that only copies says so of the transpose.
     return copy
+
+
+def in_order(choice: Choice) -> Choice:
+    """Return a kernel whose launches begin only when the one in front of them has ended."""
+    launch = choice.spec.launch
+    spec = dataclasses.replace(choice.spec, launch=lambda *given: dataclasses.replace(launch(*given), overlaps=False))
+    return Choice(spec, choice.config)
 
 
 def is_copy(problem: TransposeProblem) -> bool:

@@ -30,6 +30,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.byte_tiles import ByteTileConfig
 from gemmule.core.spec import Buildable
 from gemmule.parts.byte_tiles import ByteTile
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import cute_type, major_tensor
 
@@ -61,6 +62,7 @@ class ProductionTranspose:
             l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         i0, j0 = tile_i * self.tile.tile_i, tile_j * self.tile.tile_j
         sT = self.tile.allocate(SmemAllocator())
+        begin_beside_launch_before()
         self.tile.read(mS[None, None, l0, l1, l2], sT, i0, j0)
         cute.arch.sync_threads()
         self.tile.write(mD[None, None, l0, l1, l2], sT, i0, j0)

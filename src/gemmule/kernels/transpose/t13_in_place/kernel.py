@@ -22,6 +22,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.byte_tiles import ByteTileConfig
 from gemmule.core.spec import Buildable
 from gemmule.parts.byte_tiles import ByteTile
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.tensors import cute_type, major_tensor
 
 
@@ -54,6 +55,7 @@ class InPlaceTranspose:
         first, second = y, y + x
         if x >= tiles - y:
             first, second = tiles - 1 - y, x - 1
+        begin_beside_launch_before()
         # The middle row of an odd number of tiles has no second half.
         if x < tiles - y or first != y:
             i0, j0 = first * self.side, second * self.side

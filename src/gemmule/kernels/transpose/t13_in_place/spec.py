@@ -8,6 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.byte_tiles import (
     BATCH_DIMS,
     ByteTileConfig,
+    launches_overlap,
     tile_cost,
     tile_params,
     tile_signature,
@@ -42,6 +43,7 @@ def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=_PAIR * config.tile_bytes(problem.itemsize),
         params=tile_params(problem),
+        overlaps=launches_overlap(problem),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.byte_tiles import BATCH_DIMS, tile_params
+from gemmule.core.byte_tiles import BATCH_DIMS, launches_overlap, tile_params
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
@@ -42,6 +42,7 @@ def launch(problem: TransposeProblem, config: SectorTileConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=config.tile_bytes(problem.itemsize),
         params=tile_params(problem),
+        overlaps=launches_overlap(problem),
     )
 
 

@@ -22,6 +22,7 @@ from cutlass import Uint32, cute
 
 from gemmule.core.byte_tiles import packed_rows
 from gemmule.core.spec import Buildable
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.words import exchange
 
@@ -53,21 +54,22 @@ class SquareTranspose:
         i = tile_i * self.tile_i + (warp * self.lanes_i + lane % self.lanes_i) * self.pack
         j = tile_j * self.tile_j + lane // self.lanes_i * self.pack
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
+        sources = [gS.iterator + cute.crd2idx((i, j + r), gS.layout) for r in range(self.pack)]
+        begin_beside_launch_before(tuple(source.toint() for source in sources))
         if i < gS.shape[0] and j < gS.shape[1]:
             square = cute.make_rmem_tensor(cute.make_layout(self.pack), self.word)
             for r in cutlass.range_constexpr(self.pack):
-                word = self.word_at(gS, i, j + r)
+                word = self.word_at(sources[r])
                 square[r] = word[0]
             if cutlass.const_expr(self.pack > 1):
                 exchange(square)
             for e in cutlass.range_constexpr(self.pack):
-                word = self.word_at(gD, i + e, j)
+                word = self.word_at(gD.iterator + cute.crd2idx((i + e, j), gD.layout))
                 word[0] = square[e]
 
     @cute.jit
-    def word_at(self, gX: cute.Tensor, i, j):
-        """Return the word that begins with an element, as a tensor."""
-        place = gX.iterator + cute.crd2idx((i, j), gX.layout)
+    def word_at(self, place: cute.Pointer):
+        """Return the word at a place, as a tensor."""
         size = cutlass.const_expr(self.word.width // 8)
         pointer = cute.make_ptr(self.word, place.toint(), place.memspace, assumed_align=size)
         return cute.make_tensor(pointer, cute.make_layout(1))

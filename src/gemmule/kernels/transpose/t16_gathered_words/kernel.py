@@ -23,6 +23,7 @@ from cutlass import Int32, Uint32, cute
 
 from gemmule.core.byte_tiles import packed_rows
 from gemmule.core.spec import Buildable
+from gemmule.parts.launch_order import begin_beside_launch_before
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.words import packed, words_at
 
@@ -58,18 +59,24 @@ class GatheredTranspose:
         i = tile_i * self.tile_i + warp * self.lanes_i + lane % self.lanes_i
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
         last = gS.shape[1] - 1
+        line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
+        # The first element of the thread's first word; it may come before the row does.
+        first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(
+            line.toint() & (self.begin - 1)
+        ) // self.item
+        places = []
+        for k in cutlass.range_constexpr(self.words):
+            for e in cutlass.range_constexpr(self.pack):
+                # Beyond the ends of a row its last elements are read again; nobody writes them.
+                j = cutlass.min(cutlass.max(first + (k * self.step + e), 0), last)
+                places.append((gS.iterator + cute.crd2idx((i, j), gS.layout)).toint())
+        begin_beside_launch_before(tuple(places))
         if i < gS.shape[0]:
-            line = gD.iterator + cute.crd2idx((i, 0), gD.layout)
-            # The first element of the thread's first word; it may come before the row does.
-            first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack - Int32(
-                line.toint() & (self.begin - 1)
-            ) // self.item
             elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.words)), self.element)
             for k in cutlass.range_constexpr(self.words):
                 for e in cutlass.range_constexpr(self.pack):
-                    # Beyond the ends of a row its last elements are read again; nobody writes them.
-                    j = first + (k * self.step + e)
-                    elements[e, k] = gS[i, cutlass.min(cutlass.max(j, 0), last)]
+                    place = cute.make_ptr(self.element, places[k * self.pack + e], cute.AddressSpace.gmem)
+                    elements[e, k] = cute.make_tensor(place, cute.make_layout(1))[0]
             for k in cutlass.range_constexpr(self.words):
                 j = first + k * self.step
                 if j >= 0 and j + self.pack - 1 <= last:

@@ -12,7 +12,6 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
 from gemmule.core.sector_tiles import SECTOR
 from gemmule.core.small_transposes import (
-    bytes_of,
     element_signature,
     element_signatures,
     why_not_elements,
@@ -22,9 +21,7 @@ from gemmule.core.small_transposes import (
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
-_LARGEST = {1: 1 << 20, 2: 1 << 20}
-# Bytes of matrices up to which it is faster that a warp writes half a sector of a row.
-_SMALL = 400 << 10
+_LARGEST = {1: 100 << 10, 2: 400 << 10}
 # Narrower matrices leave most of a CTA without work.
 _MIN_EXTENT = 16
 _WARP, _WORD = 32, 4
@@ -82,10 +79,6 @@ class GatherConfig(Config):
         return -(-problem.rows // tile_i), -(-words // tile_words)
 
 
-# Up to `_SMALL`, and beyond.
-_FASTEST = (GatherConfig(), GatherConfig(4, 8, 2))
-
-
 def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
@@ -103,9 +96,9 @@ def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str 
 
 
 def cost(problem: TransposeProblem, config: GatherConfig, multiprocessors: int) -> float:
-    """Return how much slower than the fastest a config is expected to be: what was measured knows two of them."""
-    del multiprocessors
-    return 0.0 if config == _FASTEST[bytes_of(problem) > _SMALL] else 1.0
+    """Return how much slower than the fastest a config is expected to be: what was measured knows one."""
+    del problem, multiprocessors
+    return 0.0 if config == GatherConfig() else 1.0
 
 
 def signature(problem: TransposeProblem, config: GatherConfig) -> Signature:
