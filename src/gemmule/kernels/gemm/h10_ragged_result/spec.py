@@ -13,6 +13,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -86,6 +87,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str
     return refuses(problem, arch)
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where all do."""
     if arch.capability != (9, 0):

@@ -13,6 +13,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
@@ -146,6 +147,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
     return None
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if arch.capability != (9, 0):
@@ -211,7 +213,7 @@ def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
 #: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
 #: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
 #: as packing waits for that of the product before it to be written.
-_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.22, 0.3, (3.67e6, 3.6e6), 128, 256
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 
@@ -239,13 +241,13 @@ def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors
 
 
 #: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
-#: bits, and where rows of the result begin anywhere. What C or an epilogue add is not measured: it is taken for what h09
-#: was seen to take.
-_READ_LAUNCH, _READ_WRITE, _READ_ODD, _READ_TILE, _READ_FINISH = 2.42, 0.105, 1.34, 64, 5.0 / 8
+#: bits, and where rows of the result begin anywhere. What C or an epilogue add is not measured: it is taken for what
+#: h09 was seen to take.
+_READ_LAUNCH, _READ_WRITE, _READ_ODD, _READ_TILE, _READ_FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
 #: Of 128 bytes of K for 64 rows or columns, by the bytes that an operand's lines let a copy have, and how much of that
 #: where a tile has hardly any of its lines; what tiles take that wait for their turn, as so many run at once; bytes to
 #: and from memory in a microsecond.
-_READ, _READ_EMPTY, _READ_LATER, _READ_AT_ONCE, _READ_BYTES = {8: 0.167, 4: 0.247, 1: 0.607}, 0.53, 0.621, 132, 2.62e6
+_READ, _READ_EMPTY, _READ_LATER, _READ_AT_ONCE, _READ_BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 132, 2.72e6
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
