@@ -5,9 +5,8 @@ A CTA computes its tiles one after another, and a tile is a number of slices and
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +42,7 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 _MOST_KNOWN = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A product as the kernels see it, its result in rows.
 
     Attributes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -72,8 +72,7 @@ class TileConfig(Protocol):
     def __hash__(self) -> int: ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Lines:
+class Lines(NamedTuple):
     """How lines of an operand lie in memory.
 
     Attributes

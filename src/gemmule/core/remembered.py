@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
-First = TypeVar("First")
-Second = TypeVar("Second")
+Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
-def remembered(ask: Callable[[First, Second], Answer]) -> Callable[[First, Second], Answer]:
-    """Let a function of two things that do not change answer the same two at once.
+def remembered(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """Let a function of things that do not change answer the same ones at once, which are given by position.
 
     A choice asks a kernel what it refuses, and then once more with each config. The very same objects are meant: to
     compare them would take as long as many an answer.
     """
     # Replaced as a whole: threads see one answer with what it was given for.
-    last: list[tuple[First, Second, Answer]] = []
+    last: list[tuple[tuple[object, ...], Answer]] = []
 
     @functools.wraps(ask)
-    def answer(first: First, second: Second) -> Answer:
-        for one, other, known in last:
-            if one is first and other is second:
-                return known
-        found = ask(first, second)
-        last[:] = [(first, second, found)]
+    def answer(*given: Given.args, **named: Given.kwargs) -> Answer:
+        for known, found in last:
+            if not named and all(map(operator.is_, known, given)):
+                return found
+        found = ask(*given, **named)
+        if not named:
+            last[:] = [(given, found)]
         return found
 
     return answer

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -47,8 +48,7 @@ class PackedConfig(Config):
             raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024, vectors 1 or more")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lines:
+class _Lines(NamedTuple):
     """A matrix as the copy sees it: lines of neighbours.
 
     Attributes
@@ -85,19 +85,21 @@ def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Line
     return _Lines(operand, length, lines, matrices, pitch, step, packed, rows)
 
 
-def _ready(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
+def _ready(found: _Lines, matrix: StridedMatrix) -> bool:
     """Whether the copy engine can take a matrix as it is."""
+    if matrix.alignment % MAP_ALIGNMENT:
+        return False
+    steps = ((found.lines, found.pitch), (found.matrices, found.step))
     item = matrix.dtype.itemsize
-    found = _lines("", matrix, batch)
-    steps = [(found.lines, found.pitch), (found.matrices, found.step)]
-    whole = all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
-    return whole and matrix.alignment % MAP_ALIGNMENT == 0
+    return all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
 
 
-def _to_pack(problem: GemmProblem) -> list[_Lines]:
+@remembered
+def _to_pack(problem: GemmProblem) -> tuple[_Lines, ...]:
     """Return the operands that must be packed."""
     operands = (("a", problem.a), ("b", problem.b))
-    return [_lines(name, x, problem.batch) for name, x in operands if not _ready(x, problem.batch)]
+    every = [_lines(name, x, problem.batch) for name, x in operands]
+    return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
 
 def following(problem: GemmProblem, config: PackedConfig) -> Following:
