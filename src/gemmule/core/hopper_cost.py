@@ -22,10 +22,9 @@ _FIRST, _LAST_WAVE = 1.59, 0.267
 _FEWER_ROWS, _FEWER_LINES, _LESS_WRITTEN, _SHORT_PITCH = 0.211, 0.0683, 0.381, 1.51
 #: What 64 rows, and 64 columns, of a slice outside of the matrix take: how much of that in edges of many tiles, and how
 #: much by pairs of multiprocessors instead of each.
-_OUTSIDE_ROWS, _OUTSIDE_COLS, _EDGES, _OUTSIDE_BOTH = 0.169 / 64, 0.122 / 64, 0.223, 0.174
-#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
-#: slices of a multiprocessor for half of that.
-_HOT, _HALF_HOT = 0.694, 63.0
+_OUTSIDE, _EDGES, _OUTSIDE_BOTH = np.array(((0.169,), (0.122,))) / 64, 0.223, 0.174
+#: The slices of a multiprocessor after which products are slower by half of what they are at the end, see `HOT`.
+_HALF_HOT = 63.0
 #: Of lines of the result that begin at multiples of 128 bytes, of 64, 32 and elsewhere: how much longer they take to be
 #: written, how many times they count in memory, and beside what the L2 cache carries. How much longer four bytes take.
 _WRITES = (1.0, 0.676, 0.676, 0.833)
@@ -115,7 +114,7 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     ctas = np.minimum(every, chip.ctas)
     # CTAs spread over pairs of multiprocessors, and any more than there are pairs share the way of one to the L2 cache.
     in_pairs = ctas > chip.pairs
-    last_pairs = every - (waves - 1) * chip.ctas > chip.pairs
+    last_pairs = every - waves * chip.ctas > chip.pairs - chip.ctas
     both = np.maximum(in_pairs - (in_pairs > last_pairs) * (1 - _LAST_WAVE) / waves, of.paired)
     each = np.ceil(slices / of.cluster_k)
     left: Any = 0.0
@@ -130,13 +129,14 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
         parts *= of.of_sides(a_part, b_part)
     brought = parts[0] + parts[1]
     long = waves * each
-    hot = 1 + long / (long + _HALF_HOT) * ctas * (_HOT / chip.ctas)
     # Steps that are in the way of each other where they take about as long: a norm.
-    slice_time = _norm(of.products * hot, brought, of.wait + of.wait_both * both)
+    multiplied = of.products + chip.hot * (ctas * long / (long + _HALF_HOT))
+    slice_time = _norm(multiplied, brought, of.wait + of.wait_both * both)
     slice_time += SLICE
     # Edges of one tile of many are left alone by most of the waves; in one wave all wait for them.
     edges = (whole - extents) * np.where(counts > 1, np.where(waves == 1, _EDGES, _EDGES / counts), 1.0)
-    outside = edges[0] * _OUTSIDE_ROWS + edges[1] * _OUTSIDE_COLS
+    edges *= _OUTSIDE
+    outside = edges[0] + edges[1]
     slice_time += outside * (ctas * ((1 - _OUTSIDE_BOTH) / _ALL) + _OUTSIDE_BOTH * both)
     products = each * slice_time * (1 + of.parts * in_pairs)
     longer = _WRITES[one.result_begin] * (1 + _WIDER * (one.result_item - 2))
@@ -145,7 +145,7 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     finished = products + written
     in_turns = _norm(products, (finished + of.again) * 0.5)
     tile = np.where(of.turns, in_turns, finished + SHARED)
-    computed = waves * (tile + of.again) + of.turns * written + of.once + ctas * (_FILL / _ALL) + left
+    computed = waves * (tile + of.again) + of.in_turns * written + of.once + ctas * (_FILL / _ALL) + left
     computed += _FIRST * brought * both
     carried = tiles * (slices * lines.carried) + one.written * _RESULT_CARRIED[one.result_begin] / SLICES
     memory = one.read / _MEMORY + one.written * _RESULT_MEMORY[one.result_begin] / _MEMORY * of.results

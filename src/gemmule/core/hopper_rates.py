@@ -17,6 +17,8 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 #: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
 #: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
 PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.189, 2.2, 0.136, 0.767, 0.0302
+#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered.
+HOT = 0.694
 #: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
 #: while the next one is multiplied.
 WRITE, NEXT, SHARED, AGAIN = 1.11, 0.193, 0.438, 0.0627
@@ -116,11 +118,14 @@ class ChipRates:
         Clusters, and their CTAs.
     pairs : int
         Pairs of multiprocessors.
+    hot : array
+        How much longer products take where these run for long, for each of the CTAs.
     """
 
     at_once: Numbers
     ctas: Numbers
     pairs: int
+    hot: Numbers
 
 
 class TileRates:
@@ -161,6 +166,7 @@ class TileRates:
         # There is one next tile less than there are tiles.
         self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0) - self.again
         self.turns = each(lambda c: c.pingpong, np.bool_)
+        self.in_turns = each(lambda c: c.pingpong)
         self.results = 1 + TURNED * self._side
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
@@ -175,7 +181,9 @@ class TileRates:
         found = self._chips.get(multiprocessors)
         if found is None:
             at_once = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
-            found = self._chips[multiprocessors] = ChipRates(at_once, at_once * self.cluster, multiprocessors // 2)
+            ctas = at_once * self.cluster
+            found = ChipRates(at_once, ctas, multiprocessors // 2, HOT / ctas * self.products)
+            self._chips[multiprocessors] = found
         return found
 
     def lines(self, a: Lines, b: Lines) -> LineRates:
