@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +17,7 @@ from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
-from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MEMORY, busiest_share, waiting
+from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MATRIX, MEMORY, _arithmetic, busiest_share, waiting
 from gemmule.lab.explain.measured import measured_block
 from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
@@ -292,3 +293,19 @@ def test_the_first_type_and_layout_that_a_kernel_takes():
     assert taken("gemm_reference", "int8", None, "tn", None) == ("int8", "int32", "tn")
     with pytest.raises(ArgumentError, match="dtype 'int4' is not known"):
         taken("gemm_reference", "int4", None, None, None)
+
+
+def test_tensor_cores_and_other_units_work_at_the_same_time():
+    problem, chip = gemm_problem(512, 512, 512, "bfloat16", "bfloat16", "nn"), chip_named("H200")
+
+    def seconds(**operations):
+        kinds = {"matrix": MATRIX, "fma": "fma f32", "add": "add f32"}
+        totals = SimpleNamespace(operations_by_class={kinds[name]: flop for name, flop in operations.items()})
+        return _arithmetic(problem, totals, chip, 1.0).seconds
+
+    matrix, fma = seconds(matrix=10**12), seconds(fma=10**12)
+    assert matrix < fma
+    assert seconds(matrix=10**12, fma=10**9) == matrix
+    assert seconds(matrix=10**12, fma=10**12) == fma
+    # Additions take places of multiply-adds in the same units.
+    assert seconds(fma=10**12, add=10**12) == pytest.approx(3 * fma)

@@ -44,6 +44,10 @@ class DType:
     significand: int
     max_value: float
 
+    def __hash__(self) -> int:
+        # Problems are keys of dictionaries, and hash their types again and again.
+        return hash(self.name)
+
     @property
     def bits(self) -> int:
         """Bits per element."""

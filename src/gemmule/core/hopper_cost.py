@@ -5,9 +5,8 @@ A CTA computes its tiles one after another, and a tile is a number of slices and
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,17 +17,14 @@ _LAUNCH, _FILL, _ALL = 1.56, 0.144, 132
 #: How many times the lines of a slice count at first, when nothing is multiplied meanwhile, where multiprocessors bring
 #: them in pairs; how much of the last wave counts as full waves do.
 _FIRST, _LAST_WAVE = 1.59, 0.267
-#: How much longer the wait for lines is where they come in pairs.
-_WAIT_BOTH = 0.243
 #: How much is left out of the lines of a slice across K that are beyond its end, of those beyond the matrix, and of a
 #: result's part beyond it; and how much longer lines take that are shorter than 128 bytes, of which several lie in one.
 _FEWER_ROWS, _FEWER_LINES, _LESS_WRITTEN, _SHORT_PITCH = 0.211, 0.0683, 0.381, 1.51
 #: What 64 rows, and 64 columns, of a slice outside of the matrix take: how much of that in edges of many tiles, and how
 #: much by pairs of multiprocessors instead of each.
-_OUTSIDE_ROWS, _OUTSIDE_COLS, _EDGES, _OUTSIDE_BOTH, _SIDE = 0.169, 0.122, 0.223, 0.174, 64
-#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered, and the
-#: slices of a multiprocessor for half of that.
-_HOT, _HALF_HOT = 0.694, 63.0
+_OUTSIDE, _EDGES, _OUTSIDE_BOTH = np.array(((0.169,), (0.122,))) / 64, 0.223, 0.174
+#: The slices of a multiprocessor after which products are slower by half of what they are at the end, see `HOT`.
+_HALF_HOT = 63.0
 #: Of lines of the result that begin at multiples of 128 bytes, of 64, 32 and elsewhere: how much longer they take to be
 #: written, how many times they count in memory, and beside what the L2 cache carries. How much longer four bytes take.
 _WRITES = (1.0, 0.676, 0.676, 0.833)
@@ -45,8 +41,7 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 _MOST_KNOWN = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A product as the kernels see it, its result in rows.
 
     Attributes
@@ -107,24 +102,25 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
         The GPU's.
     """
     of, slices = _rates(configs), one.slices
-    lines, at_once = of.lines(one.a, one.b), of.at_once(multiprocessors)
+    lines, chip = of.lines(one.a, one.b), of.on_chip(multiprocessors)
     # Two rows: of the rows of the configs' product, and of its columns.
     extents = of.of_sides(one.rows, one.cols)
-    down, right = (extents + (of.cluster_tile - 1)) // of.cluster_tile
-    tiles = down * right * one.batch
-    waves = (tiles + (at_once - 1)) // at_once
-    together = np.minimum(tiles, at_once)
-    ctas = together * of.cluster
+    in_clusters = np.ceil(extents / of.cluster_tile)
+    tiles = in_clusters[0] * in_clusters[1]
+    if one.batch != 1:
+        tiles *= one.batch
+    waves = np.ceil(tiles / chip.at_once)
+    every = tiles * of.cluster
+    ctas = np.minimum(every, chip.ctas)
     # CTAs spread over pairs of multiprocessors, and any more than there are pairs share the way of one to the L2 cache.
-    pairs = multiprocessors // 2
-    in_pairs = ctas > pairs
-    last_pairs = (tiles - (waves - 1) * at_once) * of.cluster > pairs
-    both = np.maximum(in_pairs - (1 - _LAST_WAVE) / waves * (in_pairs & ~last_pairs), of.paired)
-    each = (slices + (of.cluster_k - 1)) // of.cluster_k
+    in_pairs = ctas > chip.pairs
+    last_pairs = every - waves * chip.ctas > chip.pairs - chip.ctas
+    both = np.maximum(in_pairs - (in_pairs > last_pairs) * (1 - _LAST_WAVE) / waves, of.paired)
+    each = np.ceil(slices / of.cluster_k)
     left: Any = 0.0
     if of.any_stream_k:
-        waves, each, left = _shared_out(of, tiles, at_once, waves, each, slices)
-    counts = (extents + (of.tile - 1)) // of.tile
+        waves, each, left = _shared_out(of, tiles, chip.at_once, waves, each, slices)
+    counts = np.ceil(extents / of.tile)
     whole = counts * of.tile
     inside = extents / whole
     parts = (lines.brought + lines.both * both) * ((1 - _FEWER_LINES) + _FEWER_LINES * inside)
@@ -133,28 +129,41 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
         parts *= of.of_sides(a_part, b_part)
     brought = parts[0] + parts[1]
     long = waves * each
-    hot = 1 + _HOT * long / (long + _HALF_HOT) * (together / at_once)
     # Steps that are in the way of each other where they take about as long: a norm.
-    waited = of.wait * (1 + _WAIT_BOTH * both)
-    slice_time = np.sqrt(np.sqrt(_fourth(of.products * hot) + _fourth(brought) + _fourth(waited))) + SLICE
-    busy = ctas / _ALL
+    multiplied = of.products + chip.hot * (ctas * long / (long + _HALF_HOT))
+    slice_time = _norm(multiplied, brought, of.wait + of.wait_both * both)
+    slice_time += SLICE
     # Edges of one tile of many are left alone by most of the waves; in one wave all wait for them.
     edges = (whole - extents) * np.where(counts > 1, np.where(waves == 1, _EDGES, _EDGES / counts), 1.0)
-    outside = edges[0] * (_OUTSIDE_ROWS / _SIDE) + edges[1] * (_OUTSIDE_COLS / _SIDE)
-    slice_time += outside * ((1 - _OUTSIDE_BOTH) * busy + _OUTSIDE_BOTH * both)
+    edges *= _OUTSIDE
+    outside = edges[0] + edges[1]
+    slice_time += outside * (ctas * ((1 - _OUTSIDE_BOTH) / _ALL) + _OUTSIDE_BOTH * both)
     products = each * slice_time * (1 + of.parts * in_pairs)
     longer = _WRITES[one.result_begin] * (1 + _WIDER * (one.result_item - 2))
     written = of.written * (longer * (1 - _LESS_WRITTEN) + longer * _LESS_WRITTEN * (inside[0] * inside[1]))
     # Where warpgroups take turns, one writes while the other multiplies; else all wait.
     finished = products + written
-    in_turns = np.sqrt(np.sqrt(_fourth(products) + _fourth(finished + of.again) / 16))
+    in_turns = _norm(products, (finished + of.again) * 0.5)
     tile = np.where(of.turns, in_turns, finished + SHARED)
-    computed = waves * (tile + of.again) - of.again + of.turns * written + of.once + _FILL * busy + left
+    computed = waves * (tile + of.again) + of.in_turns * written + of.once + ctas * (_FILL / _ALL) + left
     computed += _FIRST * brought * both
-    carried = tiles * slices * lines.carried + one.written * _RESULT_CARRIED[one.result_begin] / SLICES
-    memory = (one.read + one.written * _RESULT_MEMORY[one.result_begin] * of.results) / _MEMORY
-    total: list[float] = (_LAUNCH + np.sqrt(np.sqrt(_fourth(computed) + _fourth(carried)) + memory * memory)).tolist()
+    carried = tiles * (slices * lines.carried) + one.written * _RESULT_CARRIED[one.result_begin] / SLICES
+    memory = one.read / _MEMORY + one.written * _RESULT_MEMORY[one.result_begin] / _MEMORY * of.results
+    moved = _norm(computed, carried)
+    total: list[float] = (_LAUNCH + np.sqrt(moved * moved + memory * memory)).tolist()
     return total
+
+
+def _norm(*times: Any) -> Any:
+    """Return the fourth root of the sum of fourth powers."""
+    first, *others = times
+    total = first * first
+    total *= total
+    for other in others:
+        power = other * other
+        power *= power
+        total += power
+    return np.sqrt(np.sqrt(total))
 
 
 def _last_slice(one: Operation, lines: Lines) -> float:
@@ -162,11 +171,6 @@ def _last_slice(one: Operation, lines: Lines) -> float:
     if lines.across:
         return 1 - _FEWER_ROWS * (1 - one.last) / one.slices
     return 1 + _SHORT_PITCH * (1 - one.last) if one.slices == 1 else 1.0
-
-
-def _fourth(time: Any) -> Any:
-    square = time * time
-    return square * square
 
 
 def _shared_out(of: TileRates, tiles: Any, at_once: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +17,13 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 #: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
 #: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
 PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.189, 2.2, 0.136, 0.767, 0.0302
+#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered.
+HOT = 0.694
 #: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
 #: while the next one is multiplied.
 WRITE, NEXT, SHARED, AGAIN = 1.11, 0.193, 0.438, 0.0627
+#: How much longer the wait for lines is where multiprocessors bring them in pairs.
+WAIT_BOTH = 0.243
 #: A cluster's start; sums that it exchanges, and those of 64 x 64.
 START, EXCHANGE, SUMS = 0.0235, 0.293, 0.902
 #: How much longer lines take to be brought that begin at multiples of 128 bytes of memory, of 64, 32 and 16; and how
@@ -70,8 +74,7 @@ class TileConfig(Protocol):
     def __hash__(self) -> int: ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Lines:
+class Lines(NamedTuple):
     """How lines of an operand lie in memory.
 
     Attributes
@@ -105,6 +108,26 @@ class LineRates:
     carried: Numbers
 
 
+@dataclasses.dataclass(frozen=True)
+class ChipRates:
+    """How many run at the same time, arrays with a number for each config.
+
+    Attributes
+    ----------
+    at_once, ctas : array
+        Clusters, and their CTAs.
+    pairs : int
+        Pairs of multiprocessors.
+    hot : array
+        How much longer products take where these run for long, for each of the CTAs.
+    """
+
+    at_once: Numbers
+    ctas: Numbers
+    pairs: int
+    hot: Numbers
+
+
 class TileRates:
     """What only the configs decide, an array for each quantity: with two rows where it is of rows and of columns.
 
@@ -119,27 +142,31 @@ class TileRates:
             return np.array([value(config) for config in configs], dtype)
 
         self.configs = configs
-        self._at_once: dict[int, Numbers] = {}
+        self._chips: dict[int, ChipRates] = {}
         self._lines: dict[tuple[Lines, Lines], LineRates] = {}
         self._side = each(lambda c: c.swapped, np.intp)
-        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs]).T
+        self._sides = np.array((self._side, 1 - self._side))
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).T
         # CTAs of a cluster that get the same lines, of its rows and of its columns.
         self._sharing = np.array([(c.cluster_n, c.cluster_m) for c in configs]).T
         self.cluster_tile = self.tile * self._sharing[::-1]
-        self.clusters = each(lambda c: c.clusters, np.int64)
-        self.cluster = each(lambda c: c.cluster, np.int64)
-        self.cluster_k = each(lambda c: c.cluster_k, np.int64)
+        self.clusters = each(lambda c: c.clusters)
+        self.cluster = each(lambda c: c.cluster)
+        self.cluster_k = each(lambda c: c.cluster_k)
         self.paired = each(lambda c: CLUSTERED if c.cluster > 1 else 0.0)
         self.products = each(lambda c: PRODUCTS * c.tile_m * (c.tile_n + MORE_COLUMNS) / 2**14)
         self.parts = each(lambda c: PARTS if c.cluster_k > 1 else 0.0)
         self.wait = each(lambda c: WAIT / c.stages)
+        self.wait_both = self.wait * WAIT_BOTH
         self.written = each(lambda c: WRITE * c.outputs / 2**14 / c.cluster_k)
         exchanged = each(
             lambda c: (EXCHANGE + SUMS * c.outputs / 2**12 * (c.cluster_k - 1) / c.cluster_k) if c.cluster_k > 1 else 0
         )
         self.again = NEXT + AGAIN * exchanged
-        self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0)
+        # There is one next tile less than there are tiles.
+        self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0) - self.again
         self.turns = each(lambda c: c.pingpong, np.bool_)
+        self.in_turns = each(lambda c: c.pingpong)
         self.results = 1 + TURNED * self._side
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
@@ -147,14 +174,16 @@ class TileRates:
 
     def of_sides(self, first: Any, second: Any) -> Any:
         """Return for each config what is of its rows, and of its columns, where these are of the product or swapped."""
-        return np.array(((first, second), (second, first)))[:, self._side]
+        return np.array((first, second), np.float64).take(self._sides, axis=0)
 
-    def at_once(self, multiprocessors: int) -> Numbers:
-        """Return the clusters that run at the same time."""
-        found = self._at_once.get(multiprocessors)
+    def on_chip(self, multiprocessors: int) -> ChipRates:
+        """Return what follows from the number of multiprocessors."""
+        found = self._chips.get(multiprocessors)
         if found is None:
-            found = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
-            self._at_once[multiprocessors] = found
+            at_once = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
+            ctas = at_once * self.cluster
+            found = ChipRates(at_once, ctas, multiprocessors // 2, HOT / ctas * self.products)
+            self._chips[multiprocessors] = found
         return found
 
     def lines(self, a: Lines, b: Lines) -> LineRates:

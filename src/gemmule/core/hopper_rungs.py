@@ -14,6 +14,7 @@ from .errors import ArgumentError
 from .launch import Launch, Param, ScalarParam, TensorParam
 from .layout import StridedMatrix
 from .problem import GemmProblem, split_batch
+from .remembered import remembered
 from .row_major import row_result, why_not_extents, why_not_grid
 from .spec import Buildable, Config, KernelSpec, Signature
 
@@ -161,6 +162,18 @@ def _why_not(problem: GemmProblem, arch: Arch, config: RungConfig) -> str | None
 
 def _refuses(problem: GemmProblem, arch: Arch, *, written: bool) -> str | None:
     """Say why no config takes `problem`, of a rung whose copy engine writes D or not."""
+    if reason := _why_not_read(problem, arch):
+        return reason
+    if written:
+        inner, _, _ = split_batch(problem, 0)
+        oriented, _, _ = row_result(inner)
+        return why_not_written(oriented.d)
+    return None
+
+
+@remembered
+def _why_not_read(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no rung takes `problem`, whatever writes D: all are asked, one after another."""
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
     # Each matrix of a batch is a launch; the later ones may begin elsewhere.
@@ -177,8 +190,6 @@ def _refuses(problem: GemmProblem, arch: Arch, *, written: bool) -> str | None:
             )
         if reason := why_not_copied(name, matrix, ()):
             return reason
-    if written and (reason := why_not_written(oriented.d)):
-        return reason
     if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
     return why_not_extents(problem)

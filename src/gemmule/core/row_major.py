@@ -14,6 +14,7 @@ from .errors import ArgumentError
 from .launch import Launch, Param, ScalarParam, TensorParam
 from .layout import StridedMatrix
 from .problem import GemmProblem
+from .remembered import remembered
 from .spec import Buildable, Config, KernelSpec, Signature
 
 #: Extents beyond this could overflow the 32-bit indices of the kernels.
@@ -204,6 +205,7 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
     return turned, "b", "a"
 
 
+@remembered
 def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
     """Say which operand is not a row-major matrix of that type, or None where all are."""
     for name, matrix in problem.operands().items():
@@ -217,6 +219,7 @@ def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
     return None
 
 
+@remembered
 def why_not_lines(problem: GemmProblem, dtype: DType) -> str | None:
     """Say which operand is no row- or column-major matrix of that type, or None where all are, C lying as D does."""
     for name, matrix in problem.operands().items():

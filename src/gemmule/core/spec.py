@@ -42,7 +42,7 @@ class Config:
 
     def as_dict(self) -> dict[str, int]:
         """Return the config's fields."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     def is_recorded(self, fields: Mapping[str, int]) -> bool:
         """Say whether fields of a record name this config; what came later, and is not in it, is as it comes."""

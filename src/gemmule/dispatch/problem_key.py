@@ -60,11 +60,14 @@ class ProblemKey:
         """Return the key of the same product in the other floating-point type of 16 bits, or None."""
         if self.a_dtype not in _TWINS or self.b_dtype != self.a_dtype:
             return None
-        names = {name: getattr(self, name) for name in ("a_dtype", "b_dtype", "c_dtype", "d_dtype")}
-        if any(_TWINS.get(kind) == self.a_dtype for kind in names.values()):
+        own, twin = self.a_dtype, _TWINS[self.a_dtype]
+        kinds = (own, self.b_dtype, self.c_dtype, self.d_dtype)
+        if twin in kinds:
             # Not all of its 16-bit matrices are of one type.
             return None
-        return dataclasses.replace(self, **{name: _TWINS.get(kind, kind) for name, kind in names.items()})
+        a, b, c, d = (twin if kind == own else kind for kind in kinds)
+        others = (self.precision, self.layout, self.d_layout, self.alignment, self.shared)
+        return ProblemKey(self.m, self.n, self.k, self.batch, a, b, c, d, *others)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them."""

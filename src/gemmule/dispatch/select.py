@@ -11,6 +11,7 @@ from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .problem_key import key_of
@@ -180,6 +181,7 @@ def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arc
         return None
 
 
+@remembered
 def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
     return max(spec.batch_dims for spec in registry if spec.operation == operation)
 

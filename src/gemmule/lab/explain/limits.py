@@ -172,15 +172,22 @@ def tensor_peak(problem: GemmProblem, chip: Chip) -> float | None:
 
 
 def _arithmetic(problem: GemmProblem, totals: Totals, chip: Chip, uneven: float) -> Limit | None:
-    """Return the time in the arithmetic units; None where the chip's table has no rate of one of them."""
-    seconds, done, fastest = 0.0, 0.0, ("", 0.0)
+    """Return the time in the arithmetic units; None where the chip's table has no rate of one of them.
+
+    Units of different kinds, such as tensor cores and those that finish their sums, work at the same time: the one that
+    needs longest counts.
+    """
+    seconds: dict[str, float] = {}
+    done, fastest = 0.0, ("", 0.0)
     for kind, flop in totals.operations_by_class.items():
         if (unit := _unit_of(kind, problem, chip)) is None:
             return None
         # An addition takes the place of a multiply-add.
         slots = flop if kind == MATRIX or kind.startswith("fma ") else 2 * flop
-        seconds, done, fastest = seconds + slots / unit[1], done + flop, max(fastest, unit, key=lambda one: one[1])
-    return Limit(ARITHMETIC, done, "FLOP", fastest[1], uneven * seconds, uneven, fastest[0]) if done else None
+        seconds[unit[0]] = seconds.get(unit[0], 0.0) + slots / unit[1]
+        done, fastest = done + flop, max(fastest, unit, key=lambda one: one[1])
+    longest = max(seconds.values(), default=0.0)
+    return Limit(ARITHMETIC, done, "FLOP", fastest[1], uneven * longest, uneven, fastest[0]) if done else None
 
 
 def waiting(

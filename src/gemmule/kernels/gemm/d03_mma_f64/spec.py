@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
+from gemmule.core.f64_cost import cost, costs
 from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.lines import Lines, line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid, why_not_lines
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -109,12 +110,20 @@ class MmaDoubleConfig(Config):
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
 
 
+@remembered
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    del arch
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return why_not_lines(inner, FLOAT64) or why_not_extents(inner)
+
+
 def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    if reason := refuses(problem, arch):
+        return reason
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    if reason := why_not_lines(inner, FLOAT64):
-        return reason
     if arch.major < 9 and (config.mma_m, config.mma_k) != SHAPES[0]:
         return f"config {config}: {arch} has float64 products of 8 x 8 x 4 only; larger ones need sm_90 or newer"
     if arch.major < 9 and config.cluster_k > 1:
@@ -127,7 +136,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaDoubleConfig) -> str | 
             f"rows of A or B that begin or end at odd elements are copied one by one, and config {config} has too few "
             f"threads for that: {copies} copies each are more than {_MOST_COPIES}"
         )
-    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+    return why_not_grid(_grid(oriented, config))
 
 
 def _grid(problem: GemmProblem, config: MmaDoubleConfig) -> tuple[int, int, int]:
@@ -191,42 +200,6 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
     )
 
 
-#: Fitted to times of an H200, in microseconds: products of a slice of 128 x 128 x 16, and how much more smaller
-#: instructions take; what a CTA alone waits for in a slice, if a scheduler has one warp; bytes that a multiprocessor
-#: takes from L2, and all from device memory; a launch; bytes that a multiprocessor writes; a cluster's exchange, and
-#: that of 64 x 64 sums; and how long the last CTAs run alone.
-_PRODUCTS, _SMALLER, _WAIT, _L2, _DRAM = 1.45, {16: 1.0, 8: 1.01, 4: 1.06}, 0.165, 61.5e3, 4.4e6
-_LAUNCH, _WRITE, _EXCHANGE, _SUMS, _TAIL = 0.3, 90e3, 0.86, 0.6, 0.16
-#: Share of the multiprocessors that clusters reach evenly.
-_REACHED = {1: 1.0, 2: 1.0, 4: 0.77}
-
-
-def cost(problem: GemmProblem, config: MmaDoubleConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds: the slices of a multiprocessor's CTAs, side by side and in turn."""
-    problem, _, _ = row_result(problem)
-    ctas = _grid(problem, config)[0]
-    reached = multiprocessors * _REACHED.get(config.cluster_k, 0.5)
-    each, resident = math.ceil(ctas / reached), config.resident
-    slices = -(-problem.k // (config.tile_k * config.cluster_k))
-    item, warps = FLOAT64.itemsize, config.threads / 128
-    products = _PRODUCTS * _SMALLER[config.mma_k] * config.outputs * config.tile_k / 2**18
-    copies = (config.tile_m + config.tile_n) * config.tile_k * item / _L2
-    # More sums a thread, and deeper fragments, are more to read before products can begin.
-    first = math.sqrt(config.outputs / config.threads / 32) * max(config.mma_k, 8) / 16
-    alone = products + _WAIT / warps * first
-    if each <= resident:
-        time = slices * max(each * products, each * copies, alone)
-    elif resident == 1:
-        time = slices * each * max(alone, copies)
-    else:
-        time = slices * (ctas / reached * max(products, copies, alone / resident) + _TAIL * alone)
-    operands = (problem.m + problem.n) * problem.k + problem.m * problem.n
-    time = max(time, operands * (problem.batch or (1,))[0] * item / _DRAM)
-    if config.cluster_k > 1:
-        time += _EXCHANGE + _SUMS * config.outputs / 2**12
-    return time + _LAUNCH + each * config.outputs * item / _WRITE
-
-
 def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
     """Return the kernel and its stand-in arguments."""
     from .kernel import buildable
@@ -260,5 +233,8 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
+    refuses=refuses,
     cost=cost,
+    costs=costs,
+    cost_in_us=True,
 )

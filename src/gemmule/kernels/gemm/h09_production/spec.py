@@ -30,6 +30,7 @@ from gemmule.core.launch import (
 )
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
@@ -73,6 +74,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
     return None
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if arch.capability != (9, 0):

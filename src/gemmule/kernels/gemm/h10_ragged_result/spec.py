@@ -13,6 +13,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -86,6 +87,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> str
     return refuses(problem, arch)
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where all do."""
     if arch.capability != (9, 0):
@@ -188,7 +190,7 @@ _RATES = {(256, 192): 1.1, (128, 256): 1.04, (128, 192): 1.05, (128, 128): 1.0, 
 
 #: Microseconds on an H200: a launch, a slice of 128 x 128, and the next tile; how much longer slices take for each
 #: operand that lies across K.
-_LAUNCH, _SLICE, _NEXT, _ACROSS = 1.9, 0.327, 0.308, 0.146
+_LAUNCH, _SLICE, _NEXT, _ACROSS = 2.4, 0.327, 0.308, 0.146
 #: Writing 128 x 128 by one warpgroup, element by element; what the part beyond the result's edges saves of that.
 _WRITE, _BEYOND = 2.98, 0.58
 

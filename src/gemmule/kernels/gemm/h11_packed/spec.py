@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -13,6 +14,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
@@ -46,8 +48,7 @@ class PackedConfig(Config):
             raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024, vectors 1 or more")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lines:
+class _Lines(NamedTuple):
     """A matrix as the copy sees it: lines of neighbours.
 
     Attributes
@@ -84,19 +85,21 @@ def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Line
     return _Lines(operand, length, lines, matrices, pitch, step, packed, rows)
 
 
-def _ready(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
+def _ready(found: _Lines, matrix: StridedMatrix) -> bool:
     """Whether the copy engine can take a matrix as it is."""
+    if matrix.alignment % MAP_ALIGNMENT:
+        return False
+    steps = ((found.lines, found.pitch), (found.matrices, found.step))
     item = matrix.dtype.itemsize
-    found = _lines("", matrix, batch)
-    steps = [(found.lines, found.pitch), (found.matrices, found.step)]
-    whole = all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
-    return whole and matrix.alignment % MAP_ALIGNMENT == 0
+    return all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
 
 
-def _to_pack(problem: GemmProblem) -> list[_Lines]:
+@remembered
+def _to_pack(problem: GemmProblem) -> tuple[_Lines, ...]:
     """Return the operands that must be packed."""
     operands = (("a", problem.a), ("b", problem.b))
-    return [_lines(name, x, problem.batch) for name, x in operands if not _ready(x, problem.batch)]
+    every = [_lines(name, x, problem.batch) for name, x in operands]
+    return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
 
 def following(problem: GemmProblem, config: PackedConfig) -> Following:
@@ -146,6 +149,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
     return None
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if arch.capability != (9, 0):
@@ -208,15 +212,18 @@ def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
     return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
 
 
-#: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs; and
-#: bytes that packing reads and writes in one, by CTAs of 128 threads and of more.
-_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.8, 0.3, (3.32e6, 3.26e6), 128, 256
+#: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
+#: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
+#: as packing waits for that of the product before it to be written.
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
+_SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 
-def _packing_us(nbytes: int, config: PackedConfig) -> float:
-    """Return roughly the time of packing so many bytes."""
+def _packing_us(nbytes: int, result: int, config: PackedConfig) -> float:
+    """Return roughly the time of packing so many bytes, beside a result of so many."""
     rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
-    return _LAUNCH + _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS + 2 * nbytes / rate
+    vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
+    return _LAUNCH + vectors + 2 * nbytes / rate + min(result, _UNSETTLED) / _SETTLED
 
 
 def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
@@ -231,35 +238,49 @@ def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors
     found = following(problem, configs[0])
     assert found.spec.cost is not None
     product = found.spec.cost(found.problem, found.config, multiprocessors)
-    packed = sum(found.workspaces.values())
-    return [product + _packing_us(packed, config) for config in configs]
+    packed, result = sum(found.workspaces.values()), problem.d.distinct_bytes(problem.batch)
+    return [product + _packing_us(packed, result, config) for config in configs]
 
 
 #: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
-#: bits; and of 128 bytes of K for these, for each operand by the bytes that its lines let a copy have. So many tiles
-#: run at once. What an epilogue adds is not measured: it is taken for what h09 was seen to take.
-_READ_LAUNCH, _READ_WRITE, _READ_TILE, _READ_AT_ONCE, _READ_FINISH = 1.16, 0.608, 64, 128, 5.0 / 8
-_READ = {8: 0.248, 4: 0.445, 1: 0.933}
+#: bits, and where rows of the result begin anywhere. What C or an epilogue add is not measured: it is taken for what
+#: h09 was seen to take.
+_READ_LAUNCH, _READ_WRITE, _READ_ODD, _READ_TILE, _READ_FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
+#: Of 128 bytes of K for 64 rows or columns, by the bytes that an operand's lines let a copy have, and how much of that
+#: where a tile has hardly any of its lines; what tiles take that wait for their turn, as so many run at once; bytes to
+#: and from memory in a microsecond.
+_READ, _READ_EMPTY, _READ_LATER, _READ_AT_ONCE, _READ_BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 132, 2.72e6
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
+    return "h01_mma_sync" if _reading_us(problem) < cost else None
+
+
+def _reading_us(problem: GemmProblem) -> float:
+    """Return roughly the time in microseconds of h01_mma_sync."""
     item = problem.a.dtype.itemsize
     tiles = -(-problem.m // _READ_TILE) * -(-problem.n // _READ_TILE) * (problem.batch or (1,))[0]
     read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
-    # C is as many elements to read as there are to write.
-    moved = _READ_WRITE * max(problem.d.dtype.itemsize / 2, 1.0) * (1 if problem.c is None else 2)
-    each = problem.k * item / PITCH * read + moved + (_READ_FINISH if problem.epilogue is not None else 0.0)
-    return "h01_mma_sync" if _READ_LAUNCH + max(tiles / _READ_AT_ONCE, 1.0) * each < cost else None
+    wide = max(problem.d.dtype.itemsize / 2, 1.0)
+    written = _READ_WRITE * wide if _whole(problem.d) % MAP_ALIGNMENT == 0 else _READ_ODD
+    finished = _READ_FINISH * ((problem.c is not None) + (problem.epilogue is not None))
+    each = problem.k * item / PITCH * read + written + finished
+    later = _READ_LATER * max(tiles / _READ_AT_ONCE - 1, 0.0)
+    return _READ_LAUNCH + each * (1 + later) + problem.bytes_min / _READ_BYTES
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
-    """Return what an operand of so many rows or columns takes of 128 bytes of K; a half where a tile has hardly any."""
-    item = matrix.dtype.itemsize
-    pitch = (matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride) * item
-    whole = math.gcd(pitch, matrix.alignment)
+    """Return what an operand of so many rows or columns takes of 128 bytes of K."""
+    whole, item = _whole(matrix), matrix.dtype.itemsize
     found = _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
-    return found * (1 + min(lines / _READ_TILE, 1.0)) / 2
+    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _READ_TILE, 1.0))
+
+
+def _whole(matrix: StridedMatrix) -> int:
+    """Return bytes that all lines begin at multiples of."""
+    pitch = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return math.gcd(pitch * matrix.dtype.itemsize, matrix.alignment)
 
 
 def build(config: PackedConfig, signature: Signature) -> Buildable:

@@ -1,0 +1,60 @@
+"""The last answer is given again to who asks with the same objects, and to nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmule.core.remembered import remembered
+
+
+@pytest.fixture
+def asked():
+    return []
+
+
+@pytest.fixture
+def summed(asked):
+    @remembered
+    def summed(first, second):
+        asked.append((first, second))
+        return [*first, *second]
+
+    return summed
+
+
+def test_the_same_objects_are_asked_about_once(summed, asked):
+    one, other = [1], [2]
+    assert summed(one, other) is summed(one, other)
+    assert len(asked) == 1
+
+
+def test_equal_objects_are_not_the_same(summed, asked):
+    one, other = [1], [2]
+    summed(one, other)
+    assert summed([1], other) == summed(one, [2]) == [1, 2]
+    one.append(3)
+    assert summed(one, other) == [1, 3, 2]
+    assert len(asked) == 4
+
+
+def test_each_of_the_two_counts(summed):
+    one, other, third = [1], [2], [3]
+    assert summed(one, other) == [1, 2]
+    assert summed(one, third) == [1, 3]
+    assert summed(third, third) == [3, 3]
+    assert summed(one, other) == [1, 2]
+
+
+def test_an_error_is_no_answer():
+    answers = iter([ValueError("no"), 7])
+
+    @remembered
+    def ask(first, second):
+        answer = next(answers)
+        if isinstance(answer, ValueError):
+            raise answer
+        return answer
+
+    with pytest.raises(ValueError, match="no"):
+        ask(1, 2)
+    assert ask(1, 2) == 7
