@@ -86,11 +86,14 @@ class Precision(enum.Enum):
     """How a float32 product may be computed.
 
     ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11
-    significand bits of TF32 first; a kernel may be more exact than allowed, never less.
+    significand bits of TF32 first. ``BF16X6`` allows products to be put together from six products of bfloat16, which
+    hold the same 24 bits, but numbers below 2**-110 lose bits and infinities become NaN. A kernel may be more exact than
+    allowed, never less.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
+    BF16X6 = "bf16x6"
 
     @classmethod
     def parse(cls, value: str | Precision | None) -> Precision:
