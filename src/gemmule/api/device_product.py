@@ -26,6 +26,9 @@ from gemmule.outofcore.verify import Verdict, verify
 
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
 
+#: Bytes of the three bfloat16 parts of a float32, as a share of its own.
+PARTS_SHARE = 1.5
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceReport(Report):
@@ -219,8 +222,12 @@ def plan_device_product(
             raise ArgumentError(f"pinned memory of {pinned} bytes is too small; give at least 64KiB")
         settings = dataclasses.replace(settings, pinned=pinned)
     described = _one_kind(name, precision, devices)
+    taken = device_memory(name, devices) if memory is None else memory
+    if precision is Precision.BF16X6 and name == "gpu":
+        # The parts of slices of A and B take half as much again as these.
+        taken = int(taken / (1 + PARTS_SHARE))
     found = choose_plan_for(
-        len(devices), product, sums, device_memory(name, devices) if memory is None else memory, rates(sums),
+        len(devices), product, sums, taken, rates(sums),
         symmetric=symmetric, strategy=strategy,
     )  # fmt: skip
     return DevicePart(name, described, found, settings, precision, tuple(devices))

@@ -20,10 +20,11 @@ from cutlass import Float32, Int32, Uint32, cute
 
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Buildable
+from gemmule.kernels.gemm.h12_six_products.spec import PARTS
 from gemmule.parts.tensors import major_tensor
 from gemmule.parts.words import words_at
 
-from .spec import PARTS, RUN, SplitConfig
+from .spec import RUN, SplitConfig
 
 _VECTOR = 4
 _VECTOR_BYTES = 16

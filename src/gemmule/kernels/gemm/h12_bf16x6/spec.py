@@ -1,4 +1,4 @@
-"""float32 products for precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
+"""float32 for precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gemmule.kernels.gemm.h12_six_products.spec import SPEC as PRODUCTS
 #: Elements that a thread splits: 32 bytes in, three times 16 bytes out.
 RUN = 8
 _MAX_EXTENT, _MAX_RUNS = 2**30, 2**31 - 1
+_SIGNATURE: Signature = (("element", FLOAT32.name),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,13 +179,13 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
     """Return that nothing is specialised: lines are lines."""
     del problem, config
-    return ()
+    return _SIGNATURE
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return the only one."""
     del arch
-    return ((),)
+    return (_SIGNATURE,)
 
 
 def launch(problem: GemmProblem, config: SplitConfig) -> Launch:

@@ -160,8 +160,9 @@ class SixProducts:
                     cute.arch.mbarrier_wait(empty + stage, phase)
                     with cute.arch.elect_one():
                         cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * SLICE_BYTES)
-                    cute.copy(tma_a, gA_part[None, tile_m, k_a, batch_a], sA_part[None, stage], tma_bar_ptr=full + stage)
-                    cute.copy(tma_b, gB_part[None, tile_n, k_b, batch_b], sB_part[None, stage], tma_bar_ptr=full + stage)
+                    source_a, source_b = gA_part[None, tile_m, k_a, batch_a], gB_part[None, tile_n, k_b, batch_b]
+                    cute.copy(tma_a, source_a, sA_part[None, stage], tma_bar_ptr=full + stage)
+                    cute.copy(tma_b, source_b, sB_part[None, stage], tma_bar_ptr=full + stage)
                     stage, phase = self.following(stage, phase)
 
     @cute.jit

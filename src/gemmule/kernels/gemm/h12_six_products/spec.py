@@ -98,9 +98,11 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             )
         if matrix.alignment % matrix.dtype.itemsize:
             return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
+        if name in "cd":
+            continue
         # One matrix for all of the batch is found without a step.
-        batch = inner.batch if any(matrix.batch_strides) else ()
-        if name in "ab" and (reason := why_not_copied(name, dataclasses.replace(matrix, batch_strides=batch), batch)):
+        own = matrix if any(matrix.batch_strides) else dataclasses.replace(matrix, batch_strides=())
+        if reason := why_not_copied(name, own, inner.batch if own.batch_strides else ()):
             return reason
     if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
@@ -172,9 +174,7 @@ def _slices_of(operand: str, matrix: StridedMatrix, along_k: bool, batch: int, t
 
 def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
     """Describe C or D."""
-    return TensorParam(
-        operand, (matrix.rows, matrix.cols, batch), (matrix.row_stride, *(matrix.batch_strides or (0,)))
-    )
+    return TensorParam(operand, (matrix.rows, matrix.cols, batch), (matrix.row_stride, *(matrix.batch_strides or (0,))))
 
 
 def build(config: SixProductsConfig, signature: Signature) -> Buildable:
