@@ -22,7 +22,7 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.core.dtype import accumulator, dtype_named
+from gemmule.core.dtype import Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
@@ -54,13 +54,21 @@ class Cell:
     operation: str
     dtype: str
     shape: tuple[int, int, int]
+    precision: Precision = Precision.IEEE
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """Return the product of ``operation:type:extents``, where one extent stands for all three."""
-        operation, dtype, extents = text.split(":")
+        """Return the product of ``operation:type:extents``, where one extent stands for all three.
+
+        ``:bf16x6`` behind it is how gemmule multiplies float32.
+        """
+        operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
-        return cls(operation, dtype, (m, n, k))
+        return cls(operation, dtype, (m, n, k), *map(Precision, precision))
+
+    def streams(self) -> GpuStreams:
+        """Return the GPU, for products of this precision."""
+        return GpuStreams(choose, 0, self.precision)
 
     @property
     def numpy(self) -> np.dtype:
@@ -138,7 +146,7 @@ def error_of(cell: Cell, matrices, rows: np.ndarray) -> float:
 
 def compute_rate(cell: Cell) -> float:
     """Return the FLOP/s of large products in core."""
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         dtype = cell.numpy
         return product_rate(
             device, dtype, dtype, dtype, added=False, orders=cell.orders, side=SIDE, depth=SIDE, seconds=0.4
@@ -148,7 +156,7 @@ def compute_rate(cell: Cell) -> float:
 def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     """Return what the planner is told."""
     dtype = cell.numpy
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         h2d, d2h = link_rates(device)
         waves = product_waves(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
@@ -169,7 +177,7 @@ def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[i
 
 def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
         rate = NOMINAL[cell.dtype]
         plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
@@ -236,7 +244,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     for repeat in range(options.repeats + 1):
         if repeat == options.repeats:
             poison(out)
-        with GpuStreams(choose) as device:
+        with cell.streams() as device:
             beta, settings = 0 if c is None else BETA, Settings(256 << 20, THREADS)
             runs.append(stream_product(chosen.plan, sources, ArraySink(out), device, beta=beta, settings=settings))
         print(cell, source, round(runs[-1].seconds, 4), round(chosen.prediction.seconds, 4), flush=True)
@@ -253,6 +261,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     flop, given, taken = cell.least()
     record = {
         "record": "stream", "operation": cell.operation, "source": source, "dtype": cell.dtype,
+        "precision": cell.precision.value,
         **dict(zip("mnk", cell.shape, strict=True)),
         "budgets": {"device": options.device_memory, "device_bytes": memory, "planned_bytes": chosen.plan.device_bytes},
         "strategy": chosen.plan.strategy, "tile": [chosen.plan.tile_m, chosen.plan.tile_n, chosen.plan.tile_k],
