@@ -34,7 +34,7 @@ class Splitting:
     """D1 + D2 + D3 = S for two pairs: S (length, lines, L) of float32 anywhere, D (length, lines, 3, L) of bfloat16."""
 
     def __init__(self, config: SplitConfig) -> None:
-        self.threads = config.threads
+        self.threads, self.runs = config.threads, config.runs
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor, grid: Int32):
@@ -46,7 +46,7 @@ class Splitting:
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, _ = cute.arch.block_idx()
-        firsts = cute.ceil_div(self.count(pA), self.threads)
+        firsts = cute.ceil_div(self.count(pA), self.threads * self.runs)
         if cta < firsts:
             self.split(mA, pA, cta)
         else:
@@ -59,31 +59,41 @@ class Splitting:
 
     @cute.jit
     def split(self, mS: cute.Tensor, mD: cute.Tensor, cta):
-        """Split one run for each thread."""
+        """Split this CTA's runs: all are on their way before the first is used."""
         tid, _, _ = cute.arch.thread_idx()
-        number = cta * self.threads + tid
-        if number < self.count(mD):
-            per_line, lines = Uint32(mD.shape[0] // RUN), Uint32(mD.shape[1])
+        per_line, lines, count = Uint32(mD.shape[0] // RUN), Uint32(mD.shape[1]), self.count(mD)
+        found = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float32)
+        places = []
+        for r in cutlass.range_constexpr(self.runs):
+            number = (cta * self.runs + r) * self.threads + tid
             at = Uint32(number) // per_line
             place = Uint32(number) - at * per_line
             matrix = at // lines
             i, line, batch = Int32(place * RUN), Int32(at - matrix * lines), Int32(matrix)
-            left = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
-            self.read(mS[None, None, batch], i, line, left)
-            # What would be rounded to infinity is left to the next part.
-            most = Float32(BFLOAT16.max_value)
-            whole = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
-            for e in cutlass.range_constexpr(RUN):
-                whole[e] = cute.arch.fmax(cute.arch.fmin(left[e], most), -most)
-            for number_of_part in cutlass.range_constexpr(PARTS):
-                part = cute.make_rmem_tensor(cute.make_layout(RUN), cutlass.BFloat16)
-                part.store(whole.load().to(cutlass.BFloat16))
-                target = mD[None, None, number_of_part, batch]
-                place_of_part = target.iterator + cute.crd2idx((i, line), target.layout)
-                cute.autovec_copy(cute.recast_tensor(part, Uint32), words_at(place_of_part, _VECTOR))
-                # Exact: as many bits as are left.
-                left.store(left.load() - part.load().to(Float32))
-                whole.store(left.load())
+            places.append((number, i, line, batch))
+            if number < count:
+                self.read(mS[None, None, batch], i, line, found[None, r])
+        for r in cutlass.range_constexpr(self.runs):
+            number, i, line, batch = places[r]
+            if number < count:
+                self.write(mD[None, None, None, batch], i, line, found[None, r])
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, i, line, left: cute.Tensor):
+        """Write the parts of a run."""
+        # What would be rounded to infinity is left to the next part.
+        most = Float32(BFLOAT16.max_value)
+        whole = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
+        for e in cutlass.range_constexpr(RUN):
+            whole[e] = cute.arch.fmax(cute.arch.fmin(left[e], most), -most)
+        for number in cutlass.range_constexpr(PARTS):
+            part = cute.make_rmem_tensor(cute.make_layout(RUN), cutlass.BFloat16)
+            part.store(whole.load().to(cutlass.BFloat16))
+            place = gD.iterator + cute.crd2idx((i, line, number), gD.layout)
+            cute.autovec_copy(cute.recast_tensor(part, Uint32), words_at(place, _VECTOR))
+            # Exact: as many bits as are left.
+            left.store(left.load() - part.load().to(Float32))
+            whole.store(left.load())
 
     @cute.jit
     def read(self, gS: cute.Tensor, i, line, values: cute.Tensor):

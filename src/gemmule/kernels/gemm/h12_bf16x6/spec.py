@@ -13,6 +13,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as PLAIN
 from gemmule.kernels.gemm.h12_six_products.spec import PARTS, SLICE
 from gemmule.kernels.gemm.h12_six_products.spec import SPEC as PRODUCTS
 
@@ -29,10 +30,13 @@ class SplitConfig(Config):
     Attributes
     ----------
     threads : int
-        Threads of a CTA, a multiple of 32; each splits 8 neighbours.
+        Threads of a CTA, a multiple of 32.
+    runs : int
+        Runs of 8 neighbours that each of them splits.
     """
 
     threads: int = 256
+    runs: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +138,7 @@ def _following(problem: GemmProblem) -> Following:
     if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
         raise ArgumentError(reason)
     assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(then, PRODUCTS.configs, PRODUCTS.default.as_dict()["ctas"])
+    costs = PRODUCTS.costs(then, PRODUCTS.configs, _multiprocessors())
     chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
     return Following(PRODUCTS, chosen, then, operands, workspaces)
 
@@ -144,7 +148,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     if reason := refuses(inner, arch):
         return reason
-    if sum(found.runs for found in _splits(inner)) + 2 * config.threads > _MAX_RUNS:
+    if sum(found.runs for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
         return f"A and B are more than {_MAX_RUNS} runs of {RUN} elements, the most that the kernel's indices take"
     return None
 
@@ -197,12 +201,12 @@ def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
         params.append(TensorParam(found.operand, source, (found.pitch, found.step)))
         target = (found.part_length, found.part_lines, PARTS, found.matrices)
         params.append(TensorParam(f"parts of {found.operand}", target, found.part_strides))
-        ctas += -(-found.runs // config.threads)
+        ctas += -(-found.runs // (config.threads * config.runs))
     return Launch(grid=(ctas, 1, 1), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
 
 
-#: Microseconds on an H200: a second launch; and bytes that are read and written in one, as h11 was measured to.
-_LAUNCH, _BYTES = 1.8, 3.2e6
+#: Microseconds on an H200: a launch; and bytes that are read and written in one.
+_LAUNCH, _BYTES = 1.8, 2.7e6
 
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], multiprocessors: int) -> list[float]:
@@ -219,16 +223,15 @@ def cost(problem: GemmProblem, config: SplitConfig, multiprocessors: int) -> flo
     return costs(problem, (config,), multiprocessors)[0]
 
 
-#: What g07_cp_async takes on an H200: microseconds of a launch, and products of one multiprocessor in one.
-_PLAIN_LAUNCH, _PLAIN_RATE, _PLAIN_TILE, _AT_ONCE = 4.0, 0.19e6, 64 * 64, 132
-
-
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
-    batch = (problem.batch or (1,))[0]
-    outputs = max(problem.m * problem.n * batch, _PLAIN_TILE * _AT_ONCE)
-    plain = _PLAIN_LAUNCH + outputs * problem.k / (_PLAIN_RATE * _AT_ONCE)
-    return "g07_cp_async" if plain < cost else None
+    assert PLAIN.cost is not None
+    nanoseconds = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    return PLAIN.name if _LAUNCH + nanoseconds / 1e3 < cost else None
+
+
+def _multiprocessors() -> int:
+    return PRODUCTS.default.as_dict()["ctas"]
 
 
 def build(config: SplitConfig, signature: Signature) -> Buildable:
@@ -245,7 +248,7 @@ SPEC = KernelSpec(
     summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
     package="gemmule.kernels.gemm.h12_bf16x6",
     archs=(Arch(9, 0, True),),
-    configs=(SplitConfig(), SplitConfig(threads=128)),
+    configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
