@@ -22,7 +22,7 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.api.device_product import PARTS_SHARE
+from gemmule.api.device_product import beside_parts
 from gemmule.core.dtype import Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
@@ -116,10 +116,12 @@ class Cell:
         dtype = self.numpy
         a, b = (Operand(dtype, order) for order in self.orders)
         added = Operand(dtype) if self.operation == "added" else None
-        if self.precision is Precision.BF16X6:
-            memory = int(memory / (1 + PARTS_SHARE))
         return choose_plan(
-            Product(*self.shape, a, b, Operand(dtype), added), dtype, memory, rates, symmetric=self.operation == "gram"
+            Product(*self.shape, a, b, Operand(dtype), added),
+            dtype,
+            beside_parts(memory, self.precision),
+            rates,
+            symmetric=self.operation == "gram",
         )
 
     def blocks(self) -> list[int]:

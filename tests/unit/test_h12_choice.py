@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule.api.device_product import beside_parts
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
@@ -132,3 +133,9 @@ def test_it_is_for_float32_and_the_host_computes_exactly():
     np.testing.assert_array_equal(gm.matmul(a, a, precision="bf16x6", executor="host"), 3 * a)
     with pytest.raises(DTypeError, match="precision='bf16x6' is for float32 products, not float64 x float64"):
         gm.matmul(a.astype(np.float64), a.astype(np.float64), precision="bf16x6", executor="host")
+
+
+def test_a_budget_leaves_room_for_the_parts():
+    """A and B and their parts: 2.5 times the matrices."""
+    assert beside_parts(10 << 30, Precision.BF16X6) == 4 << 30
+    assert beside_parts(10 << 30, Precision.IEEE) == 10 << 30

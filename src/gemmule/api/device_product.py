@@ -27,7 +27,12 @@ from gemmule.outofcore.verify import Verdict, verify
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
 
 #: Bytes of the three bfloat16 parts of a float32, as a share of its own.
-PARTS_SHARE = 1.5
+_PARTS_SHARE = 1.5
+
+
+def beside_parts(memory: int, precision: Precision) -> int:
+    """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
+    return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,9 +228,8 @@ def plan_device_product(
         settings = dataclasses.replace(settings, pinned=pinned)
     described = _one_kind(name, precision, devices)
     taken = device_memory(name, devices) if memory is None else memory
-    if precision is Precision.BF16X6 and name == "gpu":
-        # The parts of slices of A and B take half as much again as these.
-        taken = int(taken / (1 + PARTS_SHARE))
+    if name == "gpu":
+        taken = beside_parts(taken, precision)
     found = choose_plan_for(
         len(devices), product, sums, taken, rates(sums),
         symmetric=symmetric, strategy=strategy,
