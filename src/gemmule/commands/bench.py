@@ -188,7 +188,8 @@ def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, q
 
 def _title(record: Record, size: str) -> str:
     out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
-    return f"{size}, {record['dtype']}{out}, {record['layout']}"
+    precision = f" as {record['precision']}" if record.get("precision", "ieee") != "ieee" else ""
+    return f"{size}, {record['dtype']}{precision}{out}, {record['layout']}"
 
 
 def _print_end(records: Sequence[Record]) -> None:
