@@ -112,6 +112,7 @@ def test_what_is_refused(change, reason):
         lambda: SixProductsConfig(tile_m=64),
         lambda: SixProductsConfig(tile_n=256),
         lambda: SixProductsConfig(stages=2),
+        lambda: SixProductsConfig(depth=16),
         lambda: SixProductsConfig(stages=6),
     ],
 )
@@ -139,3 +140,12 @@ def test_a_budget_leaves_room_for_the_parts():
     """A and B and their parts: 2.5 times the matrices."""
     assert beside_parts(10 << 30, Precision.BF16X6) == 4 << 30
     assert beside_parts(10 << 30, Precision.IEEE) == 10 << 30
+
+
+def test_long_sums_are_kept_for_each_cta():
+    then, short = (SPEC.following(problem_of(1024, 1024, k), SPEC.default) for k in (1025, 1024))
+    launch = PRODUCTS.launch(then.problem, then.config)
+    (space,) = launch.workspaces
+    assert space.nbytes == launch.grid[0] * then.config.outputs * 4
+    assert launch.params[-1].shape == (space.nbytes // 4,)
+    assert PRODUCTS.launch(short.problem, short.config).workspaces == ()

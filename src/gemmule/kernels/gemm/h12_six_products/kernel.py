@@ -3,8 +3,8 @@
 Idea
     A float32 has 24 bits, three times those of a bfloat16: a = a1 + a2 + a3. Of the nine products of parts three are
     less than the last bit of the result; the other six are bfloat16 products, whose rate is 16 times that of float32.
-    The tensor cores cut what they add behind 25 bits, and never round up: so the small products come first, and every
-    64 of K the sums are added to others that are rounded.
+    The tensor cores cut what they add, and never round up: so the small products come first, and every 32 of K the sums
+    are added to others that are rounded. These are set aside every 1024 of K, so that long sums are sums of sums.
 Change from the rung before
     A stage holds a slice of one part of A and one of B; three stages are six products. Twice the sums. Rows of float32
     are written from registers, wherever they begin.
@@ -30,9 +30,9 @@ from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.spec import Buildable
 from gemmule.parts.ragged_runs import element_at
 from gemmule.parts.raster import grouped_tile
-from gemmule.parts.tensors import major_tensor
+from gemmule.parts.tensors import line_tensor, major_tensor
 
-from .spec import CONSUMERS, MMA_M, PARTS, SLICE, THREADS, WARPGROUP, SixProductsConfig
+from .spec import ASIDE, CONSUMERS, MMA_M, PARTS, SLICE, THREADS, WARPGROUP, SixProductsConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 24, 240
@@ -42,6 +42,8 @@ _STAGED = ((1, 1), (2, 0), (0, 2))
 # first, behind the fifth, is the first one.
 _PRODUCTS = ((0, 0), (1, 1), (2, 2), (0, 1), (2, 0), (2, 1))
 _LAST_OF_FIRST = 4
+# Sums that are kept in device memory at once.
+_VECTOR = 4
 
 
 class SixProducts:
@@ -53,9 +55,12 @@ class SixProducts:
         self.reads_c = types["c"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.stages, self.group = config.stages, config.group
+        self.parts_of_slice = SLICE // config.depth
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, aside
+    ):
         tile = (self.tile_m, self.tile_n, SLICE)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
@@ -64,7 +69,7 @@ class SixProducts:
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, SLICE))
         tma_b, tB = cpasync.make_tiled_tma_atom(load, mB, slice_b, (self.tile_n, SLICE))
-        self.kernel(tma_a, tA, tma_b, tB, mC, mD, sA, sB, alpha, beta).launch(
+        self.kernel(tma_a, tA, tma_b, tB, mC, mD, sA, sB, alpha, beta, aside).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1
         )
 
@@ -81,6 +86,7 @@ class SixProducts:
         layout_b: cute.ComposedLayout,
         alpha,
         beta,
+        aside: cute.Tensor,
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
@@ -111,7 +117,7 @@ class SixProducts:
                 self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume(mC, mD, sA, sB, full, empty, slices, warp // 4 - 1, alpha, beta)
+            self.consume(mC, mD, sA, sB, full, empty, slices, warp // 4 - 1, alpha, beta, aside)
 
     @cute.jit
     def share(self, mD: cute.Tensor):
@@ -180,7 +186,7 @@ class SixProducts:
             cute.arch.mbarrier_arrive(empty + stage)
 
     @cute.jit
-    def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
+    def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta, aside):
         """Multiply the slices of this warpgroup's half of each tile as they arrive, and write it."""
         majors = tuple(OperandMajorMode.K if along else OperandMajorMode.MN for along in self.along_k)
         mma = hopper_helpers.make_trivial_tiled_mma(
@@ -196,31 +202,74 @@ class SixProducts:
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.tile(mD, number)
             rounded.fill(0.0)
-            for _k in cutlass.range(slices):
-                # The first product overwrites the sums.
-                mma.set(warpgroup.Field.ACCUMULATE, False)
+            for k in cutlass.range(slices):
                 stages = []
-                for product in cutlass.range_constexpr(len(_PRODUCTS)):
-                    if cutlass.const_expr(product < len(_STAGED)):
-                        cute.arch.mbarrier_wait(full + stage, phase)
-                        stages.append(stage)
-                        stage, phase = self.following(stage, phase)
-                    if cutlass.const_expr(product == 0):
-                        warpgroup.fence()
-                    of_a, of_b = (stages[place] for place in _PRODUCTS[product])
-                    for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                        cute.gemm(mma, sums, rA[None, None, step_k, of_a], rB[None, None, step_k, of_b], sums)
-                        mma.set(warpgroup.Field.ACCUMULATE, True)
-                    if cutlass.const_expr(product >= _LAST_OF_FIRST):
-                        warpgroup.commit_group()
-                warpgroup.wait_group(1)
-                self.release(empty, stages[0])
-                warpgroup.wait_group(0)
-                self.release(empty, stages[1])
-                self.release(empty, stages[2])
-                rounded.store(rounded.load() + sums.load())
+                steps = cutlass.const_expr(cute.size(rA, mode=[2]) // self.parts_of_slice)
+                for part_of_slice in cutlass.range_constexpr(self.parts_of_slice):
+                    last = cutlass.const_expr(part_of_slice == self.parts_of_slice - 1)
+                    # The first product overwrites the sums.
+                    mma.set(warpgroup.Field.ACCUMULATE, False)
+                    for product in cutlass.range_constexpr(len(_PRODUCTS)):
+                        if cutlass.const_expr(len(stages) < len(_STAGED)):
+                            cute.arch.mbarrier_wait(full + stage, phase)
+                            stages.append(stage)
+                            stage, phase = self.following(stage, phase)
+                        if cutlass.const_expr(product == 0):
+                            warpgroup.fence()
+                        of_a, of_b = (stages[place] for place in _PRODUCTS[product])
+                        for step in cutlass.range_constexpr(steps):
+                            at = part_of_slice * steps + step
+                            cute.gemm(mma, sums, rA[None, None, at, of_a], rB[None, None, at, of_b], sums)
+                            mma.set(warpgroup.Field.ACCUMULATE, True)
+                        if cutlass.const_expr(last and product == _LAST_OF_FIRST):
+                            warpgroup.commit_group()
+                    warpgroup.commit_group()
+                    if cutlass.const_expr(last):
+                        warpgroup.wait_group(1)
+                        self.release(empty, stages[0])
+                    warpgroup.wait_group(0)
+                    if cutlass.const_expr(last):
+                        self.release(empty, stages[1])
+                        self.release(empty, stages[2])
+                    rounded.store(rounded.load() + sums.load())
+                done = k + 1
+                if done % ASIDE == 0 and done < slices:
+                    if done > ASIDE:
+                        self.add_kept(aside, mine, rounded)
+                    self.keep(aside, mine, rounded)
+                    rounded.fill(0.0)
+            if slices > ASIDE:
+                self.add_kept(aside, mine, rounded)
             gC, gD = mC[None, None, batch], mD[None, None, batch]
             self.finish(gC, gD, rounded, tile_m * self.tile_m + mine * MMA_M, tile_n * self.tile_n, alpha, beta)
+
+    @cute.jit
+    def kept(self, aside: cute.Tensor, mine, count: cutlass.Constexpr[int]):
+        """Return where a thread's sums are kept, as vectors; between two of its own lie those of the other threads."""
+        cta, _, _ = cute.arch.block_idx()
+        tid, _, _ = cute.arch.thread_idx()
+        first = (cta * CONSUMERS + mine) * (WARPGROUP * count) + tid % WARPGROUP * _VECTOR
+        place = (aside.iterator + first).align(4 * _VECTOR)
+        return cute.make_tensor(place, cute.make_layout((_VECTOR, count // _VECTOR), stride=(1, WARPGROUP * _VECTOR)))
+
+    @cute.jit
+    def add_kept(self, aside: cute.Tensor, mine, sums: cute.Tensor):
+        """Add to a thread's sums those that are kept."""
+        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
+        kept = self.kept(aside, mine, cute.size(sums))
+        for v in cutlass.range_constexpr(cute.size(sums) // _VECTOR):
+            found = cute.make_rmem_tensor(cute.make_layout(_VECTOR), cutlass.Float32)
+            cute.autovec_copy(kept[None, v], found)
+            for e in cutlass.range_constexpr(_VECTOR):
+                flat[v * _VECTOR + e] = flat[v * _VECTOR + e] + found[e]
+
+    @cute.jit
+    def keep(self, aside: cute.Tensor, mine, sums: cute.Tensor):
+        """Keep a thread's sums."""
+        kept = self.kept(aside, mine, cute.size(sums))
+        for v in cutlass.range_constexpr(cute.size(sums) // _VECTOR):
+            own = cute.make_tensor(sums.iterator + v * _VECTOR, cute.make_layout(_VECTOR))
+            cute.autovec_copy(own, kept[None, v])
 
     @cute.jit
     def finish(self, gC, gD, sums, m0, n0, alpha, beta):
@@ -275,4 +324,5 @@ def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
     units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0)
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))
-    return Buildable(SixProducts(config, types), (a, b, c, d, Int32(1), cutlass.Float32(1), cutlass.Float32(0)))
+    scalars = (Int32(1), cutlass.Float32(1), cutlass.Float32(0))
+    return Buildable(SixProducts(config, types), (a, b, c, d, *scalars, line_tensor("float32")))

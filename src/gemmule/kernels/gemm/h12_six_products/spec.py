@@ -9,7 +9,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import SLICE_BYTES, padded, why_not_copied
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
+from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
@@ -17,6 +17,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Parts of a number, the greatest first; K of a slice, to whose multiples the parts of a line are filled up.
 PARTS, SLICE = 3, SLICE_BYTES // 2
+#: Slices whose sums are added to those before them in device memory: K of 1024.
+ASIDE = 16
 #: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
@@ -36,6 +38,8 @@ class SixProductsConfig(Config):
         Elements: 128 rows, 64 for each of two warpgroups; columns a multiple of 64 up to 192.
     stages : int
         Pairs of a slice of A and one of B in shared memory, 3 or more.
+    depth : int
+        K of the products that tensor cores sum, 32 or 64: then the sums are added to others, rounded.
     group : int
         Tiles that are taken downwards before they go to the right.
     ctas : int
@@ -45,6 +49,7 @@ class SixProductsConfig(Config):
     tile_m: int = 128
     tile_n: int = 192
     stages: int = 5
+    depth: int = 32
     group: int = 8
     ctas: int = 132
 
@@ -54,6 +59,8 @@ class SixProductsConfig(Config):
             raise ArgumentError(
                 f"config {self}: tile_m must be {CONSUMERS * MMA_M}, tile_n a multiple of {MMA_M} up to {_MOST_COLUMNS}"
             )
+        if self.depth not in (SLICE // 2, SLICE):
+            raise ArgumentError(f"config {self}: depth must be {SLICE // 2} or {SLICE}")
         if self.stages < PARTS:
             raise ArgumentError(f"config {self}: stages are {PARTS} or more")
         if self.shared_bytes > _MOST_SHARED:
@@ -142,12 +149,19 @@ def launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
         ScalarParam("alpha", FLOAT32, problem.alpha),
         ScalarParam("beta", FLOAT32, problem.beta if problem.c is not None else 0),
     )
+    ctas = min(tiles, config.ctas)
+    workspaces: tuple[Workspace, ...] = ()
+    if problem.k > PARTS * SLICE * ASIDE:
+        workspaces = (Workspace("long sums", ctas * config.outputs * FLOAT32.itemsize),)
+    # Short sums are kept nowhere, and any address will do.
+    aside = ("long sums", ctas * config.outputs) if workspaces else ("d", 0)
     return Launch(
-        grid=(min(tiles, config.ctas), 1, 1),
+        grid=(ctas, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
-        params=params,
+        params=(*params, TensorParam(aside[0], (aside[1],), ())),
         overlaps=True,
+        workspaces=workspaces,
     )
 
 
@@ -184,10 +198,9 @@ def build(config: SixProductsConfig, signature: Signature) -> Buildable:
     return buildable(config, dict(signature))
 
 
-#: Microseconds on an H200: a launch; six products of a slice for 128 columns; writing 128 x 128.
-_LAUNCH, _SLICE, _WRITE = 1.9, 1.95, 2.0
-#: Rate of a tile of that many columns in a long product, as a share of that of 192.
-_RATES = {192: 1.0, 128: 0.97, 64: 0.88}
+#: Microseconds on an H200: a launch; writing 128 x 128; and six products of a slice by columns of the tile.
+_LAUNCH, _WRITE = 1.9, 1.0
+_SLICE = {192: 2.82, 128: 1.9, 64: 1.0}
 
 
 def costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], multiprocessors: int) -> list[float]:
@@ -198,9 +211,8 @@ def costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], multiproce
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(multiprocessors, config.ctas))
-        share = config.tile_n / 128
-        products = slices * _SLICE * share / _RATES[config.tile_n]
-        found.append(_LAUNCH + waves * (products + _WRITE * share * (1 if problem.c is None else 2)))
+        written = _WRITE * config.tile_n / 128 * (1 if problem.c is None else 2)
+        found.append(_LAUNCH + waves * (slices * _SLICE[config.tile_n] + written))
     return found
 
 
