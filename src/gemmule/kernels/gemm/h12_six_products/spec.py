@@ -224,7 +224,7 @@ def cost(problem: GemmProblem, config: SixProductsConfig, multiprocessors: int) 
 SPEC = KernelSpec(
     name="h12_six_products",
     operation="gemm",
-    summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, sums rounded every 64 of K",
+    summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, sums rounded every 32 of K",
     package="gemmule.kernels.gemm.h12_six_products",
     archs=(Arch(9, 0, True),),
     configs=(
