@@ -138,7 +138,8 @@ def test_as_exact_as_float32(family, k, rng):
     size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64) * FLOAT32.unit_roundoff
     split, plain = (multiply(spec, a, b, poisoned(FLOAT32, (m, n))) for spec in (SPEC, PLAIN))
     errors = [np.max(np.abs(got - exact) / size) for got in (split, plain)]
-    assert errors[0] <= max(errors[1], 3), errors
+    # Both are the largest of many: a tenth is left to chance.
+    assert errors[0] <= max(1.1 * errors[1], 3), errors
 
 
 def test_near_overflow_and_what_is_not_finite(rng):

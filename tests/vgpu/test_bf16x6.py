@@ -162,7 +162,8 @@ LONGER = [pytest.param(*one, marks=pytest.mark.slow) for one in itertools.produc
 def test_errors_are_less_than_those_of_float32(family, k, rng):
     a, b = (FAMILIES[family](rng, shape).astype(np.float32) for shape in ((100, k), (k, 60)))
     got = multiply(a, b, poisoned(FLOAT32, (100, 60)))
-    assert eta(got, a, b) <= max(eta(in_order(a, b), a, b), 3)
+    # Both are the largest of many: a tenth is left to chance.
+    assert eta(got, a, b) <= max(1.1 * eta(in_order(a, b), a, b), 3)
 
 
 def test_integers_and_powers_of_two_are_exact(rng):
