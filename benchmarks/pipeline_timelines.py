@@ -1,6 +1,7 @@
 """The timelines of Hopper's kernels, as `gemmule explain` lays them out, for the pages about them.
 
 python benchmarks/pipeline_timelines.py --record benchmarks/results
+python benchmarks/pipeline_timelines.py h12_bf16x6 --record benchmarks/results
 
 Needs no GPU, and measures none: the virtual GPU says who waits for whom, and rules say how long things take.
 """
@@ -8,11 +9,13 @@ Needs no GPU, and measures none: the virtual GPU says who waits for whom, and ru
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmule.core.chips import chip_named
+from gemmule.core.dtype import Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
@@ -30,28 +33,38 @@ KERNELS = (
 )  # fmt: skip
 
 
-def timelines() -> Iterator[dict[str, Any]]:
+#: What is told of kernels whose own launch prepares operands for the one that follows.
+SPLIT = {"h12_bf16x6": ("float32", Precision.BF16X6)}
+
+
+def timelines(kernels: Sequence[str] = KERNELS) -> Iterator[dict[str, Any]]:
     """Yield a record for each kernel, in its default config."""
     chip, specs = chip_named(CHIP), {spec.name: spec for spec in REGISTRY}
-    for name in KERNELS:
+    for name in kernels:
         choice = Choice(specs[name], specs[name].default)
-        found = timeline_of(gemm_problem(*SHAPE, DTYPE, DTYPE, LAYOUT), choice, chip, CountedKernel)
+        dtype, precision = SPLIT.get(name, (DTYPE, Precision.IEEE))
+        problem = dataclasses.replace(gemm_problem(*SHAPE, dtype, dtype, LAYOUT), precision=precision)
+        if then := choice.following(problem):
+            choice, problem = Choice(then.spec, then.spec.default), then.problem
+        found = timeline_of(problem, choice, chip, CountedKernel)
         assert found is not None
         data = timeline_dict(found)
         # What a page shows no sign of is left out.
         data["events"] = [one for one in data["events"] if one["what"] != "wait" or one["for"] in SHOWN_WAITS]
         yield {
             "record": "timeline", "kernel": name, "config": choice.config.as_dict(), "shape": list(SHAPE),
-            "dtype": DTYPE, "layout": LAYOUT, "chip": chip.name, "timeline": data,
+            "dtype": dtype, "layout": LAYOUT, "chip": chip.name, "timeline": data,
         }  # fmt: skip
 
 
 def main() -> None:
     """Lay out, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kernels", nargs="*", default=KERNELS, help="those of 16-bit types by default")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
-    print(write_records(options.record, experiment("python benchmarks/pipeline_timelines.py"), timelines()))
+    block = experiment("python benchmarks/pipeline_timelines.py")
+    print(write_records(options.record, block, timelines(options.kernels)))
 
 
 if __name__ == "__main__":

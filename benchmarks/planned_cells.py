@@ -2,11 +2,11 @@
 
 python benchmarks/planned_cells.py benchmarks/plans/stream_k.jsonl --record benchmarks/results
 
-Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, layout and late, as
-`gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the bytes that the L2
-cache fetches at once for the copy engine, or an object: fields of the config of the kernel that runs behind it, or
-"overlaps": a launch may begin before the one in front of it has ended]. What a call without a tuned table would take is
-measured beside them.
+Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, precision, layout
+and late, as `gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the
+bytes that the L2 cache fetches at once for the copy engine, or an object: fields of the config of the kernel that runs
+behind it, or "overlaps": a launch may begin before the one in front of it has ended]. What a call without a tuned table
+would take is measured beside them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, Following, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
@@ -107,6 +108,7 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
         dtype = asked.get("dtype", "bfloat16")
         size, late = (asked["m"], asked["n"], asked["k"]), asked.get("late", False)
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
+        problem = dataclasses.replace(problem, precision=Precision.parse(asked.get("precision")))
         tried = []
         for name, fields, *other in asked["kernels"]:
             spec = variant(SPECS[name], *other)

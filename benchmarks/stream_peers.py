@@ -22,7 +22,8 @@ import numpy as np
 from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
-from gemmule.core.dtype import accumulator, dtype_named
+from gemmule.api.device_product import beside_parts
+from gemmule.core.dtype import Precision, accumulator, dtype_named
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
@@ -54,13 +55,21 @@ class Cell:
     operation: str
     dtype: str
     shape: tuple[int, int, int]
+    precision: Precision = Precision.IEEE
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """Return the product of ``operation:type:extents``, where one extent stands for all three."""
-        operation, dtype, extents = text.split(":")
+        """Return the product of ``operation:type:extents``, where one extent stands for all three.
+
+        ``:bf16x6`` behind it is how gemmule multiplies float32.
+        """
+        operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
-        return cls(operation, dtype, (m, n, k))
+        return cls(operation, dtype, (m, n, k), *map(Precision, precision))
+
+    def streams(self) -> GpuStreams:
+        """Return the GPU, for products of this precision."""
+        return GpuStreams(choose, 0, self.precision)
 
     @property
     def numpy(self) -> np.dtype:
@@ -108,7 +117,11 @@ class Cell:
         a, b = (Operand(dtype, order) for order in self.orders)
         added = Operand(dtype) if self.operation == "added" else None
         return choose_plan(
-            Product(*self.shape, a, b, Operand(dtype), added), dtype, memory, rates, symmetric=self.operation == "gram"
+            Product(*self.shape, a, b, Operand(dtype), added),
+            dtype,
+            beside_parts(memory, self.precision),
+            rates,
+            symmetric=self.operation == "gram",
         )
 
     def blocks(self) -> list[int]:
@@ -138,7 +151,7 @@ def error_of(cell: Cell, matrices, rows: np.ndarray) -> float:
 
 def compute_rate(cell: Cell) -> float:
     """Return the FLOP/s of large products in core."""
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         dtype = cell.numpy
         return product_rate(
             device, dtype, dtype, dtype, added=False, orders=cell.orders, side=SIDE, depth=SIDE, seconds=0.4
@@ -148,7 +161,7 @@ def compute_rate(cell: Cell) -> float:
 def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     """Return what the planner is told."""
     dtype = cell.numpy
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         h2d, d2h = link_rates(device)
         waves = product_waves(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
@@ -169,7 +182,7 @@ def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[i
 
 def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
-    with GpuStreams(choose) as device:
+    with cell.streams() as device:
         waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
         rate = NOMINAL[cell.dtype]
         plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
@@ -236,7 +249,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     for repeat in range(options.repeats + 1):
         if repeat == options.repeats:
             poison(out)
-        with GpuStreams(choose) as device:
+        with cell.streams() as device:
             beta, settings = 0 if c is None else BETA, Settings(256 << 20, THREADS)
             runs.append(stream_product(chosen.plan, sources, ArraySink(out), device, beta=beta, settings=settings))
         print(cell, source, round(runs[-1].seconds, 4), round(chosen.prediction.seconds, 4), flush=True)
@@ -245,7 +258,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     samples = [run.seconds for run in runs[1:]]
     wall = statistics.median(samples)
     run = min(runs[1:], key=lambda one: abs(one.seconds - wall))
-    others = peers(cell, matrices, memory, cell.blocks())
+    others = peers(cell, matrices, memory, options.blocks or cell.blocks())
     if source == "pageable" and options.pinning:
         best = sorted(others, key=lambda one: one["first_s"])[:2]
         others += peers(cell, matrices, memory, [one["block"] for one in best], pinning=True)
@@ -253,6 +266,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     flop, given, taken = cell.least()
     record = {
         "record": "stream", "operation": cell.operation, "source": source, "dtype": cell.dtype,
+        "precision": cell.precision.value,
         **dict(zip("mnk", cell.shape, strict=True)),
         "budgets": {"device": options.device_memory, "device_bytes": memory, "planned_bytes": chosen.plan.device_bytes},
         "strategy": chosen.plan.strategy, "tile": [chosen.plan.tile_m, chosen.plan.tile_n, chosen.plan.tile_k],
@@ -275,6 +289,7 @@ def main() -> None:
     parser.add_argument("--device-memory", default="8GiB", help="what gemmule may take of it")
     parser.add_argument("--pageable", nargs="*", default=[], help="products whose matrices lie in pageable memory")
     parser.add_argument("--pinning", action="store_true", help="let cuBLASXt pin pageable matrices, too")
+    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")

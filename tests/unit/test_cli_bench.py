@@ -88,6 +88,14 @@ def test_kernels_that_cannot_stand_in_the_table_with_their_reason(device):
     assert result.exit_code == 0
 
 
+def test_products_of_another_precision_say_so(device):
+    result = run("gemm", *QUICK, "--precision", "bf16x6")
+    assert result.exit_code == 0
+    assert "32 x 24 x 16, float32 as bf16x6, nn" in result.stdout
+    records = json.loads(run("gemm", *QUICK, "--precision", "bf16x6", "--json").stdout)["records"]
+    assert {record["precision"] for record in records} == {"bf16x6"}
+
+
 def test_json_is_one_object(device):
     result = run("gemm", *QUICK, "--json")
     assert result.exit_code == 0

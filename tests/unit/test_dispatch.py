@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, dtype_named
+from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, split_batch
@@ -127,6 +127,7 @@ def _taken(spec):
         # Rows of whole 16 bytes; a result without, and nothing but such.
         shapes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
         problems = [gemm_problem(m, n, k, dtype, dtype, layout) for dtype in types for m, n, k, layout in shapes]
+        problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

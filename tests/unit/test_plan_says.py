@@ -9,6 +9,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.api.plan import Plan
+from gemmule.core.dtype import Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import contiguous_gemm
@@ -29,10 +30,10 @@ def test_arguments_are_refused_as_the_call_refuses_them(kind):
         gm.plan(X, operation="gemm")
 
 
-def plan_on_a_gpu(name, shape=(1000, 1000, 1000), **config):
+def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Precision.IEEE, **config):
     spec = SPECS[name]
     choice = Choice(spec, dataclasses.replace(spec.default, **config))
-    problem = contiguous_gemm(*shape, ("bfloat16", "bfloat16", "bfloat16"))
+    problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
     following = choice.following(problem)
     return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
                 then=following.spec.name if following else "", choice=choice)  # fmt: skip
@@ -58,3 +59,11 @@ def test_packed_operands_are_workspaces():
     assert plan.then
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
     assert f"in {plan.workspace_bytes:.3e} bytes of workspace" in str(plan)
+
+
+def test_parts_of_float32_are_workspaces():
+    plan = plan_on_a_gpu("h12_bf16x6", (512, 256, 640), "float32", Precision.BF16X6)
+    assert plan.then == "h12_six_products"
+    # Three parts of 16 bits.
+    assert plan.workspace_bytes == 6 * (512 + 256) * 640
+    assert "then: h12_six_products, in" in str(plan)

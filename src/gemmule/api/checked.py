@@ -106,8 +106,8 @@ def checked(
     shape = product_shape(a.shape, b.shape)
     inputs = (a.dtype_name, b.dtype_name)
     dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
-    if (parsed := Precision.parse(precision)) is Precision.TF32 and set(inputs) != {"float32"}:
-        raise DTypeError(f"precision='tf32' is for float32 products, not {' x '.join(inputs)}; leave it away")
+    if (parsed := Precision.parse(precision)) is not Precision.IEEE and set(inputs) != {"float32"}:
+        raise DTypeError(f"precision={parsed.value!r} is for float32 products, not {' x '.join(inputs)}; leave it away")
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:

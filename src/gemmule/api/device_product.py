@@ -26,6 +26,14 @@ from gemmule.outofcore.verify import Verdict, verify
 
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
 
+#: Bytes of the three bfloat16 parts of a float32, as a share of its own.
+_PARTS_SHARE = 1.5
+
+
+def beside_parts(memory: int, precision: Precision) -> int:
+    """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
+    return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceReport(Report):
@@ -219,8 +227,11 @@ def plan_device_product(
             raise ArgumentError(f"pinned memory of {pinned} bytes is too small; give at least 64KiB")
         settings = dataclasses.replace(settings, pinned=pinned)
     described = _one_kind(name, precision, devices)
+    taken = device_memory(name, devices) if memory is None else memory
+    if name == "gpu":
+        taken = beside_parts(taken, precision)
     found = choose_plan_for(
-        len(devices), product, sums, device_memory(name, devices) if memory is None else memory, rates(sums),
+        len(devices), product, sums, taken, rates(sums),
         symmetric=symmetric, strategy=strategy,
     )  # fmt: skip
     return DevicePart(name, described, found, settings, precision, tuple(devices))

@@ -19,7 +19,7 @@ from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
-from .device_product import plan_device_product
+from .device_product import beside_parts, plan_device_product
 from .device_streams import measured_rates, sums_of, threads_for_copies
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,7 +35,7 @@ def multiply_on_gpu(
     batch = out.shape[:-2]
     a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
     b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
-    memory = usable_memory(ordinal)
+    memory = beside_parts(usable_memory(ordinal), precision)
     with GpuTileExecutor(choose, ordinal, precision) as executor:
         (m, k), n = a.shape[-2:], b.shape[-1]
         if executor.tile_bytes(a.dtype, b.dtype, out.dtype, m, n, k) <= memory:
@@ -91,7 +91,7 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
     seconds : float or None
         Least time of the whole problem on the chip, from which its rate is taken; None where that is not known.
     """
-    operands = problem.operands()
+    operands, memory = problem.operands(), beside_parts(memory, problem.precision)
     sizes = {name: matrix.rows * matrix.cols * matrix.dtype.itemsize for name, matrix in operands.items()}
     if sum(sizes.values()) <= memory or not seconds:
         return None

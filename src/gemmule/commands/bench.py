@@ -65,6 +65,10 @@ bench_command.add_command(transpose_command)
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
+    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6"]), default="ieee", show_default=True,
+    help="How float32 is multiplied. The yardstick has no TF32, and float32 beside bf16x6.",
+)  # fmt: skip
+@click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
     help="How A and B lie in memory: n in rows, t in columns.",
 )  # fmt: skip
@@ -90,9 +94,10 @@ def gemm_command(**options: Any) -> None:
 
 
 def _gemm(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, places: str | None,
-    seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
+    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, precision: str, layout: str,
+    places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
+    from ..core.dtype import Precision
     from ..dispatch import registry
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
@@ -104,10 +109,13 @@ def _gemm(
 
     out = output_type(dtype, out_dtype)
     late = {None: (False,), "late": (True,), "both": (False, True)}[places]
+    exact = Precision(precision)
     problems = tuple(
-        gemm_problem(*size, dtype, out, layout, late=begins) for size in parse_sizes(sizes) for begins in late
+        dataclasses.replace(gemm_problem(*size, dtype, out, layout, late=begins), precision=exact)
+        for size in parse_sizes(sizes)
+        for begins in late
     )
-    probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
+    probe = dataclasses.replace(gemm_problem(4096, 4096, 4096, dtype, out, "nn"), precision=exact)
     if plot is not None:
         check_matplotlib()
     words, asks_chosen = without_chosen(kernels)
@@ -180,7 +188,8 @@ def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, q
 
 def _title(record: Record, size: str) -> str:
     out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
-    return f"{size}, {record['dtype']}{out}, {record['layout']}"
+    precision = f" as {record['precision']}" if record.get("precision", "ieee") != "ieee" else ""
+    return f"{size}, {record['dtype']}{precision}{out}, {record['layout']}"
 
 
 def _print_end(records: Sequence[Record]) -> None:

@@ -82,8 +82,8 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=click.Choice(["ieee", "tf32"]), default="ieee", show_default=True,
-    help="What float32 factors may be rounded to.",
+    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6"]), default="ieee", show_default=True,
+    help="How float32 is multiplied: exactly, rounded to TF32, or as six products of bfloat16, as accurate and faster.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")

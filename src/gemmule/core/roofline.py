@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from .chip import Chip
-from .dtype import DType, Precision
+from .dtype import BF16_PRODUCTS, DType, Precision
 from .errors import ArgumentError, UnsupportedError
 from .problem import GemmProblem, Problem
 
@@ -142,7 +142,8 @@ def levels(chip: Chip) -> tuple[Level, ...]:
 def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precision.IEEE) -> tuple[str, float]:
     """Return the fastest unit of `chip` that may multiply `a` by `b`, and its peak rate in operations a second.
 
-    A unit may be used if it represents both types exactly, or if `precision` allows the rounding.
+    A unit may be used if it represents both types exactly, or if `precision` allows the rounding. Where that allows
+    float32 to be put together from bfloat16, it is a sixth of those tensor cores' rate, if that is more.
 
     Raises
     ------
@@ -152,6 +153,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     also = _units(b, precision)
     rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
+    if precision is Precision.BF16X6 and a.name == b.name == "float32" and chip.peaks.bf16_tensor is not None:
+        rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
     return max(rates.items(), key=lambda item: item[1])

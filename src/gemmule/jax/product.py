@@ -31,7 +31,7 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
         First factor: float64, float32, float16 or bfloat16.
     b : array, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6'}, optional
         For float32, as of `gemmule.matmul`.
 
     Returns
@@ -64,7 +64,7 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
         What is added, of the factors' type; needed if `beta` is not 0, and not read otherwise.
     alpha, beta : number
         Scalars, not traced.
-    precision : {'ieee', 'tf32'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6'}, optional
         As of `matmul`.
 
     Returns
@@ -82,8 +82,9 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
-    if Precision.parse(precision) is Precision.TF32 and arrays["a"].dtype.name != "float32":
-        raise DTypeError(f"precision='tf32' is for float32 products, not {arrays['a'].dtype.name}; leave it away")
+    if (parsed := Precision.parse(precision)) is not Precision.IEEE and arrays["a"].dtype.name != "float32":
+        kind = arrays["a"].dtype.name
+        raise DTypeError(f"precision={parsed.value!r} is for float32 products, not {kind}; leave it away")
     if options.beta != 0 and c is None:
         raise ShapeError(f"beta={beta} needs something to add; pass c, or beta=0")
     first = arrays["a"][None, :] if shape.drop_row else arrays["a"]

@@ -19,7 +19,7 @@ KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``re
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
 checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
-aligned cells of a shipped table.
+aligned cells of a shipped table, ``errors FILE`` errors of float32 products.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from . import (
 from .ceiling_tables import ceiling_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
+from .error_tables import float32_errors_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
@@ -141,6 +142,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
+                    "errors": float32_errors_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "forms": hopper_tables.forms_table,

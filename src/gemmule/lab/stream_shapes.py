@@ -27,7 +27,7 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
         part, least = max(r["least_s"].items(), key=lambda one: float(one[1]))
         rows.append(
             [
-                f"{_WHAT[r['operation']]}, {r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+                f"{_WHAT[r['operation']]}, {r['m']} x {r['n']} x {r['k']} {r['dtype']}{_precision(r)}",
                 r["source"],
                 f"{r['wall_s']:.3f}",
                 _peer(any_block),
@@ -46,6 +46,11 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
         "cuBLASXt / least", "least / gemmule",
     ]  # fmt: skip
     return markdown(header, rows)
+
+
+def _precision(record: Record) -> str:
+    precision = record.get("precision", "ieee")
+    return f" as {precision}" if precision != "ieee" else ""
 
 
 def _wall(peer: Record) -> float:
