@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,13 @@ class GpuStreams:
 
     def near(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which this thread, and those that it starts, run beside the GPU."""
-        return bound_to(processors_near(self.device.pci_bus_id))
+        return self._near()
+
+    @contextlib.contextmanager
+    def _near(self) -> Iterator[None]:
+        # Every call makes the context current for itself; here it finds that it is.
+        with bound_to(processors_near(self.device.pci_bus_id)), current(self.ordinal):
+            yield
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""

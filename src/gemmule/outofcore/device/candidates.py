@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ _WAVES = 4096
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
+#: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
+STRIPS, _LANES = (2048, 1024, 512), 2
 
 
 def candidates(
@@ -47,10 +50,11 @@ def candidates(
                 tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
                 tile = _blocks(product, tile_m, tile_n)
                 strips = 1 if strategy == PAPER else _strips(product)
-                return DevicePlan(
+                plan = DevicePlan(
                     product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
                     (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
+                return _in_strips(plan)
 
             yield from _tallest(product, made, memory, square=symmetric)
 
@@ -151,6 +155,7 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
                     (2 * max(count, 1), 0), symmetric=True, strips=_STRIPS,
                 )  # fmt: skip
+                plan = _in_strips(plan)
                 if plan.device_bytes <= memory or memory == 0:
                     yield plan
 
@@ -185,6 +190,13 @@ def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     sides = zip((tile_m, tile_n), product.out.grain, strict=True)
     tall, wide = (-(-side // grain) * grain for side, grain in sides)
     return tall, wide
+
+
+def _in_strips(plan: DevicePlan) -> DevicePlan:
+    """Return the plan with strips of the tiles on the diagonal, where it is symmetric and they would not be thin."""
+    grain = plan.product.out.grain[0]
+    cut = next((cut for cut in STRIPS if 4 * cut <= plan.tile_m and cut % grain == 0), 0)
+    return dataclasses.replace(plan, cut=cut, lanes=_LANES) if plan.symmetric and cut else plan
 
 
 def _strips(product: Product) -> int:

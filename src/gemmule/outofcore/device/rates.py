@@ -58,25 +58,29 @@ class Rates:
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
 
-    def seconds(self, m: int, n: int, k: int, *, added: bool) -> float:
-        """Return what a product of that shape takes; `added` where it is added to a sum."""
+    def seconds(self, m: int, n: int, k: int, *, added: bool, beside: bool = False) -> float:
+        """Return what a product of that shape takes; `added` where it is added to a sum.
+
+        `beside` others, which fill what its last wave leaves idle, it takes as long as its CTAs.
+        """
         rate = self.accumulate if added and not self.depth else self.compute
         filled = 1.0
         for extent in (4 * k,) if self.waves[2] else (m, n, 4 * k):
             filled *= extent / (extent + self.half) if extent else 1.0
-        found = 2 * self._elements(m, n) * k / (rate * filled)
+        found = 2 * self._elements(m, n, beside=beside) * k / (rate * filled)
         if self.side:
             found *= self.side * self.side / self._elements(self.side, self.side)
         if added and self.depth:
             found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
         return found
 
-    def _elements(self, m: int, n: int) -> int:
+    def _elements(self, m: int, n: int, *, beside: bool = False) -> int:
         """Return how many elements of a result take as long as whole waves of CTAs."""
         tall, wide, ctas = self.waves
         if not ctas:
             return m * n
-        return -(-(-(-m // tall) * -(-n // wide)) // ctas) * ctas * tall * wide
+        whole = 1 if beside else ctas
+        return -(-(-(-m // tall) * -(-n // wide)) // whole) * whole * tall * wide
 
     def arriving(self, nbytes: int, line: float) -> float:
         """Return the seconds in which that many bytes reach the device, from lines of so many bytes on the host."""
