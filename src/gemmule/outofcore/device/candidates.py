@@ -28,7 +28,7 @@ _WAVES = 4096
 _MOST_PANELS = 128
 _STRIPS = 8
 #: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
-STRIPS, _LANES = (2048, 1024, 512), 2
+STRIPS, _LANES = (2048, 1024, 512), 4
 
 
 def candidates(

@@ -211,7 +211,7 @@ def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     product = plan.product
     rows, cols, depth = plan.grid
     sides = min(plan.tile_m, product.m), min(plan.tile_n, product.n), min(plan.tile_k, product.k)
-    each = rates.seconds(*sides, added=depth > 1, beside=plan.lanes > 1) / max(math.prod(sides), 1)
+    each = rates.seconds(*sides, added=depth > 1, lanes=plan.lanes) / max(math.prod(sides), 1)
     area, products = plan.computed
     compute = each * area * product.k
     lines = plan.host_lines

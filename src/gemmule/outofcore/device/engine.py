@@ -23,8 +23,9 @@ from .schedule import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply
 from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
-#: Products whose kernels are made ready before anything is computed; those of the others are meanwhile.
-_READY = 16
+#: Of a plan in strips the products whose kernels are made ready before anything is computed: as long as the first
+#: slice is on its way. Each has a shape of its own, and those of the others are made ready meanwhile.
+_READY = 8
 #: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
 RING_BYTES = 8 << 20
 
@@ -314,10 +315,10 @@ class _Run:
         return self.buffers.whole_tile("out", op.target, op).part(rows, cols), source
 
     def _prepare(self, stream: Any) -> None:
-        """Make the kernels ready that are needed first: where each strip has a shape of its own, all take long."""
+        """Make every kernel ready that will be needed; of a plan in strips, the first ones."""
         seen: set[Hashable] = set()
         for op in operations(self.plan, self.done):
-            if len(seen) == _READY:
+            if self.plan.cut and len(seen) == _READY:
                 return
             if isinstance(op, Multiply):
                 kind = (op.shape, op.first, op.last)

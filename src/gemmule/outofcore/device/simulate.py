@@ -99,7 +99,7 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     for op in operations(plan, done):
         start = max([free[op.stream], *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
-            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, beside=plan.lanes > 1)
+            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
             compute += duration
             flop += op.flop
         elif isinstance(op, Convert):
