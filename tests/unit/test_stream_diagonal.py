@@ -203,3 +203,30 @@ def test_what_runs_at_once_counts_once():
         streamed = stream_product(plan, {"a": ArraySource(a), "b": ArraySource(a.T)}, ArraySink(out), device)
         assert 0.02 <= streamed.compute_s <= streamed.device_seconds <= time.perf_counter() - began
     assert sum(one.duration_ns for one in streamed.activity if one.stream in LANES) / 1e9 > streamed.compute_s
+
+
+def test_nothing_begins_before_it_is_queued():
+    plan = planned(4096, 4096, "float32", "resident-c", 4096, 512, 4, depth=1024)
+    fast = Rates(1e16, 1e16, 1e15, 1e15, launch=0)
+    slow = Rates(1e16, 1e16, 1e15, 1e15, launch=0, issue=1e-3)
+    count = len(list(operations(plan)))
+    assert simulate(plan, fast)[0].seconds < 0.1 * count * 1e-3
+    assert simulate(plan, slow)[0].seconds == pytest.approx((count - 1) * 1e-3, rel=0.01)
+
+
+def test_strips_take_the_kernel_of_the_whole_tile():
+    class Noting(HostStreams):
+        def __init__(self):
+            super().__init__(whole=(16, 16, 8))
+            self.likes = set()
+
+        def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+            self.likes.add((d.rows, like))
+            super().multiply(stream, a, b, d, alpha, beta, c, like)
+
+    plan = planned(160, 64, "float32", "c-stationary", 80, 16, 2)
+    a, out = whole_numbers((160, 64), "f4", 0), np.empty((160, 160), "f4")
+    with Noting() as device:
+        stream_product(plan, {"a": ArraySource(a), "b": ArraySource(a.T)}, ArraySink(out), device)
+    assert device.likes == {(16, (80, 80)), (80, None)}
+    np.testing.assert_array_equal(out, a @ a.T)

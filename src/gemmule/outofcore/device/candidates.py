@@ -28,7 +28,7 @@ _WAVES = 4096
 _MOST_PANELS = 128
 _STRIPS = 8
 #: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
-STRIPS, _LANES = (2048, 1024, 512), 4
+_CUTS, _LANES = (2048, 1024, 512), 4
 
 
 def candidates(
@@ -48,7 +48,8 @@ def candidates(
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
                 tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
-                tile = _blocks(product, tile_m, tile_n)
+                side = _square(product, tile_m)
+                tile = (side, side) if symmetric else _blocks(product, tile_m, tile_n)
                 strips = 1 if strategy == PAPER else _strips(product)
                 plan = DevicePlan(
                     product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
@@ -148,12 +149,12 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
     """Yield plans in which all tiles on and below the diagonal stay."""
     for depth in _depths(product.k):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
-        for side in sorted(sides, reverse=True):
+        for side in sorted({_square(product, side) for side in sides}, reverse=True):
             count = len(edges(product.m, side)) - 1
             if count <= 64:
                 plan = DevicePlan(
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
-                    (2 * max(count, 1), 0), symmetric=True, strips=_STRIPS,
+                    (2 * max(count, 1), 0), symmetric=True, strips=_strips(product),
                 )  # fmt: skip
                 plan = _in_strips(plan)
                 if plan.device_bytes <= memory or memory == 0:
@@ -185,6 +186,12 @@ def _even(extent: int, side: int) -> int:
     return -(-shortest // unit) * unit
 
 
+def _square(product: Product, side: int) -> int:
+    """Return the side of a square tile of whole blocks, also where it is written transposed; at most the whole."""
+    grain = product.out.square_grain
+    return min(-(-side // grain) * grain, max(product.m, 1)) if grain > 1 else side
+
+
 def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     """Return a tile that is made of whole blocks of the store that the result goes to."""
     sides = zip((tile_m, tile_n), product.out.grain, strict=True)
@@ -194,9 +201,14 @@ def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
 
 def _in_strips(plan: DevicePlan) -> DevicePlan:
     """Return the plan with strips of the tiles on the diagonal, where it is symmetric and they would not be thin."""
-    grain = plan.product.out.grain[0]
-    cut = next((cut for cut in STRIPS if 4 * cut <= plan.tile_m and cut % grain == 0), 0)
+    cut = next((cut for cut in strips_of(plan.product) if 4 * cut <= plan.tile_m), 0)
     return dataclasses.replace(plan, cut=cut, lanes=_LANES) if plan.symmetric and cut else plan
+
+
+def strips_of(product: Product) -> list[int]:
+    """Return the heights of strips that are tried, highest first: whole blocks of the store of the result."""
+    grain = product.out.grain[0]
+    return [-(-cut // grain) * grain for cut in _CUTS]
 
 
 def _strips(product: Product) -> int:

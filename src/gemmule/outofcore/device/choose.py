@@ -11,7 +11,7 @@ from ...core.errors import ArgumentError, MemoryLimitError
 from ..budget import format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
-from .candidates import STRIPS, Waves, candidates
+from .candidates import Waves, candidates, strips_of
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
 from .shares import largest_share, predicted
@@ -130,6 +130,9 @@ def choose_plan(
             told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
             told.sort(key=_key)
     best = {name: told[0] for name, told in found.items()}
+    if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
+        # Tiles that are whole blocks in one direction alone may be smaller.
+        return choose_plan(product, sum_dtype, memory, rates, strategy=strategy, count=count)
     if not best:
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
         raise MemoryLimitError(
@@ -201,8 +204,8 @@ def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with strips of other heights on the diagonal: low ones compute less twice, high ones are fewer."""
-    for cut in STRIPS:
-        if plan.cut and plan.cut != cut < plan.tile_m and cut % plan.product.out.grain[0] == 0:
+    for cut in strips_of(plan.product):
+        if plan.cut and plan.cut != cut < plan.tile_m:
             yield dataclasses.replace(plan, cut=cut)
 
 

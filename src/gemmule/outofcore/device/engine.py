@@ -305,8 +305,12 @@ class _Run:
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
-                self.device.multiply(stream, *arguments)
+                self.device.multiply(stream, *arguments, like=self._like(op))
         return start, self.device.record(stream)
+
+    def _like(self, op: Multiply) -> tuple[int, int] | None:
+        """Return the rows and columns of the product whose kernel the strips of a tile take; None for whole tiles."""
+        return (self.plan.tile_m, self.plan.tile_n) if self.plan.in_strips(op.tile) else None
 
     def _converted(self, op: Convert) -> tuple[DeviceMatrix, DeviceMatrix]:
         """Return the part of a result, and the sum that is rounded into it."""
@@ -325,7 +329,7 @@ class _Run:
                 if kind not in seen:
                     seen.add(kind)
                     for arguments in self.buffers.products(op, self.alpha, self.beta):
-                        self.device.prepare(stream, *arguments)
+                        self.device.prepare(stream, *arguments, like=self._like(op))
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))

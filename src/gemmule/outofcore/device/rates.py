@@ -29,6 +29,8 @@ class Rates:
         depth alone.
     launch : float
         Seconds that every operation takes before it begins.
+    issue : float
+        Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -54,6 +56,7 @@ class Rates:
     sink: float = math.inf
     half: int = 0
     launch: float = 5e-6
+    issue: float = 0.0
     files: bool = False
     measured: bool = False
     side: int = 0

@@ -83,21 +83,20 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     """Return what a plan takes at those rates, and when each operation runs.
 
     The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
-    Operations of a stream follow each
-    other; each begins when those that it waits for are over. Streams that compute take turns at the processor. Tiles
-    that are `done` are left out.
+    Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
+    Streams that compute take turns at the processor. Tiles that are `done` are left out.
     """
     free = dict.fromkeys((*STREAMS, *LANES), 0.0)
     processor = 0.0
     link = {"h2d": 0.0, "d2h": 0.0}
     # What is asked for again is the end of an operation that others wait for; few are kept long.
     ends: dict[int, float] = {}
-    ran = []
+    ran: list[Ran] = []
     compute = 0.0
     moved = {"h2d": 0, "d2h": 0}
     flop = 0
     for op in operations(plan, done):
-        start = max([free[op.stream], *(ends[number] for number in op.after)])
+        start = max([free[op.stream], len(ran) * rates.issue, *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
             duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
             compute += duration
