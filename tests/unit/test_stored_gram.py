@@ -34,10 +34,10 @@ from gemmule.outofcore.search import plan_product
 
 F4 = np.dtype("f4")
 N, K = 250, 90
-BLOCKS = ["--chunks", "8,12", "--shards", "16,24"]
+BLOCKS = ["--chunks", "16,32", "--shards", "32,64"]
 #: What both executors are given: the same matrices, and little memory.
 ON = {
-    "host": {"memory": "300KB"},
+    "host": {"memory": "600KB"},
     "device": {"device_memory": "200KB", "pinned_memory": "128KB", "strategy": "c-stationary"},
     "resident": {"device_memory": "420KB", "pinned_memory": "128KB", "strategy": "resident-c"},
 }
@@ -68,7 +68,7 @@ def told(out, on, *more):
 def stored(name):
     zarr = pytest.importorskip("zarr")
     found = zarr.open_array(name, mode="r")
-    assert (found.chunks, found.shards) == ((8, 12), (16, 24))
+    assert (found.chunks, found.shards) == ((16, 32), (32, 64))
     return found[...]
 
 
@@ -77,15 +77,36 @@ def test_half_of_it_is_computed(x, on):
     pytest.importorskip("zarr")
     report = told("C.zarr", on, "--verify")
     np.testing.assert_array_equal(stored("C.zarr"), x @ x.T)
-    # Multiples of 16 and of 24.
+    # Multiples of 32 and of 64, or all of it.
     assert report["tile_m"] == report["tile_n"]
-    assert report["tile_m"] % 48 == 0
+    assert report["tile_m"] == N if on == "resident" else report["tile_m"] % 64 == 0
     tiles = -(-N // report["tile_m"])
-    assert report["tiles_total"] == report["tiles_computed"] == tiles * (tiles + 1) // 2 > 3
+    assert report["tiles_total"] == report["tiles_computed"] == tiles * (tiles + 1) // 2
+    assert tiles > 2 or on == "resident"
     assert report["verified"]["passed"]
     assert report["bytes_written"] == N * N * 4
 
 
+@pytest.mark.parametrize("on", ["host", "device"])
+def test_stopped_it_goes_on(x, on):
+    pytest.importorskip("zarr")
+    options = {"transpose_b": True, "chunks": (16, 32), "shards": (32, 64), **ON[on]}
+    if on == "device":
+        options["executor"] = "host"
+
+    def stop(done, total):
+        if done > 0.6 * total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gm.multiply("A.npy", "A.npy", "C.zarr", **options, progress=stop)
+    report = gm.multiply("A.npy", "A.npy", "C.zarr", **options)
+    assert 0 < report.tiles_computed < report.tiles
+    np.testing.assert_array_equal(stored("C.zarr"), x @ x.T)
+    assert hidden() == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["host", "device"])
 @pytest.mark.parametrize("out", ["C.zarr", "C.npy"])
 def test_killed_at_any_point_it_goes_on_to_the_same_bits(x, on, out):
@@ -132,7 +153,7 @@ def test_blocks_that_no_square_tile_holds_are_computed_whole(rng):
 
 
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
-@pytest.mark.parametrize("grain", [(500, 250), (96, 64), (4096, 4096)])
+@pytest.mark.parametrize("grain", [(500, 250), (4096, 4096)])
 def test_everything_that_is_written_is_whole_blocks(strategy, grain):
     product = Product(8200, 8200, 900, Operand(F4), Operand(F4, "F"), Operand(F4, grain=grain))
     plan = choose_plan(product, F4, 1 << 29, Rates(1e12, 1e12, 1e10, 1e10), symmetric=True, strategy=strategy).plan
@@ -175,7 +196,8 @@ def test_a_band_knows_the_mirror_images_of_its_tiles(x):
     assert [tile for band in cut_into_bands(plan, None, 2) for tile in band] == list(plan.order())
 
 
-@pytest.mark.parametrize("out", ["C.npy", pytest.param("C.zarr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("out", ["C.npy", "C.zarr"])
 def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
     if out == "C.zarr":
         pytest.importorskip("zarr")
@@ -213,7 +235,8 @@ def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, clust
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
     tiles, processes = noted()
     assert str(pids[0]) in processes
-    assert len(tiles) >= (-(-N // report.tile_m)) ** 2 - 1
+    # What was noted last, several at once, may be in the journal and not here.
+    assert len(tiles) >= (-(-N // report.tile_m)) ** 2 - 4
     # The worker may have been killed between a tile and its mirror image.
     assert sum(tiles.values()) <= len(tiles) + 1
     assert hidden() == []
