@@ -422,10 +422,10 @@ class _Schedule:
                 reflected[stream] = next(self.numbers)
                 yield Reflect(reflected[stream], stream, (), tile, rows, (left, rows[0]), source)
         if step.last:
-            done = (stored, *reflected.values())
-            self.sums.leave(tile, *(done if self.results is None else over.values()))
+            # The last one was stored after everything was reflected.
+            self.sums.leave(tile, *((stored,) if self.results is None else over.values()))
             if self.results is not None:
-                self.results.leave(tile, *done)
+                self.results.leave(tile, stored)
 
     def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
         """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
