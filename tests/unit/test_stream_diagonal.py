@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import threading
@@ -230,3 +231,12 @@ def test_strips_take_the_kernel_of_the_whole_tile():
         stream_product(plan, {"a": ArraySource(a), "b": ArraySource(a.T)}, ArraySink(out), device)
     assert device.likes == {(16, (80, 80)), (80, None)}
     np.testing.assert_array_equal(out, a @ a.T)
+
+
+def test_memory_is_allocated_before_anything_moves():
+    plan = planned(4096, 4096, "float32", "resident-c", 4096, 512, 4, depth=1024)
+    rates = Rates(1e12, 1e12, 1e10, 1e10)
+    before = simulate(plan, rates)[0].seconds
+    later, ran = simulate(plan, dataclasses.replace(rates, allocate=1e-9))
+    assert later.seconds == pytest.approx(before + 1e-9 * plan.device_bytes)
+    assert min(one.start for one in ran) == pytest.approx(1e-9 * plan.device_bytes)

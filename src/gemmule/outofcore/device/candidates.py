@@ -20,6 +20,8 @@ LEAST = 16
 _UNITS = (256, 128, 64, 32, 16)
 #: Depths of a slice that are tried.
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
+#: Deeper ones, with which sums in strips are fewer operations.
+_DEEPER = (32768, 16384)
 #: Widths of tiles that are tried of those that fit, the widest ones.
 _MOST_WIDTHS = 12
 #: A side of square tiles that nearly fill whole waves of the CTAs of large kernels, and more than one.
@@ -43,17 +45,20 @@ def candidates(
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
-    for depth in _depths(product.k):
+    for depth in _depths(product.k, _DEEPER if symmetric else ()):
         for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
-                tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
                 side = _square(product, tile_m)
                 tile = (side, side) if symmetric else _blocks(product, tile_m, tile_n)
+                tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
+                # A tile alone needs no buffers for others.
+                alone = symmetric and side >= product.m
+                tiles = 1 if alone else tiles
                 strips = 1 if strategy == PAPER else _strips(product)
                 plan = DevicePlan(
                     product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
-                    (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
+                    (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
                 return _in_strips(plan)
 
@@ -161,9 +166,9 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
                     yield plan
 
 
-def _depths(extent: int) -> list[int]:
+def _depths(extent: int, more: tuple[int, ...] = ()) -> list[int]:
     """Return the depths of a slice that are tried, each at most the extent."""
-    return sorted({min(depth, max(extent, 1)) for depth in _DEPTHS}, reverse=True)
+    return sorted({min(depth, max(extent, 1)) for depth in (*more, *_DEPTHS)}, reverse=True)
 
 
 def _sides(extent: int) -> Iterator[int]:

@@ -247,7 +247,7 @@ def _finalists(plans: list[DevicePlan], count: int) -> Iterator[DevicePlan]:
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
     for number, plan in enumerate(plans[: max(_FINALISTS // count, 4)]):
-        left -= plan.tiles * max(plan.grid[2], 1)
+        left -= plan.computed[1] * max(plan.grid[2], 1)
         if number and left < 0:
             return
         yield plan

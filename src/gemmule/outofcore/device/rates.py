@@ -31,6 +31,8 @@ class Rates:
         Seconds that every operation takes before it begins.
     issue : float
         Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
+    allocate : float
+        Seconds in which a byte of the device's memory is allocated, before anything else.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -57,6 +59,7 @@ class Rates:
     half: int = 0
     launch: float = 5e-6
     issue: float = 0.0
+    allocate: float = 0.0
     files: bool = False
     measured: bool = False
     side: int = 0

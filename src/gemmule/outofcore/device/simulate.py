@@ -88,6 +88,7 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     """
     free = dict.fromkeys((*STREAMS, *LANES), 0.0)
     processor = 0.0
+    begin = plan.device_bytes * rates.allocate
     link = {"h2d": 0.0, "d2h": 0.0}
     # What is asked for again is the end of an operation that others wait for; few are kept long.
     ends: dict[int, float] = {}
@@ -96,7 +97,7 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     moved = {"h2d": 0, "d2h": 0}
     flop = 0
     for op in operations(plan, done):
-        start = max([free[op.stream], len(ran) * rates.issue, *(ends[number] for number in op.after)])
+        start = max([free[op.stream], begin + len(ran) * rates.issue, *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
             duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
             compute += duration
