@@ -43,8 +43,8 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
     budgets = {r["budgets"]["device"] for r in records if "peers" in r}
     header = [
         "product", "operands", f"gemmule in {', '.join(sorted(budgets))}, s", "expected, s",
-        "cuBLASXt, s (block, its GPU memory)", "cuBLASXt / gemmule", "cuBLASXt within that memory, s", "over gemmule", "least possible, s (by what)",
-        "cuBLASXt / least", "least / gemmule",
+        "cuBLASXt, s (block, its GPU memory)", "cuBLASXt / gemmule", "cuBLASXt within that memory, s", "over gemmule",
+        "least possible, s (by what)", "cuBLASXt / least", "least / gemmule",
     ]  # fmt: skip
     return markdown(header, rows)
 
