@@ -36,7 +36,7 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import Multiply, operations
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import LINES, copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import ALLOCATE_S, ISSUE_S, LINES, copy_rate, link_rates, product_rate, product_waves
 from gemmule.runtime.streams import GpuStreams
 
 #: Sides and depth of the product in core, and the depth at which adding to a sum is measured.
@@ -177,7 +177,10 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
 
 def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
     """Return rates in the form that the planner takes."""
-    return Rates(compute, added, h2d, d2h, half=16, measured=True, side=SIDE, depth=DEPTH, waves=waves, lines=LINES)
+    return Rates(
+        compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
+        waves=waves, lines=LINES,
+    )  # fmt: skip
 
 
 def make_ready(cell: Cell, memory: int) -> None:

@@ -13,7 +13,9 @@ from gemmule.dispatch.select import choose
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.choose import choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.plan import DevicePlan
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.simulate import simulate
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.streams import GpuStreams
 
@@ -22,6 +24,8 @@ RATES = Rates(20e12, 20e12, 50e9, 50e9)
 SIZES = [((769, 645, 1003), 3 << 19), ((300, 1777, 70), 1 << 20), ((1, 513, 4099), 100_000)]
 ORDERS_SIZE = ((500, 331, 403), 1 << 19)
 SYMMETRIC_SIZE = ((477, 477, 1050), 3 << 19)
+#: Height of tiles, of the strips that those on the diagonal are cut into, and streams that compute.
+DIAGONALS = [(605, 256, 1), (605, 200, 4), (384, 128, 2), (200, 77, 3)]
 CASES = [
     (strategy, dtype, size, pinned, beta)
     for strategy, dtype in itertools.product(
@@ -119,4 +123,29 @@ def test_a_matrix_times_its_transpose(device, strategy, name, pinned):
     if strategy == "resident-c":
         assert device.moved["copy_in"] == a.nbytes
     assert_product(out, a, np.ascontiguousarray(a.T))
+    np.testing.assert_array_equal(out, out.T)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize(("tile", "cut", "lanes"), DIAGONALS)
+@pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_strips_of_the_diagonal(device, strategy, name, tile, cut, lanes, pinned):
+    n, k = 605, 530
+    dtype = dtype_named(name)
+    tiles = -(-n // tile)
+    held, slots = (tiles * (tiles + 1) // 2, 2 * tiles) if strategy == "resident-c" else (min(tiles, 2), 4)
+    product = Product(n, n, k, Operand(dtype.numpy(), "F"), Operand(dtype.numpy()), Operand(dtype.numpy()))
+    plan = DevicePlan(
+        product, accumulator(dtype, dtype).name, strategy, tile, tile, 150, held, (slots, 0), symmetric=True, strips=2,
+        cut=cut, lanes=lanes,
+    )  # fmt: skip
+    prediction = simulate(plan, RATES)[0]
+    a = random_matrix(np.random.default_rng(), dtype, (k, n))
+    out = poisoned(dtype, (n, n))
+    given, out = (in_pinned(device, array) if pinned else array for array in (a, out))
+    streamed = stream_product(plan, {"a": ArraySource(given.T), "b": ArraySource(given)}, ArraySink(out), device)
+    assert device.moved == {"copy_in": prediction.bytes_in, "copy_out": prediction.bytes_out}
+    assert streamed.flop == prediction.flop
+    assert_product(out, np.ascontiguousarray(a.T), a)
     np.testing.assert_array_equal(out, out.T)

@@ -16,7 +16,7 @@ def peer(block, nbytes, wall=None, pinning=False):
 
 PRODUCT = {
     "record": "stream", "operation": "added", "source": "pinned", "dtype": "float32", "m": 4, "n": 5, "k": 6,
-    "budgets": {"device": "8GiB", "device_bytes": 8 << 30}, "wall_s": 2.0,
+    "budgets": {"device": "8GiB", "device_bytes": 8 << 30}, "wall_s": 2.0, "predicted_s": 1.9,
     "least_s": {"compute": 1.5, "H2D": 1.6, "D2H": 0.1},
 }  # fmt: skip
 
@@ -33,9 +33,9 @@ def test_products_beside_their_peer():
     table = stream_shapes_table([{"record": "experiment"}, PRODUCT, PRODUCT | {"peers": peers}, other])
     assert "gemmule in 8GiB, s" in table
     assert cells(table) == [
-        ["A B + C, 4 x 5 x 6 float32", "pinned", "2.000", "2.400 (16, 9.0 GiB)", "1.200", "2.500 (8, 1.0 GiB)", "1.250",
-         "1.600 (H2D)", "1.500", "0.800"],
-        ["A^T A, 4 x 5 x 6 float32", "pageable", "2.000", "1.000 (16, 9.0 GiB, pins itself)", "0.500", "", "",
+        ["A B + C, 4 x 5 x 6 float32", "pinned", "2.000", "1.900", "2.400 (16, 9.0 GiB)", "1.200",
+         "2.500 (8, 1.0 GiB)", "1.250", "1.600 (H2D)", "1.500", "0.800"],
+        ["A^T A, 4 x 5 x 6 float32", "pageable", "2.000", "1.900", "1.000 (16, 9.0 GiB, pins itself)", "0.500", "", "",
          "1.600 (H2D)", "0.625", "0.800"],
     ]  # fmt: skip
 

@@ -219,8 +219,7 @@ def plan_device_product(
         c=Operand(c.dtype, c.order, c.stored_itemsize, c.grain) if c is not None and beta != 0 else None,
     )
     sums = sums_of(name, a.dtype, b.dtype, out)
-    # The mirrored tiles of a store with blocks would not be made of whole ones.
-    symmetric = product.c is None and grain == (1, 1) and product.k > 0 and is_transpose(a, b)
+    symmetric = product.c is None and product.k > 0 and is_transpose(a, b)
     settings = Settings(threads=threads_for_copies())
     if pinned is not None:
         if pinned < 1 << 16:

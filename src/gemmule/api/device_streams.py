@@ -113,7 +113,16 @@ def measured_rates(
         rate = _host_rate(out)
         return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
     from gemmule.dispatch.select import choose
-    from gemmule.runtime.link_probe import LINES, SHAPE, copy_rate, link_rates, product_rate, product_waves
+    from gemmule.runtime.link_probe import (
+        ALLOCATE_S,
+        ISSUE_S,
+        LINES,
+        SHAPE,
+        copy_rate,
+        link_rates,
+        product_rate,
+        product_waves,
+    )
     from gemmule.runtime.streams import GpuStreams
 
     with GpuStreams(choose, ordinal, precision) as device:
@@ -132,7 +141,8 @@ def measured_rates(
     return Rates(
         compute, added, h2d, d2h,
         source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
-        half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, files=files, measured=True,
+        half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, issue=ISSUE_S if all(direct) else 0.0,
+        allocate=ALLOCATE_S, files=files, measured=True,
         side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
         staged_line=_FILE_LINE if files else 0,
     )  # fmt: skip

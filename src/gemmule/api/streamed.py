@@ -202,7 +202,7 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
         target = result_target(request.out, shape, dtype, request.chunks, request.shards)
         plan = plan_multiply(
             a, b, shape, dtype, computer, memory=room, grain=target.grain, scratch=target.scratch_bytes,
-            mirrored=request.scheduler is None, **scalars,
+            mirrored=True, **scalars,
         )  # fmt: skip
         if request.checked:
             # Not after hours of work.

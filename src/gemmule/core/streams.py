@@ -60,23 +60,20 @@ class DeviceMatrix:
 
     def shaped(self, rows: int, cols: int) -> DeviceMatrix:
         """Return the matrix of another shape that begins at the same element and has the same lines."""
-        return dataclasses.replace(self, rows=rows, cols=cols)
+        return DeviceMatrix(self.buffer, self.dtype, rows, cols, self.pitch, self.order, self.offset)
 
     @property
     def T(self) -> DeviceMatrix:  # noqa: N802 - the name that NumPy gives it
         """The transpose: the same memory."""
         order = "F" if self.order == "C" else "C"
-        return dataclasses.replace(self, rows=self.cols, cols=self.rows, order=order)
+        return DeviceMatrix(self.buffer, self.dtype, self.cols, self.rows, self.pitch, order, self.offset)
 
     def part(self, rows: slice, cols: slice) -> DeviceMatrix:
         """Return a part of it, given by starts and stops within the matrix."""
         steps = (self.pitch, self.dtype.itemsize) if self.order == "C" else (self.dtype.itemsize, self.pitch)
-        return dataclasses.replace(
-            self,
-            rows=rows.stop - rows.start,
-            cols=cols.stop - cols.start,
-            offset=self.offset + rows.start * steps[0] + cols.start * steps[1],
-        )
+        offset = self.offset + rows.start * steps[0] + cols.start * steps[1]
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        return DeviceMatrix(self.buffer, self.dtype, *shape, self.pitch, self.order, offset)
 
 
 class DeviceStreams(Protocol):
@@ -131,8 +128,12 @@ class DeviceStreams(Protocol):
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,
     ) -> None:
-        """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself."""
+        """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself.
+
+        Parts of a product that run beside each other take the kernel of the whole, whose rows and columns `like` are.
+        """
 
     def prepare(
         self,
@@ -143,6 +144,7 @@ class DeviceStreams(Protocol):
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,
     ) -> None:
         """Make ready what `multiply` of these arguments needs, so that its first call takes no longer than others."""
 

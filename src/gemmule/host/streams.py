@@ -123,6 +123,7 @@ class HostStreams:
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,  # noqa: ARG002 - BLAS chooses for itself
     ) -> None:
         """Queue a product on the host's BLAS."""
 
@@ -141,6 +142,7 @@ class HostStreams:
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,
     ) -> None:
         """Do nothing: BLAS is ready."""
 

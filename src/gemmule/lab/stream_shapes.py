@@ -30,6 +30,7 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
                 f"{_WHAT[r['operation']]}, {r['m']} x {r['n']} x {r['k']} {r['dtype']}{_precision(r)}",
                 r["source"],
                 f"{r['wall_s']:.3f}",
+                f"{r['predicted_s']:.3f}",
                 _peer(any_block),
                 f"{_wall(any_block) / r['wall_s']:.3f}",
                 _peer(within) if within else "",
@@ -41,9 +42,9 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
         )
     budgets = {r["budgets"]["device"] for r in records if "peers" in r}
     header = [
-        "product", "operands", f"gemmule in {', '.join(sorted(budgets))}, s", "cuBLASXt, s (block, its GPU memory)",
-        "cuBLASXt / gemmule", "cuBLASXt within that memory, s", "over gemmule", "least possible, s (by what)",
-        "cuBLASXt / least", "least / gemmule",
+        "product", "operands", f"gemmule in {', '.join(sorted(budgets))}, s", "expected, s",
+        "cuBLASXt, s (block, its GPU memory)", "cuBLASXt / gemmule", "cuBLASXt within that memory, s", "over gemmule",
+        "least possible, s (by what)", "cuBLASXt / least", "least / gemmule",
     ]  # fmt: skip
     return markdown(header, rows)
 

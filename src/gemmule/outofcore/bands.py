@@ -66,6 +66,9 @@ class Band:
     def __init__(self, target: Target, plan: StreamPlan, dtype: AnyDType, tiles: Collection[Tile]) -> None:
         self._plan = plan
         self._wanted = {(plan.rows(i).start, plan.cols(j).start) for i, j in tiles}
+        if plan.symmetric:
+            # The mirror image of a tile is written with it.
+            self._wanted |= {(plan.cols(j).start, plan.rows(i).start) for i, j in tiles}
         journal = Journal(band_journal(target.journal, tiles), target.name)
         try:
             if journal.header is None:

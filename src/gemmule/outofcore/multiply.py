@@ -83,8 +83,8 @@ def plan_multiply(
     """Check a product and plan it within `memory` bytes of buffers, in tiles that are multiples of `grain`.
 
     The buffers count what sources and executor take for themselves, and the `scratch` bytes of the sink. Where
-    `mirrored` is set, one triangle of a matrix times its own transpose is computed, if nothing is added and the sink
-    has no blocks.
+    `mirrored` is set, one triangle of a matrix times its own transpose is computed, if nothing is added and square
+    tiles of whole blocks of the sink fit.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def plan_multiply(
     )
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
-    symmetric = mirrored and grain == (1, 1) and product.c is None and product.k > 0 and is_transpose(a, b)
+    symmetric = mirrored and product.c is None and product.k > 0 and is_transpose(a, b)
     return plan_product(
         product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
         symmetric=symmetric,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 
 from .matrix import AnyDType, Finished
@@ -37,6 +38,11 @@ class Operand:
     def itemsize(self) -> int:
         """Bytes of an element in memory."""
         return self.dtype.itemsize
+
+    @property
+    def square_grain(self) -> int:
+        """Side of the smallest square of whole blocks: such tiles may be written transposed, too."""
+        return math.lcm(*self.grain)
 
     @property
     def stored_itemsize(self) -> int:

@@ -97,8 +97,8 @@ def _fitting(
 def _square(
     product: Product, tile_k: int, by_rows: bool, keep: bool, memory: int, tile_bytes: TileBytes
 ) -> Iterator[StreamPlan]:
-    """Yield plans of square tiles that fit, by rows."""
-    for side in _widths(product.n, 1) if by_rows else ():
+    """Yield plans of square tiles that fit, by rows, of whole blocks in both directions."""
+    for side in _widths(product.n, product.out.square_grain) if by_rows else ():
         total = memory_needed(
             product, (side, side, tile_k), by_rows=True, keep=keep, tile_bytes=tile_bytes, symmetric=True
         )

@@ -44,7 +44,7 @@ class Device:
     max_shared_bytes: int
     pci_bus_id: str
 
-    @property
+    @functools.cached_property
     def arch(self) -> Arch:
         """Architecture that kernels are compiled for."""
         return Arch.for_device(*self.capability)

@@ -56,7 +56,15 @@ def prepared_launches(
     workspaces : Workspaces
         Where launches find memory beyond their operands; it must be there until they are done.
     """
-    work = launches_of(problem, choice, ordinal, tuple(pointers))
+    yield from bound_launches(
+        launches_of(problem, choice, ordinal, tuple(pointers)), pointers, ordinal, stream, workspaces
+    )
+
+
+def bound_launches(
+    work: Launches, pointers: Mapping[str, int], ordinal: int, stream: int, workspaces: Workspaces
+) -> Iterator[Callable[[], None]]:
+    """Yield what queues launches on operands at those addresses; else as `prepared_launches`."""
     addresses = {**pointers, **workspaces.take(work.workspaces)}
     for step in work.steps():
         named = {name: addresses[given] + beyond for name, (given, beyond) in step.places.items()}

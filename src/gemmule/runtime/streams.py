@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
 from .driver import call, driver
-from .execute import prepared_launches
+from .execute import Launches, bound_launches, launches_of
 from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .tiles import Chooser
@@ -29,6 +31,7 @@ from .workspaces import Workspaces
 _MOST_ALIGNMENT = 256
 #: Launches that are kept ready.
 _MOST_PREPARED = 4096
+_ALREADY: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 class GpuStreams:
@@ -53,6 +56,8 @@ class GpuStreams:
         self.ordinal, self.precision = ordinal, precision
         self._choose = choose
         self._prepared: dict[Any, list[Callable[[], None]]] = {}
+        self._works: dict[Any, Launches] = {}
+        self._home: int | None = None
         self._streams: list[int] = []
         self._buffers: list[int] = []
         self._pinned: list[int] = []
@@ -91,7 +96,21 @@ class GpuStreams:
 
     def near(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which this thread, and those that it starts, run beside the GPU."""
-        return bound_to(processors_near(self.device.pci_bus_id))
+        return self._near()
+
+    @contextlib.contextmanager
+    def _near(self) -> Iterator[None]:
+        before = self._home
+        with bound_to(processors_near(self.device.pci_bus_id)), current(self.ordinal):
+            # What this thread calls need not make the context current each time.
+            self._home = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._home = before
+
+    def _current(self) -> contextlib.AbstractContextManager[None]:
+        return _ALREADY if threading.get_ident() == self._home else current(self.ordinal)
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""
@@ -158,7 +177,7 @@ class GpuStreams:
             setattr(copy, f"{side}MemoryType", getattr(bindings.CUmemorytype, f"CU_MEMORYTYPE_{kind}"))
             setattr(copy, f"{side}{kind.capitalize()}", address)
             setattr(copy, f"{side}Pitch", pitch)
-        with current(self.ordinal):
+        with self._current():
             call("cuMemcpy2DAsync", copy, stream)
         with self._lock:
             self.moved[direction] += width * lines
@@ -172,9 +191,10 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        for launch in self._launches(stream, a, b, d, alpha, beta, c):
+        for launch in self._launches(stream, a, b, d, alpha, beta, c, like):
             launch()
 
     def prepare(
@@ -186,9 +206,10 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
+        like: tuple[int, int] | None = None,
     ) -> None:
         """Load the kernel, and keep the launch."""
-        self._launches(stream, a, b, d, alpha, beta, c)
+        self._launches(stream, a, b, d, alpha, beta, c, like)
 
     def _launches(
         self,
@@ -199,25 +220,44 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
+        like: tuple[int, int] | None = None,
     ) -> list[Callable[[], None]]:
-        return self._kept(stream, (a, b, d, alpha, beta, c), lambda: self._problem(a, b, d, alpha, beta, c))
+        given = (a, b, d, alpha, beta, c, like)
+        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c), like)
 
     def _kept(
-        self, stream: int, given: tuple[Any, ...], made: Callable[[], tuple[Problem, dict[str, int]]]
+        self,
+        stream: int,
+        given: tuple[Any, ...],
+        made: Callable[[], tuple[Problem, dict[str, int]]],
+        like: tuple[int, int] | None = None,
     ) -> list[Callable[[], None]]:
         """Return the launches of a problem, those of before if there are some."""
         key = (stream, *given)
         launches = self._prepared.get(key)
         if launches is None:
             problem, pointers = made()
-            choice = self._choice(problem)
+            # Buffers differ more often than problems.
+            work = self._works.get((problem, like))
+            if work is None:
+                work = launches_of(problem, self._choice_like(problem, like), self.ordinal, tuple(pointers))
+                self._works[problem, like] = work
             workspaces = self._workspaces.setdefault(stream, Workspaces(self.ordinal, stream))
-            launches = list(prepared_launches(problem, choice, pointers, self.ordinal, stream, workspaces))
+            launches = list(bound_launches(work, pointers, self.ordinal, stream, workspaces))
             # The same few come again and again, with the buffers in turn.
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
+                self._works.clear()
             self._prepared[key] = launches
         return launches
+
+    def _choice_like(self, problem: Problem, like: tuple[int, int] | None) -> Choice:
+        """Return the kernel of a larger product, if it can compute this one too, else this one's own."""
+        if like is not None and isinstance(problem, GemmProblem):
+            choice = self._choice(_enlarged(problem, *like))
+            if choice.spec.why_not(problem, self.device.arch, choice.config) is None:
+                return choice
+        return self._choice(problem)
 
     def _problem(
         self,
@@ -278,7 +318,7 @@ class GpuStreams:
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""
-        with current(self.ordinal):
+        with self._current():
             event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_BLOCKING_SYNC))
             call("cuEventRecord", event, stream)
         with self._lock:
@@ -287,17 +327,17 @@ class GpuStreams:
 
     def wait(self, stream: int, event: Any) -> None:
         """Let a stream wait for an event of another."""
-        with current(self.ordinal):
+        with self._current():
             call("cuStreamWaitEvent", stream, event, 0)
 
     def synchronize(self, event: Any) -> None:
         """Wait for an event."""
-        with current(self.ordinal):
+        with self._current():
             call("cuEventSynchronize", event)
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two events; it is negative where the first was the later one."""
-        with current(self.ordinal):
+        with self._current():
             return float(call("cuEventElapsedTime", start, end)) * 1e-3
 
 
@@ -317,8 +357,23 @@ def _rounding(
     return a, b, target, 0, 1, source
 
 
+@functools.cache
+def _own_dtype(dtype: np.dtype[Any]) -> DType:
+    # NumPy puts the name together each time.
+    return dtype_named(dtype.name)
+
+
+def _enlarged(problem: GemmProblem, m: int, n: int) -> GemmProblem:
+    """Return the problem with more rows and columns."""
+    c = None if problem.c is None else dataclasses.replace(problem.c, rows=m, cols=n)
+    return dataclasses.replace(
+        problem, m=m, n=n, a=dataclasses.replace(problem.a, rows=m), b=dataclasses.replace(problem.b, cols=n), c=c,
+        d=dataclasses.replace(problem.d, rows=m, cols=n),
+    )  # fmt: skip
+
+
 def _strided(matrix: DeviceMatrix) -> StridedMatrix:
-    dtype: DType = dtype_named(matrix.dtype.name)
+    dtype = _own_dtype(matrix.dtype)
     lead = matrix.pitch // dtype.itemsize
     strides = (lead, 1) if matrix.order == "C" else (1, lead)
     address = matrix.buffer + matrix.offset

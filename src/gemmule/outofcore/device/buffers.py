@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...core.streams import DeviceMatrix, DeviceStreams
 from .plan import DevicePlan
-from .schedule import Convert, Mirror, Multiply, Slice, Store
+from .schedule import Convert, Mirror, Multiply, Reflect, Slice, Store
 from .staging import Part
 
 #: Factors, target, alpha, beta and what is added.
@@ -58,8 +58,8 @@ class Buffers:
         a = self._factor("a", op.a, op.rows, op.inner)
         b = self._factor(name, op.b, op.cols, op.inner)
         b = b.T if self.plan.symmetric else b
-        m = _grown(rows, self.plan.tile_m, self._whole[0])
-        n = _grown(cols, self.plan.tile_n, self._whole[1])
+        m = _grown(rows, self.plan.rows(op.tile[0]), self.plan.tile_m, self._whole[0])
+        n = _grown(cols, self.plan.cols(op.tile[1]), self.plan.tile_n, self._whole[1])
         target = target.shaped(m, n)
         depth = op.inner[1] - op.inner[0]
         cut = depth - depth % self._whole[2] if target.dtype == self.plan.sum_dtype else 0
@@ -79,12 +79,12 @@ class Buffers:
         along, depth = slice(outer[0] - whole[0], outer[1] - whole[0]), slice(0, inner[1] - inner[0])
         return matrix.part(along, depth) if name == "a" else matrix.part(depth, along)
 
-    def tile(self, op: Multiply | Convert | Mirror | Store) -> tuple[slice, slice]:
+    def tile(self, op: Multiply | Convert | Mirror | Reflect | Store) -> tuple[slice, slice]:
         """Return the part of a tile that an operation works on, within the tile."""
         top, left = self.plan.rows(op.tile[0]).start, self.plan.cols(op.tile[1]).start
         return slice(op.rows[0] - top, op.rows[1] - top), slice(op.cols[0] - left, op.cols[1] - left)
 
-    def whole_tile(self, name: str, slot: int, op: Multiply | Convert | Mirror | Store) -> DeviceMatrix:
+    def whole_tile(self, name: str, slot: int, op: Multiply | Convert | Mirror | Reflect | Store) -> DeviceMatrix:
         """Return a whole tile in a buffer."""
         plan = self.plan
         rows, cols = plan.rows(op.tile[0]), plan.cols(op.tile[1])
@@ -103,20 +103,26 @@ class Buffers:
         if op.mirrored:
             return self._mirror(op.source, op.rows, op.cols)
         rows, cols = self.tile(op)
-        return self._finished(op).part(rows, cols)
+        return self._finished(op, op.source).part(rows, cols)
 
     def mirrored(self, op: Mirror) -> tuple[DeviceMatrix, DeviceMatrix]:
         """Return where the transpose of a finished tile goes, and the tile."""
-        return self._mirror(op.target, op.cols, op.rows), self._finished(op)
+        return self._mirror(op.target, op.cols, op.rows), self._finished(op, op.source)
+
+    def reflected(self, op: Reflect) -> tuple[DeviceMatrix, DeviceMatrix]:
+        """Return where the transpose of a part of a tile on the diagonal goes, and the part."""
+        rows, cols = self.tile(op)
+        whole = self._finished(op, op.buffer)
+        return whole.part(cols, rows), whole.part(rows, cols)
 
     def _mirror(self, slot: int, rows: Part, cols: Part) -> DeviceMatrix:
         plan, buffer = self.plan, self.buffers["mirror"][slot]
         whole = DeviceMatrix.compact(buffer, plan.product.out.dtype, plan.tile_n, plan.tile_m)
         return whole.shaped(rows[1] - rows[0], cols[1] - cols[0])
 
-    def _finished(self, op: Mirror | Store) -> DeviceMatrix:
+    def _finished(self, op: Mirror | Reflect | Store, slot: int) -> DeviceMatrix:
         """Return the tile in the type of the result."""
-        return self.whole_tile("out" if self.plan.apart else "sum", op.source, op)
+        return self.whole_tile("out" if self.plan.apart else "sum", slot, op)
 
     def piece(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
         """Return a loaded piece in its buffer."""
@@ -131,8 +137,11 @@ class Buffers:
         return matrix.shaped(rows[1] - rows[0], cols[1] - cols[0])
 
 
-def _grown(part: slice, side: int, unit: int) -> int:
-    """Return the length of a part of a tile's side, rounded up to a multiple of `unit` if the tile has room."""
+def _grown(part: slice, own: slice, side: int, unit: int) -> int:
+    """Return the length of a part of a tile, rounded up to a multiple of `unit` if nothing of the tile follows.
+
+    The buffer must have room for it: `side` is what it holds, `own` where the tile lies in the result.
+    """
     length = int(part.stop - part.start)
     grown = -(-length // unit) * unit
-    return grown if part.start + grown <= side else length
+    return grown if part.stop == own.stop - own.start and part.start + grown <= side else length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ LEAST = 16
 _UNITS = (256, 128, 64, 32, 16)
 #: Depths of a slice that are tried.
 _DEPTHS = (8192, 4096, 2048, 1024, 512, 256, 64, LEAST)
+#: Deeper ones, with which sums in strips are fewer operations.
+_DEEPER = (32768, 16384)
 #: Widths of tiles that are tried of those that fit, the widest ones.
 _MOST_WIDTHS = 12
 #: A side of square tiles that nearly fill whole waves of the CTAs of large kernels, and more than one.
@@ -26,6 +29,8 @@ _WAVES = 4096
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
+#: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
+_CUTS, _LANES = (2048, 1024, 512), 4
 
 
 def candidates(
@@ -40,17 +45,22 @@ def candidates(
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
-    for depth in _depths(product.k):
+    for depth in _depths(product.k, _DEEPER if symmetric else ()):
         for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
+                side = _square(product, tile_m)
+                tile = (side, side) if symmetric else _blocks(product, tile_m, tile_n)
                 tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
-                tile = _blocks(product, tile_m, tile_n)
+                # A tile alone needs no buffers for others.
+                alone = symmetric and side >= product.m
+                tiles = 1 if alone else tiles
                 strips = 1 if strategy == PAPER else _strips(product)
-                return DevicePlan(
+                plan = DevicePlan(
                     product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
-                    (4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
+                    (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
+                return _in_strips(plan)
 
             yield from _tallest(product, made, memory, square=symmetric)
 
@@ -144,20 +154,21 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
     """Yield plans in which all tiles on and below the diagonal stay."""
     for depth in _depths(product.k):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
-        for side in sorted(sides, reverse=True):
+        for side in sorted({_square(product, side) for side in sides}, reverse=True):
             count = len(edges(product.m, side)) - 1
             if count <= 64:
                 plan = DevicePlan(
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
-                    (2 * max(count, 1), 0), symmetric=True, strips=_STRIPS,
+                    (2 * max(count, 1), 0), symmetric=True, strips=_strips(product),
                 )  # fmt: skip
+                plan = _in_strips(plan)
                 if plan.device_bytes <= memory or memory == 0:
                     yield plan
 
 
-def _depths(extent: int) -> list[int]:
+def _depths(extent: int, more: tuple[int, ...] = ()) -> list[int]:
     """Return the depths of a slice that are tried, each at most the extent."""
-    return sorted({min(depth, max(extent, 1)) for depth in _DEPTHS}, reverse=True)
+    return sorted({min(depth, max(extent, 1)) for depth in (*more, *_DEPTHS)}, reverse=True)
 
 
 def _sides(extent: int) -> Iterator[int]:
@@ -180,11 +191,29 @@ def _even(extent: int, side: int) -> int:
     return -(-shortest // unit) * unit
 
 
+def _square(product: Product, side: int) -> int:
+    """Return the side of a square tile of whole blocks, also where it is written transposed; at most the whole."""
+    grain = product.out.square_grain
+    return min(-(-side // grain) * grain, max(product.m, 1)) if grain > 1 else side
+
+
 def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     """Return a tile that is made of whole blocks of the store that the result goes to."""
     sides = zip((tile_m, tile_n), product.out.grain, strict=True)
     tall, wide = (-(-side // grain) * grain for side, grain in sides)
     return tall, wide
+
+
+def _in_strips(plan: DevicePlan) -> DevicePlan:
+    """Return the plan with strips of the tiles on the diagonal, where it is symmetric and they would not be thin."""
+    cut = next((cut for cut in strips_of(plan.product) if 4 * cut <= plan.tile_m), 0)
+    return dataclasses.replace(plan, cut=cut, lanes=_LANES) if plan.symmetric and cut else plan
+
+
+def strips_of(product: Product) -> list[int]:
+    """Return the heights of strips that are tried, highest first: whole blocks of the store of the result."""
+    grain = product.out.grain[0]
+    return [-(-cut // grain) * grain for cut in _CUTS]
 
 
 def _strips(product: Product) -> int:

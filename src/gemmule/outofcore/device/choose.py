@@ -11,7 +11,7 @@ from ...core.errors import ArgumentError, MemoryLimitError
 from ..budget import format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
-from .candidates import Waves, candidates
+from .candidates import Waves, candidates, strips_of
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
 from .shares import largest_share, predicted
@@ -126,10 +126,13 @@ def choose_plan(
         # What is far behind does not come to the front.
         if told[0][0][0] > _NEAR * least:
             continue
-        for variants in (_beginnings, _endings):
+        for variants in (_beginnings, _endings, _diagonals):
             told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
             told.sort(key=_key)
     best = {name: told[0] for name, told in found.items()}
+    if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
+        # Tiles that are whole blocks in one direction alone may be smaller.
+        return choose_plan(product, sum_dtype, memory, rates, strategy=strategy, count=count)
     if not best:
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
         raise MemoryLimitError(
@@ -199,13 +202,21 @@ def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
             yield dataclasses.replace(plan, strips=strips)
 
 
+def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:
+    """Yield the plan with strips of other heights on the diagonal: low ones compute less twice, high ones are fewer."""
+    for cut in strips_of(plan.product):
+        if plan.cut and plan.cut != cut < plan.tile_m:
+            yield dataclasses.replace(plan, cut=cut)
+
+
 def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     """Return roughly what a plan takes: the part that works longest, and what nothing hides."""
     product = plan.product
     rows, cols, depth = plan.grid
     sides = min(plan.tile_m, product.m), min(plan.tile_n, product.n), min(plan.tile_k, product.k)
-    each = rates.seconds(*sides, added=depth > 1) / max(math.prod(sides), 1)
-    compute = each * product.m * product.n * product.k * (plan.tiles / max(rows * cols, 1))
+    each = rates.seconds(*sides, added=depth > 1, lanes=plan.lanes) / max(math.prod(sides), 1)
+    area, products = plan.computed
+    compute = each * area * product.k
     lines = plan.host_lines
     a_s = rates.arriving(product.m * product.k * product.a.itemsize, lines["a"])
     b_s = rates.arriving(product.k * product.n * product.b.itemsize, lines["b"])
@@ -226,7 +237,7 @@ def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
         ends += plan.tile_m * plan.tile_n * product.c.itemsize / rates.arrival
     # How long a tile's buffer is taken.
     taken = (compute + added + results) / plan.c_tiles if plan.strategy == C_STATIONARY else 0.0
-    launches = plan.tiles * max(depth, 1) * rates.launch
+    launches = products * max(depth, 1) * rates.launch
     # Where tiles are many their shares are even.
     share = largest_share(plan, count) if plan.tiles <= _MOST_SHARED else 1 / count
     return share * (max(compute, moved + added, results, taken) + launches) + ends
@@ -236,7 +247,7 @@ def _finalists(plans: list[DevicePlan], count: int) -> Iterator[DevicePlan]:
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
     for number, plan in enumerate(plans[: max(_FINALISTS // count, 4)]):
-        left -= plan.tiles * max(plan.grid[2], 1)
+        left -= plan.computed[1] * max(plan.grid[2], 1)
         if number and left < 0:
             return
         yield plan

@@ -19,10 +19,13 @@ from .drain import Drain
 from .host_memory import memory_of
 from .lanes import Lane
 from .plan import DevicePlan
-from .schedule import AB_IN, C_IN, C_OUT, COMPUTE, Convert, Load, Mirror, Multiply, Op, Store, operations
+from .schedule import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply, Op, Reflect, Store, operations
 from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
+#: Of a plan in strips the products whose kernels are made ready before anything is computed: as long as the first
+#: slice is on its way. Each has a shape of its own, and those of the others are made ready meanwhile.
+_READY = 8
 #: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
 RING_BYTES = 8 << 20
 
@@ -197,7 +200,8 @@ class _Run:
     def run(self) -> Streamed:
         """Run all operations."""
         runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
-            C_IN: self._load, AB_IN: self._load, COMPUTE: self._compute, C_OUT: self._store,
+            C_IN: self._load, AB_IN: self._load, **dict.fromkeys(LANES[: self.plan.lanes], self._compute),
+            C_OUT: self._store,
         }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
@@ -211,9 +215,9 @@ class _Run:
             for op in operations(self.plan, self.done):
                 if self.board.failed:
                     break
-                if not prepared and op.stream == COMPUTE:
+                if not prepared and op.stream in LANES:
                     # The first slices are on their way meanwhile.
-                    self._prepare(lanes[COMPUTE].stream)
+                    self._prepare(lanes[op.stream].stream)
                     prepared = True
                 lanes[op.stream].put(op, self._prepared(op))
         except BaseException as error:
@@ -296,11 +300,17 @@ class _Run:
             self.device.convert(stream, *self._converted(op))
         elif isinstance(op, Mirror):
             self.device.transpose(stream, *self.buffers.mirrored(op))
+        elif isinstance(op, Reflect):
+            self.device.transpose(stream, *self.buffers.reflected(op))
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
-                self.device.multiply(stream, *arguments)
+                self.device.multiply(stream, *arguments, like=self._like(op))
         return start, self.device.record(stream)
+
+    def _like(self, op: Multiply) -> tuple[int, int] | None:
+        """Return the rows and columns of the product whose kernel the strips of a tile take; None for whole tiles."""
+        return (self.plan.tile_m, self.plan.tile_n) if self.plan.in_strips(op.tile) else None
 
     def _converted(self, op: Convert) -> tuple[DeviceMatrix, DeviceMatrix]:
         """Return the part of a result, and the sum that is rounded into it."""
@@ -309,21 +319,26 @@ class _Run:
         return self.buffers.whole_tile("out", op.target, op).part(rows, cols), source
 
     def _prepare(self, stream: Any) -> None:
-        """Make every kernel ready that will be needed."""
+        """Make every kernel ready that will be needed; of a plan in strips, the first ones."""
         seen: set[Hashable] = set()
         for op in operations(self.plan, self.done):
+            if self.plan.cut and len(seen) == _READY:
+                return
             if isinstance(op, Multiply):
                 kind = (op.shape, op.first, op.last)
                 if kind not in seen:
                     seen.add(kind)
                     for arguments in self.buffers.products(op, self.alpha, self.beta):
-                        self.device.prepare(stream, *arguments)
+                        self.device.prepare(stream, *arguments, like=self._like(op))
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))
             elif isinstance(op, Mirror) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_transpose(stream, *self.buffers.mirrored(op))
+            elif isinstance(op, Reflect) and (op.rows, op.cols) not in seen:
+                seen.add((op.rows, op.cols))
+                self.device.prepare_transpose(stream, *self.buffers.reflected(op))
 
     def _store(self, stream: Any, op: Op, _: Any) -> tuple[Any, Any]:
         assert isinstance(op, Store)
@@ -332,7 +347,7 @@ class _Run:
     def _report(self, seconds: float) -> Streamed:
         """Say what it took. Everything is done."""
         activity = []
-        counts = {C_IN: 0, AB_IN: 0, COMPUTE: 0, C_OUT: 0}
+        counts = dict.fromkeys((C_IN, AB_IN, *LANES, C_OUT), 0)
         first = self.events[0][1] if self.events else None
         for op, start, end in self.events:
             begin = self.device.seconds(first, start)
@@ -349,8 +364,8 @@ class _Run:
         return Streamed(
             seconds=seconds,
             device_seconds=max((one.end_ns for one in activity), default=0) / 1e9,
-            compute_s=sum(one.duration_ns for one in activity if one.stream == COMPUTE) / 1e9,
-            flop=counts[COMPUTE],
+            compute_s=_covered([one for one in activity if one.stream in LANES]) / 1e9,
+            flop=sum(counts[stream] for stream in LANES),
             bytes_in=counts[C_IN] + counts[AB_IN],
             bytes_out=counts[C_OUT],
             bytes_read=self.bytes_read,
@@ -365,6 +380,15 @@ def _within(part: Part, whole: Part) -> slice:
     return slice(part[0] - whole[0], part[1] - whole[0])
 
 
+def _covered(spans: list[Transfer]) -> int:
+    """Return the nanoseconds in which at least one of them runs, of spans that are sorted by their start."""
+    total = end = 0
+    for one in spans:
+        total += max(one.end_ns - max(one.start_ns, end), 0)
+        end = max(end, one.end_ns)
+    return total
+
+
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
@@ -373,5 +397,5 @@ def _label(op: Op) -> str:
     """Name an operation in a timeline."""
     if isinstance(op, Load):
         return f"{op.operand.upper()}[{op.rows[0]}:{op.rows[1]}, {op.cols[0]}:{op.cols[1]}]"
-    assert isinstance(op, Multiply | Convert | Mirror | Store)
+    assert isinstance(op, Multiply | Convert | Mirror | Reflect | Store)
     return f"C{op.tile}{'^T' * (isinstance(op, Store) and op.mirrored)}"

@@ -65,6 +65,12 @@ class DevicePlan:
         many as later.
     devices : int
         Devices that share the tiles: slices of the first tile of each come in parts, whoever computes it.
+    cut : int
+        Height of the strips that a symmetric plan's tiles on the diagonal are computed in, each as wide as the triangle
+        is there; 0 for whole tiles.
+    lanes : int
+        Streams that compute beside each other: products of different parts of the result, so that one fills what
+        another one leaves idle at its end.
     """
 
     product: Product
@@ -81,6 +87,8 @@ class DevicePlan:
     ramps: tuple[int, int, int] = RAMPS
     opening: int = 0
     devices: int = 1
+    cut: int = 0
+    lanes: int = 1
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
@@ -200,9 +208,11 @@ class DevicePlan:
             for stays, passes in _panels(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
+        # The last tile of a symmetric plan lies on the diagonal: a mirrored one leaves only when all of it is there.
+        odd = (rows - 1) % 2 if self.symmetric else 0
         for i in range(rows):
             line = range(i + 1) if self.symmetric else range(cols)
-            for j in reversed(line) if self.serpentine and i % 2 else line:
+            for j in reversed(line) if self.serpentine and i % 2 != odd else line:
                 yield i, j
 
     def steps(self) -> Iterator[Step]:
@@ -250,9 +260,37 @@ class DevicePlan:
         return found
 
     def area(self, tile: tuple[int, int]) -> int:
-        """Return the elements of a tile."""
+        """Return the elements of a tile that are computed."""
         rows, cols = self.rows(tile[0]), self.cols(tile[1])
+        if self.in_strips(tile):
+            return sum((stop - start) * (stop - int(rows.start)) for start, stop in self.diagonal(tile[0]))
         return int((rows.stop - rows.start) * (cols.stop - cols.start))
+
+    def in_strips(self, tile: tuple[int, int]) -> bool:
+        """Whether a tile lies on the diagonal and is computed in strips."""
+        return bool(self.cut) and self.symmetric and tile[0] == tile[1]
+
+    def diagonal(self, i: int) -> list[tuple[int, int]]:
+        """Return the rows of the strips of tile (i, i), the last strip first.
+
+        A strip's rows are whole once those below it are mirrored: so they leave one after another, in whole lines.
+        """
+        rows = self.rows(i)
+        tops = range(int(rows.start), int(rows.stop), self.cut)
+        return [(top, min(top + self.cut, int(rows.stop))) for top in reversed(tops)]
+
+    @functools.cached_property
+    def computed(self) -> tuple[int, int]:
+        """Elements of the result that are computed, and the products that each slice takes for them."""
+        rows, cols, _ = self.grid
+        if not self.symmetric:
+            return self.product.m * self.product.n, rows * cols
+        area = products = 0
+        for i in range(rows):
+            own = self.rows(i)
+            area += int((own.stop - own.start) * own.start) + self.area((i, i))
+            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) else 1)
+        return area, products
 
     def _first_slices(self) -> list[tuple[int, int]]:
         # A depth that is not cut at all is not summed in the accumulator's type.

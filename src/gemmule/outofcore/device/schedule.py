@@ -15,6 +15,8 @@ from .plan import PAPER, DevicePlan, Step
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
 STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
+#: The streams that compute, in plans of several; what is computed is told by the end of a name.
+LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
 
@@ -144,6 +146,24 @@ class Mirror(Op):
 
 
 @dataclasses.dataclass(frozen=True)
+class Reflect(Op):
+    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result it is taken from.
+    buffer : int
+        The buffer of the tile: of results, where the plan keeps them apart from sums.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    buffer: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Store(Op):
     """A tile, or a strip of it, leaves the device.
 
@@ -177,7 +197,7 @@ class _Held:
     def __init__(self, count: int) -> None:
         self._slots = Slots(count)
         self._loaded: dict[int, int] = {}
-        self._used: dict[int, int] = {}
+        self._used: dict[int, dict[str, int]] = {}
 
     def claim(self, key: Hashable) -> tuple[int, bool]:
         return self._slots.claim(key)
@@ -188,11 +208,12 @@ class _Held:
     def loaded(self, slot: int) -> int:
         return self._loaded[slot]
 
-    def use(self, slot: int, number: int) -> None:
-        self._used[slot] = number
+    def use(self, slot: int, stream: str, number: int) -> None:
+        # Of each stream the last use is enough.
+        self._used.setdefault(slot, {})[stream] = number
 
     def used(self, slot: int) -> tuple[int, ...]:
-        return (self._used[slot],) if slot in self._used else ()
+        return tuple(self._used.pop(slot, {}).values())
 
 
 class _Tiles:
@@ -202,10 +223,10 @@ class _Tiles:
         self._count = count
         self._turn = itertools.count()
         self._of: dict[tuple[int, int], int] = {}
-        self._free_after: dict[int, int] = {}
+        self._free_after: dict[int, tuple[int, ...]] = {}
 
     def take(self, tile: tuple[int, int]) -> tuple[int, tuple[int, ...]]:
-        """Give a tile its buffer; return it, and the operation that frees it from the tile before."""
+        """Give a tile its buffer; return it, and the operations that free it from the tile before."""
         slot = next(self._turn) % self._count
         self._of[tile] = slot
         return slot, self.before(slot)
@@ -214,10 +235,10 @@ class _Tiles:
         return self._of[tile]
 
     def before(self, slot: int) -> tuple[int, ...]:
-        return (self._free_after[slot],) if slot in self._free_after else ()
+        return self._free_after.get(slot, ())
 
-    def leave(self, tile: tuple[int, int], number: int) -> None:
-        self._free_after[self._of.pop(tile)] = number
+    def leave(self, tile: tuple[int, int], *numbers: int) -> None:
+        self._free_after[self._of.pop(tile)] = numbers
 
 
 def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Iterator[Op]:
@@ -244,6 +265,10 @@ class _Schedule:
         self.results = _Tiles(plan.buffers["out"][0]) if plan.apart else None
         self.mirrors = _Tiles(plan.buffers["mirror"][0]) if "mirror" in plan.buffers else None
         self.c_read: tuple[int, ...] = ()
+        self.lanes = LANES[: plan.lanes]
+        # All products of a part of the result run on one stream, in order.
+        self.lane_of: dict[tuple[int, int], str] = {}
+        self.turn = itertools.cycle(self.lanes)
 
     def run(self) -> Iterator[Op]:
         plan = self.plan
@@ -254,6 +279,7 @@ class _Schedule:
             before: tuple[int, ...] = ()
             if step.first:
                 slot, before = self.sums.take(tile)
+                self.lane_of[tile] = next(self.turn)
                 if plan.product.c is not None:
                     load = self._load_c(step, slot, before)
                     yield load
@@ -266,6 +292,9 @@ class _Schedule:
                     before += (self._held(len(factors)).loaded(factor.slot),)
             else:
                 factors = [Slice(0, (0, 0)), Slice(0, (0, 0))]
+            if plan.in_strips(tile):
+                yield from self._diagonal(step, factors, before)
+                continue
             cut = step.last and tile == last_tile and plan.strategy != PAPER
             yield from self._finish(step, factors, before, plan.strips if cut else 1)
 
@@ -301,19 +330,19 @@ class _Schedule:
     def _finish(self, step: Step, factors: list[Slice], before: tuple[int, ...], strips: int) -> Iterator[Op]:
         """Yield the products of a step, and, at the end of a tile, what takes it away."""
         plan, tile = self.plan, (step.i, step.j)
-        target = self.sums.of(tile)
+        target, stream = self.sums.of(tile), self.lane_of[tile]
         cols = _part(plan.cols(step.j))
         parts = _strips(_part(plan.rows(step.i)), strips)
         for place, rows in enumerate(parts):
             number = next(self.numbers)
             a, b = factors
             yield Multiply(
-                number, COMPUTE, before if place == 0 else (), tile, rows, cols, step.inner, a, b, target, step.first,
+                number, stream, before if place == 0 else (), tile, rows, cols, step.inner, a, b, target, step.first,
                 step.last,
             )  # fmt: skip
             if place == len(parts) - 1:
                 for held, factor in ((self.a, a), (self.b, b)):
-                    held.use(factor.slot, number)
+                    held.use(factor.slot, stream, number)
                 if step.first and "c" in plan.buffers:
                     self.c_read = (number,)
             if step.last:
@@ -329,7 +358,7 @@ class _Schedule:
             if begins:
                 _, before = self.results.take(tile)
             target = self.results.of(tile)
-            convert = Convert(next(self.numbers), COMPUTE, before, tile, rows, cols, source, target)
+            convert = Convert(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
             yield convert
             number, source = convert.number, target
         size = _length(rows) * _length(cols) * plan.product.out.itemsize
@@ -338,20 +367,72 @@ class _Schedule:
             next(self.numbers), C_OUT, (number,), tile, rows, cols, source, size, ends and not mirrored, False
         )
         yield store
+        over = [store.number]
         if ends and mirrored:
-            yield from self._mirror(tile, source)
+            for op in self._mirror(tile, source):
+                yield op
+                if isinstance(op, Mirror):
+                    over.append(op.number)
         if ends:
-            # A converted tile no longer needs its sum: the next products follow on the same stream.
-            self.sums.leave(tile, store.number if self.results is None else number)
+            # A converted tile no longer needs its sum.
+            self.sums.leave(tile, *(over if self.results is None else (number,)))
             if self.results is not None:
-                self.results.leave(tile, store.number)
+                self.results.leave(tile, *over)
+
+    def _diagonal(self, step: Step, factors: list[Slice], before: tuple[int, ...]) -> Iterator[Op]:
+        """Yield the products of a tile on the diagonal, strip by strip from below, and what takes each away.
+
+        A strip is stored with its whole lines: what is right of the diagonal came from the strips below it.
+        """
+        plan, tile = self.plan, (step.i, step.j)
+        left, right = _part(plan.cols(step.j))
+        target = self.sums.of(tile)
+        strips = plan.diagonal(step.i)
+        a, b = factors
+        # The last operations of each stream that the buffers are free after, and that lines are whole after.
+        over: dict[str, int] = {}
+        reflected: dict[str, int] = {}
+        apart: tuple[int, ...] = ()
+        source, stored = target, 0
+        if step.last and self.results is not None:
+            source, apart = self.results.take(tile)
+        for place, rows in enumerate(strips):
+            stream = self.lanes[place % len(self.lanes)]
+            # What follows on the same stream need not wait again.
+            first = place < len(self.lanes)
+            number, cols = next(self.numbers), (left, rows[1])
+            yield Multiply(
+                number, stream, before if first else (), tile, rows, cols, step.inner, a, b, target, step.first,
+                step.last,
+            )  # fmt: skip
+            self.a.use(a.slot, stream, number)
+            if not step.last:
+                continue
+            if self.results is not None:
+                number = next(self.numbers)
+                yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
+            over[stream] = number
+            stored = next(self.numbers)
+            size = _length(rows) * (right - left) * plan.product.out.itemsize
+            yield Store(
+                stored, C_OUT, (number, *reflected.values()), tile, rows, (left, right), source, size,
+                place == len(strips) - 1, False,
+            )  # fmt: skip
+            if rows[0] > left:
+                reflected[stream] = next(self.numbers)
+                yield Reflect(reflected[stream], stream, (), tile, rows, (left, rows[0]), source)
+        if step.last:
+            # The last one was stored after everything was reflected.
+            self.sums.leave(tile, *((stored,) if self.results is None else over.values()))
+            if self.results is not None:
+                self.results.leave(tile, stored)
 
     def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
         """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
         assert self.mirrors is not None
         rows, cols = _part(self.plan.rows(tile[0])), _part(self.plan.cols(tile[1]))
         target, before = self.mirrors.take(tile)
-        mirror = Mirror(next(self.numbers), COMPUTE, before, tile, rows, cols, source, target)
+        mirror = Mirror(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
         yield mirror
         size = _length(rows) * _length(cols) * self.plan.product.out.itemsize
         store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)

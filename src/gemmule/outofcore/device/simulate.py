@@ -8,7 +8,7 @@ from collections.abc import Container
 
 from .plan import DevicePlan
 from .rates import Rates
-from .schedule import C_OUT, COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Op, Store, operations
+from .schedule import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store, operations
 
 #: Bytes a second at which a device rounds sums into results, or transposes them, reading and writing.
 CONVERT_RATE = 1e12
@@ -83,28 +83,30 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     """Return what a plan takes at those rates, and when each operation runs.
 
     The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
-    Operations of a stream follow each
-    other; each begins when those that it waits for are over. Tiles that are `done` are left out.
+    Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
+    Streams that compute take turns at the processor. Tiles that are `done` are left out.
     """
-    free = dict.fromkeys(STREAMS, 0.0)
+    free = dict.fromkeys((*STREAMS, *LANES), 0.0)
+    processor = 0.0
+    begin = plan.device_bytes * rates.allocate
     link = {"h2d": 0.0, "d2h": 0.0}
     # What is asked for again is the end of an operation that others wait for; few are kept long.
     ends: dict[int, float] = {}
-    ran = []
+    ran: list[Ran] = []
     compute = 0.0
     moved = {"h2d": 0, "d2h": 0}
     flop = 0
     for op in operations(plan, done):
-        start = max([free[op.stream], *(ends[number] for number in op.after)])
+        start = max([free[op.stream], begin + len(ran) * rates.issue, *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
-            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1)
+            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
             compute += duration
             flop += op.flop
         elif isinstance(op, Convert):
             size = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize)
             duration = rates.launch + size / CONVERT_RATE
             compute += duration
-        elif isinstance(op, Mirror):
+        elif isinstance(op, Mirror | Reflect):
             duration = rates.launch + 2 * _area(op) * plan.product.out.itemsize / CONVERT_RATE
             compute += duration
         else:
@@ -115,6 +117,9 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
             duration = rates.launch + over(op.nbytes, _line(plan, op))
             link.update(dict.fromkeys(ways, start + duration))
             moved[direction] += op.nbytes
+        if op.stream in LANES:
+            start = max(start, processor)
+            processor = start + duration
         end = start + duration
         free[op.stream] = ends[op.number] = end
         ran.append(Ran(op, start, end))
@@ -150,10 +155,5 @@ def _line(plan: DevicePlan, op: Load | Store) -> float:
     return math.inf if length >= extent else float(length * operand.itemsize)
 
 
-def _area(op: Convert | Mirror) -> int:
+def _area(op: Convert | Mirror | Reflect) -> int:
     return (op.rows[1] - op.rows[0]) * (op.cols[1] - op.cols[0])
-
-
-def busy(ran: list[Ran], stream: str = COMPUTE) -> float:
-    """Return how long a stream works."""
-    return sum(one.end - one.start for one in ran if one.op.stream == stream)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.streams import DeviceStreams
 from .board import Board
-from .schedule import COMPUTE, Load, Multiply, Op, Store
+from .schedule import LANES, Load, Multiply, Op, Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Watch:
             try:
                 self._device.synchronize(end)
                 self._now = self._after(op)
-                if op.stream == COMPUTE:
+                if op.stream in LANES:
                     self._progress(self._now)
             except BaseException as error:
                 self._board.fail(error)
