@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import recent
+from .recent_launches import of_two_in_one_launch
 from .torch_guards import quick_maker, tensor_guards
 
 #: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
@@ -175,8 +176,11 @@ class TorchArrays:
         if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
         device, check = inputs[0].get_device(), self._guards(*given)
-        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
         make = None if out is not None else self._maker_from(inputs[0], kept, result)
+        direct = getattr(kept.queue, "direct", None)
+        if direct is not None and len(inputs) == 2:
+            return of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device)
+        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
         return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device)
 
     def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
