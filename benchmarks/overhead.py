@@ -1,8 +1,8 @@
 """What a call costs on the host: ``python benchmarks/overhead.py RESULTS_FOLDER``.
 
 Times the queueing of warm products of PyTorch's (and, where it is installed, CuPy's) arrays on a GPU beside torch.mm
-and cupy.matmul, interleaved, the first call of a kernel that is in the cache on disk, and the import; and writes
-`overhead` records: ``path`` and ``host_us``, the median of the samples.
+and cupy.matmul, interleaved, the first call of a kernel that is in the cache on disk, or in a pack where no compiler is
+installed, and the import; and writes `overhead` records: ``path`` and ``host_us``, the median of the samples.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ PROBLEMS = (
 
 FIRST = """
 import json, sys, time
+if "without a compiler" in sys.argv:
+    sys.modules["cutlass"] = None
 import torch
 dtype, m, n, k = sys.argv[1], *map(int, sys.argv[2:5])
 a, b, out = (torch.ones(s, device="cuda", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
@@ -50,6 +52,7 @@ gm.matmul(a, b, out=out)
 second = time.perf_counter()
 torch.cuda.synchronize()
 assert (out == k).all()
+assert sys.modules.get("cutlass") is None
 print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
 """
 
@@ -105,6 +108,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
     bias = torch.randn(n, device="cuda").to(kind)
     turned, stream = torch.empty(k, m, device="cuda", dtype=kind), torch.cuda.current_stream()
+    other, beside = torch.cuda.Stream(), torch.empty_like(out)
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
@@ -115,6 +119,8 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
         "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=rectified, out=out),
         "matmul_stream": lambda: gm.matmul(a, b, out=out, stream=stream),
+        "matmul_other_stream": lambda: gm.matmul(a, b, out=beside, stream=other),
+        "matmul_new_other_stream": lambda: gm.matmul(a, b, stream=other),
         "torch_transpose": lambda: turned.copy_(a.t()),
         "transpose": lambda: gm.transpose(a, out=turned),
     }
@@ -134,23 +140,40 @@ def cupy_calls(m: int):
     except ImportError:
         return
     a, b, out = (cupy.random.standard_normal((m, m), dtype=cupy.float32) for _ in range(3))
-    theirs = cupy.empty_like(out)
+    theirs, beside, stream = cupy.empty_like(out), cupy.empty_like(out), cupy.cuda.Stream(non_blocking=True)
     calls = {
         "cupy_matmul_out": lambda: cupy.matmul(a, b, out=theirs),
         "matmul_out_cupy": lambda: gm.matmul(a, b, out=out),
         "matmul_cupy": lambda: gm.matmul(a, b),
+        "matmul_other_stream_cupy": lambda: gm.matmul(a, b, out=beside, stream=stream),
     }
     for path, values in in_turns(calls).items():
         yield record(path, values, dtype="float32", m=m, n=m, k=m)
 
 
-def in_fresh_processes(code: str, arguments: list[str], times: int) -> list:
+def first_calls(dtype: str, m: int, n: int, k: int):
+    """Yield the records of a process's first and second call: kernel in the cache, then in a pack."""
+    facts = {"dtype": dtype, "m": m, "n": n, "k": k}
+    arguments = [dtype, *map(str, (m, n, k))]
+    pairs = in_fresh_processes(FIRST, arguments, 3)
+    yield record("first_call", [first for first, _ in pairs], **facts)
+    yield record("second_call", [second for _, second in pairs], **facts)
+    with tempfile.TemporaryDirectory() as folder:
+        pack, empty = Path(folder) / "kernels.pack", Path(folder) / "empty"
+        subprocess.run([sys.executable, "-m", "gemmule", "pack", str(pack)], check=True, capture_output=True)
+        packed = {"GEMMULE_PACK": str(pack), "GEMMULE_CACHE": str(empty)}
+        pairs = in_fresh_processes(FIRST, [*arguments, "without a compiler"], 3, packed)
+        yield record("first_call_pack", [first for first, _ in pairs], **facts, pack_bytes=pack.stat().st_size)
+        yield record("import_pack", in_fresh_processes(IMPORT, [], 9, packed))
+
+
+def in_fresh_processes(code: str, arguments: list[str], times: int, variables: dict[str, str] | None = None) -> list:
     """Return what a program prints, as JSON, in so many processes one after another.
 
     One more goes before, so that bytecode is kept, as it is after an installation.
     """
     with tempfile.TemporaryDirectory() as bytecode:
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode} | (variables or {})
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-c", code, *arguments]
         printed = [
@@ -164,10 +187,7 @@ def main() -> None:
     """Measure and write the record."""
     records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
     records += cupy_calls(64)
-    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 3)
-    facts = dict(zip(("dtype", "m", "n", "k"), PROBLEMS[0], strict=True))
-    records.append(record("first_call", [first for first, _ in pairs], **facts))
-    records.append(record("second_call", [second for _, second in pairs], **facts))
+    records += first_calls(*PROBLEMS[0])
     records.append(record("import", in_fresh_processes(IMPORT, [], 9)))
     print(
         write_records(
