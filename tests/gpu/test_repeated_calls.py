@@ -328,6 +328,35 @@ def test_a_stream_that_is_named_is_worked_on(torch, arrays, planned):
     assert_product(to_numpy(torch, got), a, b)
 
 
+def test_results_on_a_stream_that_is_named(torch, arrays, planned):
+    """They are made of that stream's memory, and nothing is planned again."""
+    (a, b), (da, db) = arrays("float32", (256, 256), (256, 256))
+    stream = torch.cuda.Stream()
+    gm.matmul(da, db, stream=stream)
+    stream.synchronize()
+    planned.clear()
+    for name in (stream, stream.cuda_stream):
+        late = torch.zeros_like(da)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(200_000_000)
+            late.copy_(da)
+        got = gm.matmul(late, db, stream=name)
+        place = late.data_ptr()
+        del late
+        taken = [torch.zeros(256, 256, device="cuda") for _ in range(4)]
+        assert place not in [x.data_ptr() for x in taken]
+        stream.synchronize()
+        assert_product(to_numpy(torch, got), a, b)
+        place = got.data_ptr()
+        del got
+        taken += [torch.empty(256, 256, device="cuda") for _ in range(4)]
+        assert place not in [x.data_ptr() for x in taken]
+        with torch.cuda.stream(stream):
+            assert torch.empty(256, 256, device="cuda").data_ptr() == place
+    assert not planned
+
+
 def test_another_context_is_current(torch, arrays):
     from gemmule.runtime.driver import call
 
@@ -382,6 +411,16 @@ def test_cupy(cupy, rng, planned):
         out = gm.matmul(da, db)
     stream.synchronize()
     assert_product(cupy.asnumpy(out), a, b)
+    planned.clear()
+    for _ in range(3):
+        new = gm.matmul(da, db, stream=stream)
+        gm.matmul(da, db, out=out, stream=stream)
+        stream.synchronize()
+        assert_product(cupy.asnumpy(out), a, b)
+        assert_product(cupy.asnumpy(new), a, b)
+        out.fill(np.nan)
+        cupy.cuda.get_current_stream().synchronize()
+    assert not planned
 
 
 def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):

@@ -77,7 +77,6 @@ UNUSUAL = {
     "within one array": lambda: gm.transpose(A, out=A),
     "in the place of the array": lambda: gm.transpose(A, out=FakeTensor(0x1000)),
     "an output that begins in the array": lambda: gm.transpose(A, out=FakeTensor(0x1020)),
-    "a result on another stream": lambda: gm.transpose(A, stream=3),
     "conjugated": lambda: gm.transpose(FakeTensor(0x1000, conj=True), out=OUT),
     "out is conjugated": lambda: gm.transpose(A, out=FakeTensor(0x3000, conj=True)),
     "gradients": lambda: gm.transpose(FakeTensor(0x1000, grad=True), out=OUT),

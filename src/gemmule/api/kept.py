@@ -172,10 +172,12 @@ def repeat(
     """
     _, addresses, current = known
     now = current if stream is None else stream_handle(stream)
-    # A result on another stream than the current one is made with care, by the plan.
-    if not (now == current if out is None else found.apart(addresses, in_place)):
-        return None
-    result = found.new() if out is None else out
+    if out is not None:
+        if not found.apart(addresses, in_place):
+            return None
+        result = out
+    else:
+        result = found.new() if now == current else library.made_on(found.new, library.device(arrays[0]), now)
     found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
     if now != current:
         from gemmule.runtime.retain import retain

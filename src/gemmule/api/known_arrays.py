@@ -60,6 +60,9 @@ class KnownArrays(Protocol):
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes, with memory that the library ties to a stream, which is not the current one."""
+
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of arrays that a guard lets through; None where there is no guard.
 
@@ -169,6 +172,12 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes while a stream is the current one."""
+        cuda = self._torch.cuda
+        with cuda.stream(cuda.ExternalStream(stream, device=device)):
+            return new()
+
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
         given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
@@ -245,6 +254,11 @@ class CupyArrays:
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
+
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes while a stream is the current one; its GPU is."""
+        with self._cupy.cuda.ExternalStream(stream, device):
+            return new()
 
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return None: CuPy has no guard."""
