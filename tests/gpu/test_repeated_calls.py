@@ -328,35 +328,6 @@ def test_a_stream_that_is_named_is_worked_on(torch, arrays, planned):
     assert_product(to_numpy(torch, got), a, b)
 
 
-def test_results_on_a_stream_that_is_named(torch, arrays, planned):
-    """They are made of that stream's memory, and nothing is planned again."""
-    (a, b), (da, db) = arrays("float32", (256, 256), (256, 256))
-    stream = torch.cuda.Stream()
-    gm.matmul(da, db, stream=stream)
-    stream.synchronize()
-    planned.clear()
-    for name in (stream, stream.cuda_stream):
-        late = torch.zeros_like(da)
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(200_000_000)
-            late.copy_(da)
-        got = gm.matmul(late, db, stream=name)
-        place = late.data_ptr()
-        del late
-        taken = [torch.zeros(256, 256, device="cuda") for _ in range(4)]
-        assert place not in [x.data_ptr() for x in taken]
-        stream.synchronize()
-        assert_product(to_numpy(torch, got), a, b)
-        place = got.data_ptr()
-        del got
-        taken += [torch.empty(256, 256, device="cuda") for _ in range(4)]
-        assert place not in [x.data_ptr() for x in taken]
-        with torch.cuda.stream(stream):
-            assert torch.empty(256, 256, device="cuda").data_ptr() == place
-    assert not planned
-
-
 def test_another_context_is_current(torch, arrays):
     from gemmule.runtime.driver import call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import enum
 import gc
@@ -90,9 +91,9 @@ def fake(monkeypatch):
     keeper = retain.Keeper()
     monkeypatch.setattr(retain, "_keeper", lambda: keeper)
     yield fake
-    # Nothing waits when the fake goes.
-    fake.broken = True
-    wait_until(lambda: not keeper._looking and not keeper._given)
+    # The thread goes before the fake does.
+    keeper.end()
+    atexit.unregister(keeper.end)
 
 
 def wait_until(true):
@@ -183,3 +184,12 @@ def test_a_broken_context_keeps_nothing(fake):
 def test_the_thread_breaks_no_capture(fake):
     kept_array(5)
     assert ("gemmule-retain", 2) in fake.modes
+
+
+def test_the_thread_ends_with_the_process(fake):
+    array = kept_array(5)
+    keeper = retain._keeper()
+    wait_until(lambda: fake.asked)
+    keeper.end()
+    assert not keeper._thread.is_alive()
+    assert array() is not None

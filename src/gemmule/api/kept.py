@@ -223,8 +223,12 @@ def make_recent(
     # A guard takes no array twice.
     if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
         return
-    again = kept.again
-    if again is None or recent.find(key) is again:
+    if not library.guards_kinds and recent.find(key) is not recent.seen_once:
+        # Of arrays that come once nothing is made.
+        again: recent.Again | None = recent.seen_once
+    elif not library.guards_kinds:
+        again = library.again(kept, tuple(inputs), out, result)
+    elif (again := kept.again) is None or recent.find(key) is again:
         # There is no guard, or the one there is does not let these arrays through, in this state of the library.
         if kept.guards == MOST_GUARDS:
             return

@@ -16,7 +16,7 @@ from .torch_guards import quick_maker, tensor_guards
 Described = tuple[Any, tuple[int, ...], int]
 
 # Alignment up to which kernels may differ, less one. What an address has beyond it is none of a product's business.
-_LOW = 255
+LOW = 255
 
 
 class Repeatable(Protocol):
@@ -44,6 +44,10 @@ class KnownArrays(Protocol):
     @property
     def guarded(self) -> bool:
         """Whether there are guards, for `again`."""
+
+    @property
+    def guards_kinds(self) -> bool:
+        """Whether a guard lets all arrays of a kind through, or only those that it was made of."""
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual.
@@ -105,6 +109,8 @@ def _torch_arrays(torch: Any) -> KnownArrays:
 
 @functools.cache
 def _cupy_arrays(cupy: Any) -> KnownArrays:
+    from .known_cupy import CupyArrays
+
     return CupyArrays(cupy)
 
 
@@ -119,6 +125,7 @@ class TorchArrays:
 
     def __init__(self, torch: Any) -> None:
         self.address: Callable[[Any], int] = torch.Tensor.data_ptr
+        self.guards_kinds = True
         self._torch = torch
         self._types = frozenset(_torch_types(torch))
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
@@ -155,8 +162,8 @@ class TorchArrays:
             return None
         if gradient and self._gradients():
             return None
-        if low & _LOW:
-            key = (key, *[address & -address & _LOW for address in addresses])
+        if low & LOW:
+            key = (key, *[address & -address & LOW for address in addresses])
         return key, addresses, self._raw_stream(device)
 
     def device(self, x: Any) -> int:
@@ -201,66 +208,3 @@ class TorchArrays:
             # Of the public ways this is the quickest.
             return operator.methodcaller("new_empty", tuple(result.shape))
         return lambda _: kept.new()
-
-
-class CupyArrays:
-    """CuPy's arrays.
-
-    Parameters
-    ----------
-    cupy : module
-        CuPy.
-    """
-
-    guarded = False
-
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
-        self._type = cupy.ndarray
-        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._current_stream = cupy.cuda.get_current_stream
-
-    @staticmethod
-    def address(x: Any) -> int:
-        """Return the address of the array's first element."""
-        return int(x.data.ptr)
-
-    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, *others) if x is not None]
-        if b is None or any(type(x) is not self._type for x in given):
-            return None
-        device = self._current_device()
-        memories = [x.data for x in given]
-        if any(memory.device_id != device for memory in memories):
-            return None
-        addresses = tuple([memory.ptr for memory in memories])
-        arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
-        alignments = tuple([address & -address & _LOW for address in addresses])
-        return (
-            (options, device, tuple([x is None for x in others]), arrays, alignments),
-            addresses,
-            int(self._current_stream().ptr),
-        )
-
-    def device(self, x: Any) -> int:
-        """Return the array's GPU."""
-        return int(x.data.device_id)
-
-    def reach(self, x: Any) -> tuple[int, int]:
-        """Return where the array's memory begins and ends."""
-        return reach_of(x.shape, x.strides, x.itemsize)
-
-    def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays like `x`."""
-        return functools.partial(self._cupy.empty, x.shape, x.dtype)
-
-    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes while a stream is the current one; its GPU is."""
-        with self._cupy.cuda.ExternalStream(stream, device):
-            return new()
-
-    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
-        """Return None: CuPy has no guard."""
-        del kept, inputs, out, result
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import functools
 import threading
@@ -75,8 +76,17 @@ class Keeper:
         self._given: collections.deque[_Kept] = collections.deque()
         # By stream, for one may wait long while others go on.
         self._waiting: dict[tuple[int, int], collections.deque[_Kept]] = {}
-        self._wake, self._looking = threading.Event(), False
-        threading.Thread(target=self._watch, name="gemmule-retain", daemon=True).start()
+        self._wake, self._looking, self._ended = threading.Event(), False, False
+        self._thread = threading.Thread(target=self._watch, name="gemmule-retain", daemon=True)
+        self._thread.start()
+        # A thread that comes back from the driver when Python is gone ends the process with an error.
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Look no more: the process ends, and with it the memory."""
+        self._ended = True
+        self._wake.set()
+        self._thread.join()
 
     def keep(self, what: _Kept) -> None:
         """Keep an object alive until its event has come."""
@@ -87,11 +97,11 @@ class Keeper:
     def _watch(self) -> None:
         # By default a question in one thread would break a stream capture that is under way in another.
         call("cuThreadExchangeStreamCaptureMode", driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-        while True:
+        while not self._ended:
             self._wake.wait()
             self._looking = True
             self._wake.clear()
-            while self._look():
+            while not self._ended and self._look():
                 self._wake.wait(PAUSE)
                 self._wake.clear()
             self._looking = False
