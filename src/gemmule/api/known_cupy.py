@@ -36,21 +36,27 @@ class CupyArrays:
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, *others) if x is not None]
-        if b is None or any(type(x) is not self._type for x in given):
+        kind, device = self._type, self._current_device()
+        if type(b) is not kind:
             return None
-        device = self._current_device()
-        memories = [x.data for x in given]
-        if any(memory.device_id != device for memory in memories):
+        da, db = a.data, b.data
+        if da.device_id != device or db.device_id != device:
             return None
-        addresses = tuple([memory.ptr for memory in memories])
-        arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
-        alignments = tuple([address & -address & LOW for address in addresses])
-        return (
-            (options, device, tuple([x is None for x in others]), arrays, alignments),
-            addresses,
-            int(self._current_stream().ptr),
-        )
+        pa, pb = da.ptr, db.ptr
+        addresses: tuple[int, ...] = (pa, pb)
+        low = pa | pb
+        key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides)
+        c = others[0]
+        for place, x in enumerate(others):
+            if x is not None:
+                if type(x) is not kind or (dx := x.data).device_id != device:
+                    return None
+                px = dx.ptr
+                key = (key, place, x is c, x.dtype, x.shape, x.strides)
+                addresses, low = (*addresses, px), low | px
+        if low & LOW:
+            key = (key, *[address & -address & LOW for address in addresses])
+        return key, addresses, int(self._current_stream(device).ptr)
 
     def device(self, x: Any) -> int:
         """Return the array's GPU."""
