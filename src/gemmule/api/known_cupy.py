@@ -121,7 +121,7 @@ def of_these(
     device : int
         The GPU.
     """
-    known = tuple([(weakref.ref(x), x.shape) for x in given])
+    known: tuple[tuple[Callable[[], Any], tuple[int, ...]], ...] = tuple([(weakref.ref(x), x.shape) for x in given])
 
     def again(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None) -> Any:
         # In the order of `given`: what is called by other identities is not found here.

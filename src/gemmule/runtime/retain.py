@@ -101,7 +101,7 @@ class Keeper:
             self._wake.wait()
             self._looking = True
             self._wake.clear()
-            while not self._ended and self._look():
+            while self._look():
                 self._wake.wait(PAUSE)
                 self._wake.clear()
             self._looking = False
@@ -122,7 +122,7 @@ class Keeper:
                 waiting.clear()
             if not waiting:
                 del self._waiting[place]
-        return bool(self._waiting)
+        return bool(self._waiting) and not self._ended
 
     def _sort(self) -> None:
         while self._given:
