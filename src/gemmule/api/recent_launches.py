@@ -33,7 +33,11 @@ def of_two_in_one_launch(
     launch, function, success = driver().cuLaunchKernelEx, direct.function, driver().CUresult.CUDA_SUCCESS
     take, give = direct.take, direct.give
 
-    def again(a: Any, b: Any, out: Any, *_: Any) -> Any:
+    def again(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
+        del c, bias
+        now = stream(device)
+        if named is not None and named != now:
+            return None
         if new is None:
             if not check(a, b, out):
                 return None
@@ -53,7 +57,6 @@ def of_two_in_one_launch(
                 give(frame)
                 return None
             point(frame, addresses)
-        now = stream(device)
         if frame.stream != now:
             frame.config.hStream = now
             frame.stream = now
