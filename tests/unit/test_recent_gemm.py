@@ -171,3 +171,22 @@ def test_nothing_holds_an_output(state, looked_up):
     del out
     gc.collect()
     assert gone() is None
+
+
+def test_an_array_that_is_a_and_b(state, looked_up):
+    """It is asked for once; what it is known by serves for two arrays too, and each is asked for then."""
+    for _ in range(4):
+        gm.gemm(A, A, out=OUT)
+    assert len(looked_up) == 2
+    other = FakeTensor(0x9000)
+    for _ in range(4):
+        gm.gemm(A, other, out=OUT)
+    # It is planned already; the second time it is found by itself.
+    assert (len(looked_up), len(state.planned)) == (3, 1)
+    assert state.queued[-1][1] == (0x1000, 0x9000, 0x3000)
+    other._stride = (1, 4)
+    gm.gemm(A, other, out=OUT)
+    assert len(looked_up) == 4
+    gm.gemm(A, A, out=OUT)
+    assert len(looked_up) == 4
+    assert state.queued[-1][1] == (0x1000, 0x1000, 0x3000)

@@ -114,6 +114,11 @@ def _cupy_arrays(cupy: Any) -> KnownArrays:
     return CupyArrays(cupy)
 
 
+def _once(check: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a guard of an array that stands for A and B."""
+    return lambda a, _, *others: check(a, *others)
+
+
 class TorchArrays:
     """PyTorch's tensors on a GPU.
 
@@ -187,11 +192,15 @@ class TorchArrays:
 
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
-        given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
+        twice = inputs[0] is inputs[1]
+        given = inputs[1:] if twice else inputs
+        given = given if out is None or any(x is out for x in given) else (*given, out)
         # A guard takes no tensor twice.
         if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
         device, check = inputs[0].get_device(), self._guards(*given)
+        if twice:
+            check = _once(check)
         make = None if out is not None else self._maker_from(inputs[0], kept, result)
         direct = getattr(kept.queue, "direct", None)
         if direct is not None and len(inputs) == 2:
