@@ -35,7 +35,7 @@ class Fake:
     def __init__(self):
         self.created, self.destroyed, self.recorded, self.asked = 0, [], {}, 0
         self.done, self.capturing, self.context, self.broken = set(), False, True, False
-        self.modes, self.entered = [], []
+        self.modes, self.entered, self.contexts, self.come = [], [], [], set()
 
     def cuThreadExchangeStreamCaptureMode(self, mode):
         self.modes.append((threading.current_thread().name, mode))
@@ -53,10 +53,16 @@ class Fake:
         self.recorded[event] = stream
         return (Result.CUDA_SUCCESS,)
 
+    def cuCtxSetCurrent(self, context):
+        self.contexts.append((threading.current_thread().name, context))
+        return (Result.CUDA_SUCCESS,)
+
     def cuEventQuery(self, event):
         self.asked += 1
         if self.broken:
             return (Result.CUDA_ERROR_ILLEGAL_ADDRESS,)
+        if event in self.come:
+            return (Result.CUDA_SUCCESS,)
         return (Result.CUDA_SUCCESS if self.recorded[event] in self.done else Result.CUDA_ERROR_NOT_READY,)
 
     def cuEventDestroy(self, event):
@@ -88,6 +94,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(retain, "driver", lambda: fake)
     monkeypatch.setattr(retain, "call", call)
     monkeypatch.setattr(retain, "current", current)
+    monkeypatch.setattr(retain, "primary_context", lambda ordinal: 0xC0 + ordinal)
     keeper = retain.Keeper()
     monkeypatch.setattr(retain, "_keeper", lambda: keeper)
     yield fake
@@ -131,6 +138,23 @@ def test_one_stream_does_not_wait_for_another(fake):
     fake.done.add(6)
     wait_until(lambda: quick() is None)
     assert slow() is not None
+
+
+@pytest.mark.parametrize("done", [0, 1, 3, 4, 6, 7])
+def test_those_that_have_come_are_let_go_and_no_more(fake, done):
+    arrays = [kept_array(5) for _ in range(7)]
+    asked = fake.asked
+    fake.come.update(range(1, done + 1))
+    wait_until(lambda: all(array() is None for array in arrays[:done]) and (done == 7 or fake.asked > asked + 8))
+    assert not any(array() is None for array in arrays[done:])
+
+
+def test_the_thread_works_in_the_context_of_each_gpu(fake):
+    for ordinal in (0, 1):
+        array = kept_array(5 + ordinal, ordinal)
+        fake.done.add(5 + ordinal)
+        wait_until(lambda array=array: array() is None)
+    assert fake.contexts == [("gemmule-retain", 0xC0), ("gemmule-retain", 0xC1)]
 
 
 def test_events_are_used_again(fake):

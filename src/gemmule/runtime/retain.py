@@ -6,11 +6,12 @@ import atexit
 import collections
 import functools
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from gemmule.core.errors import DriverError
 
-from .device import current
+from .device import current, primary_context
 from .driver import call, driver
 
 #: Seconds between two looks at what is still to be done, and calls that hurry the next one. A thread that is woken for
@@ -77,6 +78,8 @@ class Keeper:
         # By stream, for one may wait long while others go on.
         self._waiting: dict[tuple[int, int], collections.deque[_Kept]] = {}
         self._wake, self._looking, self._ended = threading.Event(), False, False
+        # The GPU whose context is the thread's.
+        self._ordinal: int | None = None
         self._thread = threading.Thread(target=self._watch, name="gemmule-retain", daemon=True)
         self._thread.start()
         # A thread that comes back from the driver when Python is gone ends the process with an error.
@@ -114,15 +117,33 @@ class Keeper:
         self._sort()
         for place, waiting in list(self._waiting.items()):
             try:
-                with current(place[0]):
-                    while waiting and _has_come(waiting[0][2]):
-                        self._let_go(waiting.popleft())
+                for _ in range(self._come(place[0], waiting)):
+                    self._let_go(waiting.popleft())
             except DriverError:
                 # A broken context reports itself to every later call; there is nothing left to protect.
                 waiting.clear()
             if not waiting:
                 del self._waiting[place]
         return bool(self._waiting) and not self._ended
+
+    def _come(self, ordinal: int, waiting: Sequence[_Kept]) -> int:
+        """Return how many events of a stream have come, which they do in order.
+
+        Each question lets the calling thread go on, and waits for it to stop again, so that few are asked.
+        """
+        if self._ordinal != ordinal:
+            call("cuCtxSetCurrent", primary_context(ordinal))
+            self._ordinal = ordinal
+        some, none = 0, len(waiting)
+        if _has_come(waiting[-1][2]):
+            return none
+        while some < none:
+            middle = (some + none) // 2
+            if _has_come(waiting[middle][2]):
+                some = middle + 1
+            else:
+                none = middle
+        return some
 
     def _sort(self) -> None:
         while self._given:
