@@ -7,6 +7,9 @@ import pytest
 import gemmule as gm
 from gemmule.runtime.execute import launches_of
 
+#: K of products that are in front of what they let begin.
+DEPTH = 65536
+
 
 def overlapping(a, b, out):
     """Return whether the launch of a product may begin before the one in front has ended."""
@@ -99,8 +102,9 @@ def test_behind_copies_and_kernels_that_let_the_next_one_begin(torch, edge):
 def test_float64_behind_a_kernel_that_lets_the_next_one_begin(torch):
     """No such kernel writes float64: the words of two float32 results are read as one."""
     edge, half = 128, torch.bfloat16
-    b = small_integers(torch, edge, 2 * edge, dtype=half)
-    given = [small_integers(torch, edge, edge, dtype=half) for _ in range(100)]
+    # So deep that the next launch has begun long before the product is written.
+    b = small_integers(torch, DEPTH, 2 * edge, dtype=half)
+    given = [small_integers(torch, edge, DEPTH, dtype=half) for _ in range(20)]
     a, words = torch.empty_like(given[0]), torch.empty(edge, 2 * edge, device="cuda", dtype=torch.float32)
     numbers, moved = words.view(torch.float64), shift(torch, edge, torch.float64)
     out = torch.empty(edge, edge, device="cuda", dtype=torch.float64)
@@ -121,8 +125,8 @@ def test_float64_behind_a_kernel_that_lets_the_next_one_begin(torch):
 def test_16_bit_matrices_of_odd_pitch_behind_a_kernel_that_lets_the_next_one_begin(torch):
     """A part of what a product wrote, with odd extents, goes to the kernel that copies by its threads."""
     half = torch.bfloat16
-    b, second = small_integers(torch, 128, 128, dtype=half), small_integers(torch, 99, 77, dtype=half)
-    given = [small_integers(torch, 131, 128, dtype=half).clamp_(-1, 1) for _ in range(100)]
+    b, second = small_integers(torch, DEPTH, 128, dtype=half), small_integers(torch, 99, 77, dtype=half)
+    given = [small_integers(torch, 131, DEPTH, dtype=half) for _ in range(20)]
     a, product = torch.empty_like(given[0]), torch.empty(131, 128, device="cuda", dtype=half)
     out = torch.empty(131, 77, device="cuda", dtype=torch.float32)
     gm.matmul(a, b, out=product)
