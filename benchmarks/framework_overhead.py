@@ -46,14 +46,17 @@ def jax_paths(dtype: str) -> dict[str, Callable[[], Any]]:
     """Return what is called of JAX, by name."""
     import jax
 
-    import gemmule.jax
+    from gemmule.jax import matmul
 
     a, b = (jax.random.normal(jax.random.key(seed), (SIZE, SIZE), dtype) for seed in range(2))
     paths: dict[str, Callable[[], Any]] = {}
-    for name, function in (("jax_jit", jax.numpy.matmul), ("gemmule_jax_jit", gemmule.jax.matmul)):
+    for name, function in (("jax_jit", jax.numpy.matmul), ("gemmule_jax_jit", matmul)):
         compiled = jax.jit(function)
         # What is dropped unfinished piles up otherwise: JAX's calls are waited for, theirs and ours.
         paths[name] = lambda compiled=compiled: compiled(a, b).block_until_ready()
+    eager = (("jax_eager", jax.numpy.matmul), ("gemmule_jax_eager", matmul), ("matmul_jax", gm.matmul))
+    for name, function in eager:
+        paths[name] = lambda function=function: function(a, b).block_until_ready()
     return paths
 
 

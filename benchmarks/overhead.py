@@ -1,18 +1,13 @@
 """What a call costs on the host: ``python benchmarks/overhead.py RESULTS_FOLDER``.
 
 Times the queueing of warm products of PyTorch's (and, where it is installed, CuPy's) arrays on a GPU beside torch.mm
-and cupy.matmul, interleaved, the first call of a kernel that is in the cache on disk, and the import; and writes
-`overhead` records: ``path`` and ``host_us``, the median of the samples.
+and cupy.matmul, interleaved, and writes `overhead` records: ``path`` and ``host_us``, the median of the samples.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -34,32 +29,6 @@ PROBLEMS = (
     ("float64", 64, 64, 64),
     ("bfloat16", 131, 77, 99),
 )
-
-FIRST = """
-import json, sys, time
-import torch
-dtype, m, n, k = sys.argv[1], *map(int, sys.argv[2:5])
-a, b, out = (torch.ones(s, device="cuda", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
-torch.mm(a, b)
-torch.cuda.synchronize()
-import gemmule as gm
-start = time.perf_counter()
-gm.matmul(a, b, out=out)
-first = time.perf_counter()
-gm.matmul(a, b, out=out)
-second = time.perf_counter()
-torch.cuda.synchronize()
-assert (out == k).all()
-print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
-"""
-
-IMPORT = """
-import sys, time
-start = time.perf_counter()
-import gemmule
-print(1e6 * (time.perf_counter() - start))
-assert not {"cutlass", "torch", "cupy", "jax"} & set(sys.modules)
-"""
 
 
 def rectified(acc):
@@ -105,6 +74,7 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
     out, theirs = torch.empty(m, n, device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)
     bias = torch.randn(n, device="cuda").to(kind)
     turned, stream = torch.empty(k, m, device="cuda", dtype=kind), torch.cuda.current_stream()
+    other, beside = torch.cuda.Stream(), torch.empty_like(out)
     calls = {
         "torch_mm_out": lambda: torch.mm(a, b, out=theirs),
         "matmul_out": lambda: gm.matmul(a, b, out=out),
@@ -115,6 +85,8 @@ def warm_calls(dtype: str, m: int, n: int, k: int):
         "gemm_relu": lambda: gm.gemm(a, b, bias=bias, epilogue="relu", out=out),
         "gemm_function": lambda: gm.gemm(a, b, bias=bias, epilogue=rectified, out=out),
         "matmul_stream": lambda: gm.matmul(a, b, out=out, stream=stream),
+        "matmul_other_stream": lambda: gm.matmul(a, b, out=beside, stream=other),
+        "matmul_new_other_stream": lambda: gm.matmul(a, b, stream=other),
         "torch_transpose": lambda: turned.copy_(a.t()),
         "transpose": lambda: gm.transpose(a, out=turned),
     }
@@ -134,41 +106,21 @@ def cupy_calls(m: int):
     except ImportError:
         return
     a, b, out = (cupy.random.standard_normal((m, m), dtype=cupy.float32) for _ in range(3))
-    theirs = cupy.empty_like(out)
+    theirs, beside, stream = cupy.empty_like(out), cupy.empty_like(out), cupy.cuda.Stream(non_blocking=True)
     calls = {
         "cupy_matmul_out": lambda: cupy.matmul(a, b, out=theirs),
         "matmul_out_cupy": lambda: gm.matmul(a, b, out=out),
         "matmul_cupy": lambda: gm.matmul(a, b),
+        "matmul_other_stream_cupy": lambda: gm.matmul(a, b, out=beside, stream=stream),
     }
     for path, values in in_turns(calls).items():
         yield record(path, values, dtype="float32", m=m, n=m, k=m)
-
-
-def in_fresh_processes(code: str, arguments: list[str], times: int) -> list:
-    """Return what a program prints, as JSON, in so many processes one after another.
-
-    One more goes before, so that bytecode is kept, as it is after an installation.
-    """
-    with tempfile.TemporaryDirectory() as bytecode:
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-c", code, *arguments]
-        printed = [
-            subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-            for _ in range(times + 1)
-        ]
-    return [json.loads(text) for text in printed[1:]]
 
 
 def main() -> None:
     """Measure and write the record."""
     records = [made for problem in PROBLEMS for made in warm_calls(*problem)]
     records += cupy_calls(64)
-    pairs = in_fresh_processes(FIRST, [*map(str, PROBLEMS[0])], 3)
-    facts = dict(zip(("dtype", "m", "n", "k"), PROBLEMS[0], strict=True))
-    records.append(record("first_call", [first for first, _ in pairs], **facts))
-    records.append(record("second_call", [second for _, second in pairs], **facts))
-    records.append(record("import", in_fresh_processes(IMPORT, [], 9)))
     print(
         write_records(
             Path(sys.argv[1]), experiment("benchmarks/overhead.py RESULTS_FOLDER", get_device(0).pci_bus_id), records

@@ -15,37 +15,35 @@ from gemmule.lab.transposes import problem_for
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
+#: Kernels that copy by their threads, the type of their operands, and the number of a small config.
+KERNELS = [("g07_cp_async", "float32", -1), ("d03_mma_f64", "float64", 9), ("h01_mma_sync", "bfloat16", -1)]
 MEMORY = re.compile(r"\b(ld|st|cp\.async|prefetch)\S*\.global")
 HOPPER, BEFORE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 
 
-def product(layout, edge):
-    """A product whose launch overlaps."""
-    spec = next(spec for spec in REGISTRY if spec.name == "g07_cp_async")
-    problem = gemm_problem(edge, edge, edge, "float32", "float32", layout)
-    assert spec.launch(problem, spec.configs[-1]).overlaps
-    return spec, problem
+def product(kernel, layout, edge):
+    name, dtype, number = kernel
+    spec = next(spec for spec in REGISTRY if spec.name == name)
+    return spec, spec.configs[number], gemm_problem(edge, edge, edge, dtype, dtype, layout)
 
 
 def transposes():
     """Transposes whose launches overlap, of each kernel one for every specialisation; the first is for every run."""
     for spec in REGISTRY:
         if spec.operation == "transpose":
-            found = {}
+            found, config = {}, spec.configs[-1]
             for edge, item in itertools.product((64, 67), (4, 2, 1, 8)):
-                problem = problem_for(spec, spec.configs[-1], HOPPER, edge, edge, item)
-                if (
-                    not spec.why_not(problem, HOPPER, spec.configs[-1])
-                    and spec.launch(problem, spec.configs[-1]).overlaps
-                ):
-                    found.setdefault(spec.signature(problem, spec.configs[-1]), problem)
+                problem = problem_for(spec, config, HOPPER, edge, edge, item)
+                if not spec.why_not(problem, HOPPER, config) and spec.launch(problem, config).overlaps:
+                    found.setdefault(spec.signature(problem, config), problem)
             for number, problem in enumerate(found.values()):
                 marks = [pytest.mark.slow] if number else []
-                yield pytest.param(spec, problem, marks=marks, id=f"{spec.name}-{problem.rows}-{problem.itemsize}")
+                name = f"{spec.name}-{problem.rows}-{problem.itemsize}"
+                yield pytest.param(spec, config, problem, marks=marks, id=name)
 
 
-def text(arch, spec, problem):
-    config = spec.configs[-1]
+def text(arch, spec, config, problem):
+    assert spec.launch(problem, config).overlaps
     return artifact_for(spec, config, spec.signature(problem, config), arch).ptx
 
 
@@ -54,19 +52,26 @@ def assert_waits_first(code):
     assert code.index("griddepcontrol.wait") < MEMORY.search(code).start()
 
 
-@pytest.mark.parametrize(("layout", "edge"), [("nn", 256), ("tt", 61)])
-def test_a_product_waits_before_it_touches_memory(layout, edge):
-    assert_waits_first(text(HOPPER, *product(layout, edge)))
+@pytest.mark.parametrize(("layout", "edge"), [("nn", 192), ("tt", 61)])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel[0])
+def test_a_product_waits_before_it_touches_memory(kernel, layout, edge):
+    assert_waits_first(text(HOPPER, *product(kernel, layout, edge)))
 
 
-@pytest.mark.parametrize(("spec", "problem"), list(transposes()))
-def test_a_transpose_waits_before_it_touches_memory_and_lets_the_next_one_begin(spec, problem):
-    code = text(HOPPER, spec, problem)
+@pytest.mark.parametrize(("spec", "config", "problem"), list(transposes()))
+def test_a_transpose_waits_before_it_touches_memory_and_lets_the_next_one_begin(spec, config, problem):
+    code = text(HOPPER, spec, config, problem)
     assert_waits_first(code)
     assert code.index("griddepcontrol.wait") < code.index("griddepcontrol.launch_dependents")
 
 
 def test_before_hopper_launches_are_in_order():
     small = next(transposes()).values
-    for spec, problem in (product("nn", 256), small):
-        assert "griddepcontrol" not in text(BEFORE, spec, problem)
+    for spec, config, problem in (product(KERNELS[0], "nn", 192), small):
+        assert "griddepcontrol" not in text(BEFORE, spec, config, problem)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel[0])
+def test_long_launches_follow_one_another(kernel):
+    spec, config, problem = product(kernel, "nn", 1024)
+    assert not spec.launch(problem, config).overlaps

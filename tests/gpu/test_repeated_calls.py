@@ -382,6 +382,16 @@ def test_cupy(cupy, rng, planned):
         out = gm.matmul(da, db)
     stream.synchronize()
     assert_product(cupy.asnumpy(out), a, b)
+    planned.clear()
+    for _ in range(3):
+        new = gm.matmul(da, db, stream=stream)
+        gm.matmul(da, db, out=out, stream=stream)
+        stream.synchronize()
+        assert_product(cupy.asnumpy(out), a, b)
+        assert_product(cupy.asnumpy(new), a, b)
+        out.fill(np.nan)
+        cupy.cuda.get_current_stream().synchronize()
+    assert not planned
 
 
 def test_what_is_kept_is_bounded(torch, arrays, monkeypatch):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gemmule as gm
-from gemmule.api import kept, prepared_transposes
-from gemmule.core.errors import ArgumentError, OverlapError
+from gemmule.api import kept, prepared_transposes, recent
+from gemmule.core.errors import ArgumentError, OverlapError, ShapeError
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,33 @@ def test_other_arrays_of_the_same_kind(torch, planned, dtype, shape):
         assert torch.equal(gm.transpose(x), x.permute(*reversed(range(x.ndim))))
         assert torch.equal(gm.transpose(x.mT, (0, *range(1, x.ndim))), x.mT)
     assert len(planned) == 4
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (131, 77)], ids=str)
+def test_the_very_same_arrays_again(torch, planned, shape):
+    """Found by themselves; changed in place, they are what they are now."""
+    x, out = torch.randn(shape, device="cuda"), torch.full(shape[::-1], float("nan"), device="cuda")
+    for _ in range(5):
+        x.normal_()
+        gm.transpose(x, out=out)
+        assert torch.equal(out, x.T)
+        assert torch.equal(gm.matrix_transpose(x), x.T)
+    assert len(recent._recent) == 2
+    x.data = torch.randn(shape, device="cuda")
+    gm.transpose(x, out=out)
+    assert torch.equal(out, x.T)
+    x.data = torch.randn(shape, device="cuda", dtype=torch.float64)
+    assert torch.equal(gm.matrix_transpose(x), x.T)
+    assert gm.matrix_transpose(x).dtype == torch.float64
+    x.t_()
+    assert torch.equal(gm.matrix_transpose(x), x.T)
+    held = torch.randn(shape[::-1], device="cuda")
+    x.data, out.data = held, held[:0]
+    with pytest.raises(ShapeError):
+        gm.transpose(x, out=out)
+    x.data, out.data = held, held.view(shape)
+    with pytest.raises(OverlapError):
+        gm.transpose(x, out=out)
 
 
 def test_what_is_lazily_conjugated_or_negated_is_refused(torch, planned):

@@ -251,3 +251,20 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     handlers._decided(text, described, 0, generation())
     assert len(decided) == 4
     forget_choices()
+
+
+def test_calls_outside_of_jit_are_traced_once(monkeypatch):
+    """Of one shape and type; what is computed is that of each call."""
+    traced, ffi_call = [], jax.ffi.ffi_call
+
+    def counted(*arguments, **options):
+        traced.append(arguments)
+        return ffi_call(*arguments, **options)
+
+    monkeypatch.setattr(jax.ffi, "ffi_call", counted)
+    for seed in range(3):
+        a, b = (jax.random.normal(jax.random.key(2 * seed + side), (37, 37)) for side in range(2))
+        np.testing.assert_allclose(gj.matmul(a, b), np.asarray(a) @ np.asarray(b), rtol=1e-4, atol=1e-4)
+    assert len(traced) == 1
+    gj.gemm(a, b, alpha=2.0)
+    assert len(traced) == 2

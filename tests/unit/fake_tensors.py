@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import types
 
@@ -64,7 +65,7 @@ A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
 
 @pytest.fixture
 def state():
-    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0, bias_is="c")
+    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0, made_on=[], bias_is="c")
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +81,17 @@ def fake(monkeypatch, state):
 
     def empty(shape, dtype, device):
         state.made += 1
+        state.made_on.append(state.stream)
         return FakeTensor(0x900000 + 0x1000 * state.made, shape, dtype=dtype)
 
+    @contextlib.contextmanager
+    def on_stream(stream):
+        before, state.stream = state.stream, stream
+        yield
+        state.stream = before
+
     torch.empty = empty
+    torch.cuda = types.SimpleNamespace(stream=on_stream, ExternalStream=lambda stream, device: stream + 100 * device)
     library = TorchArrays(torch)
 
     def plan_product(operation, a, b, **options):

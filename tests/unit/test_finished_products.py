@@ -178,7 +178,6 @@ def test_what_a_product_depends_on_makes_another(state, name):
 
 
 UNUSUAL = {
-    "a result on another stream": {"stream": 3, "out": None},
     "the absolute maximum in a": {"absmax": FakeTensor(0x1004, (1,))},
     "the absolute maximum in the bias": {"absmax": FakeTensor(0x500C, (1,))},
     "the absolute maximum in out": {"absmax": FakeTensor(0x3000, (1,))},

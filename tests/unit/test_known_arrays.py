@@ -117,13 +117,16 @@ def test_a_guard_of_another_state_is_made_anew(guarded):
     assert guarded.made_guards == 2
 
 
-def test_an_array_times_itself_gets_no_guard(guarded):
-    assert not any(again(A, A, OUT)[1] for _ in range(4))
+def test_an_array_times_itself_is_guarded_once(guarded):
+    assert [again(A, A, OUT)[1] for _ in range(4)] == [False, False, True, True]
     made = guarded.made
-    assert not any(again(A, A)[1] for _ in range(4))
-    # One result for each call, and none for a guard.
-    assert guarded.made - made == 4
-    assert guarded.made_guards == 0
+    assert [again(A, A)[1] for _ in range(4)] == [False, False, True, True]
+    # Those that are found are made from A, and none for a guard.
+    assert guarded.made - made == 2
+    assert guarded.made_guards == 2
+    # The guards of one array say nothing of another that stands for B.
+    assert [again(A, B, OUT)[1] for _ in range(3)] == [False, True, True]
+    assert guarded.made_guards == 3
 
 
 def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
@@ -131,11 +134,11 @@ def test_an_array_that_is_given_twice_takes_no_guard_away(guarded):
     for _ in range(2):
         gemm(A, B, c, beta=1.0)
     (product,) = kept._kept.values()
-    guard = product.again
+    guard = product.again[False]
     assert guard is not None
     for _ in range(4):
         gemm(A, B, A, beta=1.0)
-    assert (product.again, guarded.made_guards) == (guard, 1)
+    assert (product.again[False], guarded.made_guards) == (guard, 1)
 
 
 def test_guards_are_not_made_for_ever(guarded):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 from fake_tensors import OUT, A, B, FakeTensor, fake, guarded, state
@@ -10,6 +12,7 @@ from test_finished_products import plans
 import gemmule as gm
 from gemmule.api import kept, recent
 from gemmule.api.recent import LOW
+from gemmule.core.errors import ArgumentError
 
 __all__ = ["fake", "guarded", "plans", "state"]
 
@@ -58,6 +61,27 @@ def test_the_very_arrays_are_found_by_themselves(state, looked_up, name, out):
     assert (set(addresses), stream) == (wanted, 8)
     assert addresses[0] == 0x1000
     assert out is not None or last is not result
+
+
+@pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
+@pytest.mark.parametrize("call", [gm.matmul, gm.gemm], ids=["matmul", "gemm"])
+def test_the_current_stream_may_be_named(state, looked_up, call, out, monkeypatch):
+    monkeypatch.setattr("gemmule.runtime.retain.retain", lambda *what: None)
+    named = types.SimpleNamespace(cuda_stream=state.stream)
+    for number, stream in enumerate([7, named, None, 7, named]):
+        call(A, B, out=out, stream=stream)
+        assert len(looked_up) == min(number + 1, 2)
+    # Another one is looked at the longer way, every time.
+    for number in range(3):
+        call(A, B, out=out, stream=8)
+        assert len(looked_up) == 3 + number
+        assert state.queued[-1][2] == 8
+    state.stream = 8
+    call(A, B, out=out, stream=8)
+    assert len(looked_up) == 5
+    with pytest.raises(ArgumentError, match="stream of type str"):
+        call(A, B, out=out, stream="fast")
+    assert len(state.planned) == 1
 
 
 OTHERS = {
@@ -147,3 +171,22 @@ def test_nothing_holds_an_output(state, looked_up):
     del out
     gc.collect()
     assert gone() is None
+
+
+def test_an_array_that_is_a_and_b(state, looked_up):
+    """It is asked for once; what it is known by serves for two arrays too, and each is asked for then."""
+    for _ in range(4):
+        gm.gemm(A, A, out=OUT)
+    assert len(looked_up) == 2
+    other = FakeTensor(0x9000)
+    for _ in range(4):
+        gm.gemm(A, other, out=OUT)
+    # It is planned already; the second time it is found by itself.
+    assert (len(looked_up), len(state.planned)) == (3, 1)
+    assert state.queued[-1][1] == (0x1000, 0x9000, 0x3000)
+    other._stride = (1, 4)
+    gm.gemm(A, other, out=OUT)
+    assert len(looked_up) == 4
+    gm.gemm(A, A, out=OUT)
+    assert len(looked_up) == 4
+    assert state.queued[-1][1] == (0x1000, 0x1000, 0x3000)

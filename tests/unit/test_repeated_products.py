@@ -84,7 +84,6 @@ def test_other_low_bits_of_one_alignment_are_the_same_product(state):
 
 
 UNUSUAL = {
-    "a result on another stream": {"stream": 3, "out": None},
     "gradients": {"a": FakeTensor(0x1000, grad=True)},
     "gradients of out": {"out": FakeTensor(0x3000, grad=True)},
     "negated": {"b": FakeTensor(0x2000, neg=True)},
@@ -125,6 +124,19 @@ def test_a_stream_that_is_named(state, retained):
     assert retained == [(((A, B, None, None), OUT), 0, stream) for stream in (4, 5)]
     with pytest.raises(ArgumentError, match="stream of type str"):
         matmul(A, B, OUT, stream="fast")
+
+
+def test_a_result_on_a_stream_that_is_named(state, retained):
+    """Its memory is that stream's, as the work is."""
+    a, b = FakeTensor(0x1000, device=1), FakeTensor(0x2000, device=1)
+    results = [matmul(a, b, stream=stream) for stream in (4, 4, 5)]
+    assert len(state.planned) == 1
+    assert [(addresses[2], stream) for _, addresses, stream in state.queued] == [
+        (results[1].address, 4), (results[2].address, 5)
+    ]  # fmt: skip
+    assert state.made_on[1:] == [104, 105]
+    assert state.stream == 7
+    assert retained == [(((a, b, None, None), None), 0, stream) for stream in (4, 5)]
 
 
 def test_the_current_stream_may_be_named(state, retained):

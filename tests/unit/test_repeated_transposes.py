@@ -5,14 +5,14 @@ from __future__ import annotations
 import types
 
 import pytest
-from fake_tensors import OUT, A, FakeTensor, fake, retained, state
+from fake_tensors import OUT, A, FakeTensor, fake, guarded, retained, state
 
 import gemmule as gm
-from gemmule.api import prepared_transposes
+from gemmule.api import kept, prepared_transposes
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
 
-__all__ = ["fake", "retained", "state"]
+__all__ = ["fake", "guarded", "retained", "state"]
 
 
 class Problem(TransposeProblem):
@@ -77,7 +77,6 @@ UNUSUAL = {
     "within one array": lambda: gm.transpose(A, out=A),
     "in the place of the array": lambda: gm.transpose(A, out=FakeTensor(0x1000)),
     "an output that begins in the array": lambda: gm.transpose(A, out=FakeTensor(0x1020)),
-    "a result on another stream": lambda: gm.transpose(A, stream=3),
     "conjugated": lambda: gm.transpose(FakeTensor(0x1000, conj=True), out=OUT),
     "out is conjugated": lambda: gm.transpose(A, out=FakeTensor(0x3000, conj=True)),
     "gradients": lambda: gm.transpose(FakeTensor(0x1000, grad=True), out=OUT),
@@ -115,3 +114,31 @@ def test_axes_that_can_be_read_once_are_left_to_the_plan():
     axes = iter((1, 0))
     assert prepared_transposes._named(axes) != prepared_transposes._named(axes)
     assert list(axes) == [1, 0]
+
+
+@pytest.mark.parametrize("transpose", [gm.transpose, gm.matrix_transpose], ids=["transpose", "matrix_transpose"])
+@pytest.mark.parametrize("out", [OUT, None], ids=["out", "no out"])
+def test_the_very_arrays_are_found_by_themselves(state, guarded, monkeypatch, retained, transpose, out):
+    longer = []
+    library = kept.library_for(FakeTensor)
+    describe = library.describe
+    monkeypatch.setattr(library, "describe", lambda *arguments: longer.append(arguments) or describe(*arguments))
+    for number in range(4):
+        result = transpose(A, out=out)
+        assert out is None or result is out
+        assert len(longer) == min(number + 1, 2)
+    assert state.queued[-1][1:] == ((0x1000, 0x1000, result.address), 7)
+    transpose(A, out=out, stream=7)
+    assert len(longer) == 2
+    transpose(A, out=out, stream=8)
+    assert (len(longer), state.queued[-1][2]) == (3, 8)
+    assert len(state.planned) == 1
+    # The other function, other axes and another array are not taken for it.
+    other = gm.matrix_transpose if transpose is gm.transpose else gm.transpose
+    other(A, out=out)
+    transpose(FakeTensor(0x5000, (4, 5)), out=out)
+    gm.transpose(A, (0, 1), out=out)
+    assert len(longer) == 6
+    monkeypatch.setattr(A, "_stride", (1, 4))
+    transpose(A, out=out)
+    assert len(longer) == 7

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, CallError
+from gemmule.runtime.stream import stream_handle
 
 from .multiplication import multiply
 from .packs import load_pack
@@ -81,10 +82,12 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
-    if out_dtype is precision is stream is executor is None:
+    if out_dtype is precision is executor is None:
         again = find_recent((id(a), id(b), id(out)))
-        if again is not None and (result := again(a, b, out)) is not None:
-            return result
+        if again is not None:
+            result = again(a, b, out) if stream is None else again(a, b, out, None, None, stream_handle(stream))
+            if result is not None:
+                return result
     return product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
@@ -171,7 +174,7 @@ def gemm(
            [10., 12.]])
     """
     if (
-        out_dtype is precision is stream is executor is None
+        out_dtype is precision is executor is None
         and epilogue_args is gated is absmax is None
         # Of these types, numbers that are equal mean the same.
         and (type(alpha) is float or type(alpha) is int)
@@ -181,8 +184,10 @@ def gemm(
         # As `prepared.called` has it.
         at = (id(a), id(b), id(out), alpha, beta, epilogue)
         again = find_recent(at if c is bias is None else (*at, id(c), id(bias)))
-        if again is not None and (result := again(a, b, out, c, bias)) is not None:
-            return result
+        if again is not None:
+            result = again(a, b, out, c, bias, None if stream is None else stream_handle(stream))
+            if result is not None:
+                return result
     return product(
         "gemm",
         a,

@@ -51,7 +51,8 @@ class Kept:
         beside: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.queue, self.new, self.generation = queue, new, began
-        self.again: recent.Again | None = None
+        # What repeats it for two arrays of its kind, and for one that is A and B.
+        self.again: list[recent.Again | None] = [None, None]
         self.guards = 0
         self._a, self._b, *self._others = overlap
         self._beside = beside
@@ -172,10 +173,12 @@ def repeat(
     """
     _, addresses, current = known
     now = current if stream is None else stream_handle(stream)
-    # A result on another stream than the current one is made with care, by the plan.
-    if not (now == current if out is None else found.apart(addresses, in_place)):
-        return None
-    result = found.new() if out is None else out
+    if out is not None:
+        if not found.apart(addresses, in_place):
+            return None
+        result = out
+    else:
+        result = found.new() if now == current else library.made_on(found.new, library.device(arrays[0]), now)
     found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
     if now != current:
         from gemmule.runtime.retain import retain
@@ -218,18 +221,26 @@ def make_recent(
     result : array
         What this call has filled.
     """
-    # A guard takes no array twice.
-    if len(set(map(id, inputs))) < len(inputs) or any(address & recent.LOW for address in addresses):
+    # A guard takes no array twice, but for A that is B too.
+    if (
+        len(set(map(id, inputs[1:]))) < len(inputs) - 1
+        or any(x is inputs[0] for x in inputs[2:])
+        or any(address & recent.LOW for address in addresses)
+    ):
         return
-    again = kept.again
-    if again is None or recent.find(key) is again:
+    if not library.guards_kinds and recent.find(key) is not recent.seen_once:
+        # Of arrays that come once nothing is made.
+        again: recent.Again | None = recent.seen_once
+    elif not library.guards_kinds:
+        again = library.again(kept, tuple(inputs), out, result)
+    elif (again := kept.again[twice := inputs[0] is inputs[1]]) is None or recent.find(key) is again:
         # There is no guard, or the one there is does not let these arrays through, in this state of the library.
         if kept.guards == MOST_GUARDS:
             return
         kept.guards += 1
         again = library.again(kept, tuple(inputs), out, result)
         if again is not None:
-            kept.again = again
+            kept.again[twice] = again
     if again is not None:
         with _adding:
             if kept.generation == generation():

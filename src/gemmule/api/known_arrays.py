@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import recent
+from .recent_launches import of_two_in_one_launch
 from .torch_guards import quick_maker, tensor_guards
 
 #: A key, the addresses of the arrays (the output's last if there is one), and the library's current stream.
 Described = tuple[Any, tuple[int, ...], int]
 
 # Alignment up to which kernels may differ, less one. What an address has beyond it is none of a product's business.
-_LOW = 255
+LOW = 255
 
 
 class Repeatable(Protocol):
@@ -44,6 +45,10 @@ class KnownArrays(Protocol):
     def guarded(self) -> bool:
         """Whether there are guards, for `again`."""
 
+    @property
+    def guards_kinds(self) -> bool:
+        """Whether a guard lets all arrays of a kind through, or only those that it was made of."""
+
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual.
 
@@ -58,6 +63,9 @@ class KnownArrays(Protocol):
 
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes, with memory that the library ties to a stream, which is not the current one."""
 
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of arrays that a guard lets through; None where there is no guard.
@@ -101,7 +109,14 @@ def _torch_arrays(torch: Any) -> KnownArrays:
 
 @functools.cache
 def _cupy_arrays(cupy: Any) -> KnownArrays:
+    from .known_cupy import CupyArrays
+
     return CupyArrays(cupy)
+
+
+def _once(check: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a guard of an array that stands for A and B."""
+    return lambda a, _, *others: check(a, *others)
 
 
 class TorchArrays:
@@ -115,6 +130,7 @@ class TorchArrays:
 
     def __init__(self, torch: Any) -> None:
         self.address: Callable[[Any], int] = torch.Tensor.data_ptr
+        self.guards_kinds = True
         self._torch = torch
         self._types = frozenset(_torch_types(torch))
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
@@ -151,8 +167,8 @@ class TorchArrays:
             return None
         if gradient and self._gradients():
             return None
-        if low & _LOW:
-            key = (key, *[address & -address & _LOW for address in addresses])
+        if low & LOW:
+            key = (key, *[address & -address & LOW for address in addresses])
         return key, addresses, self._raw_stream(device)
 
     def device(self, x: Any) -> int:
@@ -168,15 +184,28 @@ class TorchArrays:
         """Return what makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
+    def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
+        """Return what `new` makes while a stream is the current one."""
+        cuda = self._torch.cuda
+        with cuda.stream(cuda.ExternalStream(stream, device=device)):
+            return new()
+
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
         """Return what repeats a product of tensors that PyTorch's own check takes for these."""
-        given = inputs if out is None or any(x is out for x in inputs) else (*inputs, out)
+        twice = inputs[0] is inputs[1]
+        given = inputs[1:] if twice else inputs
+        given = given if out is None or any(x is out for x in given) else (*given, out)
         # A guard takes no tensor twice.
         if self._guards is None or any(x.requires_grad for x in given) or len(set(map(id, given))) < len(given):
             return None
         device, check = inputs[0].get_device(), self._guards(*given)
-        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
+        if twice:
+            check = _once(check)
         make = None if out is not None else self._maker_from(inputs[0], kept, result)
+        direct = getattr(kept.queue, "direct", None)
+        if direct is not None and len(inputs) == 2:
+            return of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device)
+        repeating = recent.of_two if len(inputs) == 2 else recent.of_more
         return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device)
 
     def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
@@ -188,61 +217,3 @@ class TorchArrays:
             # Of the public ways this is the quickest.
             return operator.methodcaller("new_empty", tuple(result.shape))
         return lambda _: kept.new()
-
-
-class CupyArrays:
-    """CuPy's arrays.
-
-    Parameters
-    ----------
-    cupy : module
-        CuPy.
-    """
-
-    guarded = False
-
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
-        self._type = cupy.ndarray
-        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._current_stream = cupy.cuda.get_current_stream
-
-    @staticmethod
-    def address(x: Any) -> int:
-        """Return the address of the array's first element."""
-        return int(x.data.ptr)
-
-    def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
-        given = [x for x in (a, b, *others) if x is not None]
-        if b is None or any(type(x) is not self._type for x in given):
-            return None
-        device = self._current_device()
-        memories = [x.data for x in given]
-        if any(memory.device_id != device for memory in memories):
-            return None
-        addresses = tuple([memory.ptr for memory in memories])
-        arrays = tuple([(x.dtype, x.shape, x.strides) for x in given])
-        alignments = tuple([address & -address & _LOW for address in addresses])
-        return (
-            (options, device, tuple([x is None for x in others]), arrays, alignments),
-            addresses,
-            int(self._current_stream().ptr),
-        )
-
-    def device(self, x: Any) -> int:
-        """Return the array's GPU."""
-        return int(x.data.device_id)
-
-    def reach(self, x: Any) -> tuple[int, int]:
-        """Return where the array's memory begins and ends."""
-        return reach_of(x.shape, x.strides, x.itemsize)
-
-    def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays like `x`."""
-        return functools.partial(self._cupy.empty, x.shape, x.dtype)
-
-    def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:
-        """Return None: CuPy has no guard."""
-        del kept, inputs, out, result
-        return None

@@ -12,6 +12,7 @@ from typing import Any
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import KernelFailedError
 from gemmule.dispatch.select import generation
+from gemmule.runtime.stream import stream_handle
 
 from . import kept
 from .absolute_maximum import ROLE as ABSMAX
@@ -53,7 +54,7 @@ def product(
         if out_dtype is precision is executor is None or _can_be_found_by(options):
             known = library.describe(a, b, (*inputs.values(), out), options)
     if library is not None and known is not None:
-        key, addresses, _ = known
+        key, addresses, current = known
         found = kept.find(key)
         if found is not None and (absmax is None or found.maximum_apart(addresses, out is not None)):
             arrays = (a, b, *inputs.values())
@@ -61,7 +62,9 @@ def product(
             if result is not None:
                 # What a name stands for is known by it; a function has to be traced.
                 named = epilogue is None or isinstance(epilogue, str)
-                unusual = stream, out_dtype, precision, executor, epilogue_args, gated, absmax
+                unusual = out_dtype, precision, executor, epilogue_args, gated, absmax
+                if stream is not None and stream_handle(stream) != current:
+                    return result
                 if library.guarded and named and all(x is None for x in unusual):
                     at = called(operation, a, b, c, bias, out, alpha, beta, epilogue)
                     given = tuple([x for x in arrays if x is not None])

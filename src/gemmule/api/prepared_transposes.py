@@ -9,8 +9,9 @@ from typing import Any
 from gemmule.core.errors import KernelFailedError
 from gemmule.core.problem import TransposeProblem
 from gemmule.dispatch.select import generation
+from gemmule.runtime.stream import stream_handle
 
-from . import kept
+from . import kept, recent
 from .known_arrays import KnownArrays
 from .plan import Plan
 from .transposes import Order, plan_transpose
@@ -31,6 +32,13 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     order_of : callable
         The same for any number of dimensions.
     """
+    simply = executor is None and (axes is None or axes is LAST_TWO)
+    if simply:
+        again = recent.find((axes, id(x), id(out)))
+        if again is not None:
+            result = again(x, x, out, None, None, None if stream is None else stream_handle(stream))
+            if result is not None:
+                return result
     library = kept.library_for(type(x))
     known = None
     # Within one array other kernels are at work.
@@ -40,6 +48,8 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     if library is not None and known is not None and (found := kept.find(known[0])) is not None:
         result = kept.repeat(library, found, known, (x,), out, stream)
         if result is not None:
+            if simply and library.guarded and (stream is None or stream_handle(stream) == known[2]):
+                kept.make_recent(library, found, (axes, id(x), id(out)), (x, x), out, known[1], result)
             return result
     began = generation()
     plan = plan_transpose(x, order_of, out=out, stream=stream, executor=executor)

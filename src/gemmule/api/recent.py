@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 #: ``again(a, b, out)``, of `gemm` ``again(a, b, out, c, bias)``, computes a product if the guard lets the arrays
-#: through, and returns None otherwise.
+#: through, and returns None otherwise. A stream that is named comes last; only the current one is let through.
 Again = Callable[..., Any]
 #: ``apart(addresses, in_place)`` tells whether the output, whose address is the last, is apart from the inputs, of C
 #: unless it is C itself.
@@ -29,6 +29,10 @@ _recent: dict[tuple[Any, ...], Again] = {}
 #: output, for `gemm` alpha, beta and the name of the epilogue behind them, then C and the bias if there is one of them.
 #: The arrays themselves may be others by now.
 find = _recent.get
+
+
+def seen_once(*_: Any) -> None:
+    """Stand for a product that was called once with arrays: compute nothing."""
 
 
 def remember(key: tuple[Any, ...], again: Again) -> None:
@@ -72,8 +76,12 @@ def of_two(
     # given again is the very tuple that it has been told.
     known: tuple[int, ...] = ()
 
-    def again(a: Any, b: Any, out: Any, *_: Any) -> Any:
+    def again(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
         nonlocal known
+        del c, bias
+        now = stream(device)
+        if named is not None and named != now:
+            return None
         if new is None:
             if not check(a, b, out):
                 return None
@@ -87,7 +95,7 @@ def of_two(
             if (pa | pb | at) & LOW or (new is None and not apart(addresses, False)):
                 return None
             known = last = addresses
-        queue(last, stream(device))
+        queue(last, now)
         return out
 
     return again
@@ -108,8 +116,11 @@ def of_more(
     """
     known: tuple[int, ...] = ()
 
-    def again(a: Any, b: Any, out: Any, c: Any, bias: Any) -> Any:
+    def again(a: Any, b: Any, out: Any, c: Any, bias: Any, named: int | None = None) -> Any:
         nonlocal known
+        now = stream(device)
+        if named is not None and named != now:
+            return None
         given = [x for x in (a, b, c, bias) if x is not None]
         in_place = c is out
         if not (check(*given) if new is not None or in_place else check(*given, out)):
@@ -121,7 +132,7 @@ def of_more(
             if any(address & LOW for address in addresses) or (new is None and not apart(addresses, in_place)):
                 return None
             known = last = addresses
-        queue(last, stream(device))
+        queue(last, now)
         return result
 
     return again

@@ -17,6 +17,8 @@ from .errors import ArgumentError
 _INTEGER_CODES = {32: "i", 64: "q"}
 #: What the copy engine asks of addresses and pitches, in bytes.
 MAP_ALIGNMENT = 16
+#: Bytes of products so short that it shows on the host what a launch in order costs.
+FEW_BYTES = 1 << 20
 
 
 def _aligned(size: int, alignment: int) -> int:

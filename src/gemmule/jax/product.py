@@ -93,7 +93,7 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     added = None
     if c is not None and options.beta != 0:
         added = _addend(arrays["c"], shape.result).reshape(full)
-    return _product(options, first, second, added).reshape(shape.result)
+    return _compiled(options, first, second, added).reshape(shape.result)
 
 
 def _addend(c: Any, shape: tuple[int, ...]) -> Any:
@@ -129,6 +129,12 @@ def _product(options: Options, a: Any, b: Any, c: Any) -> Any:
     out = jax.ShapeDtypeStruct((*batch, m, n), a.dtype)
     call = jax.ffi.ffi_call(TARGET, out, vmap_method="expand_dims")
     return call(*operands, options=options.text())
+
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)
+def _compiled(options: Options, a: Any, b: Any, c: Any) -> Any:
+    """Be compiled once for calls outside of `jax.jit`, which would otherwise be traced and lowered one by one."""
+    return _product(options, a, b, c)
 
 
 def _forward(options: Options, a: Any, b: Any, c: Any) -> tuple[Any, Any]:

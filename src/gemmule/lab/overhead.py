@@ -26,13 +26,18 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "gemm_relu": ('`gm.gemm(a, b, bias=bias, epilogue="relu", out=c)`', "torch_addmm_relu"),
     "gemm_function": ("`gm.gemm(a, b, bias=bias, epilogue=lambda acc: gm.maximum(acc, 0), out=c)`", "torch_addmm_relu"),
     "matmul_stream": ("`gm.matmul(a, b, out=c, stream=torch.cuda.current_stream())`", "torch_mm_out"),
+    "matmul_other_stream": ("`gm.matmul(a, b, out=c, stream=another)`", "torch_mm_out"),
+    "matmul_new_other_stream": ("`gm.matmul(a, b, stream=another)`", "torch_mm"),
     "torch_transpose": ("`c.copy_(a.t())`", None),
     "transpose": ("`gm.transpose(a, out=c)`", "torch_transpose"),
     "cupy_matmul_out": ("`cupy.matmul(a, b, out=c)`", None),
     "matmul_out_cupy": ("`gm.matmul(a, b, out=c)`, CuPy's arrays", "cupy_matmul_out"),
     "matmul_cupy": ("`gm.matmul(a, b)`, CuPy's arrays", "cupy_matmul_out"),
+    "matmul_other_stream_cupy": ("`gm.matmul(a, b, out=c, stream=another)`, CuPy's arrays", "cupy_matmul_out"),
     "first_call": ("first call of a process, kernel in the cache on disk", None),
     "second_call": ("second call of a process", None),
+    "first_call_pack": ("first call of a process, kernel in a pack, no compiler installed", None),
+    "import_pack": ("`import gemmule`, `GEMMULE_PACK` set", None),
     "import": ("`import gemmule`", None),
 }
 

@@ -100,8 +100,20 @@ def _words(data: bytes) -> tuple[int, ...]:
     return tuple(memoryview(data.ljust(-(-len(data) // 8) * 8, b"\0")).cast("Q"))
 
 
-class _Frame:
-    """The memory that one launch at a time is made from: its configuration, parameters and their addresses."""
+class Frame:
+    """The memory that one launch at a time is made from: its configuration, parameters and their addresses.
+
+    Attributes
+    ----------
+    config : CUlaunchConfig
+        The driver's launch configuration.
+    stream : int or None
+        The stream in it, if it was written before.
+    params : int
+        Address of the parameters' addresses.
+    addresses : tuple of int
+        The operands' addresses in the parameters.
+    """
 
     __slots__ = ("addresses", "config", "keepalive", "maps", "params", "pointer_places", "stream", "words")
 
@@ -137,55 +149,80 @@ class DirectLaunch:
     ----------
     queue : callable
         ``queue(addresses, stream)`` queues it: the operands' addresses, a tuple of int, and the driver's handle of the
-        stream. It raises DriverError if the driver refuses the launch.
+        stream. It raises DriverError if the driver refuses the launch. The launch itself is its ``direct``, for callers
+        that write the same steps out: each takes a frame, points it, and gives it back.
+    function : CUfunction
+        The driver's handle of the kernel.
+    take, give : callable
+        Take a frame out of the list, IndexError if there is none, and put it back: no two calls write into one.
     """
 
-    __slots__ = ("queue",)
+    __slots__ = ("_what", "function", "give", "queue", "take")
 
     def __init__(self, what: Packed) -> None:
-        self.queue: Callable[[tuple[int, ...], int], None] = _queueing(what)
+        self._what, self.function = what, what.function
+        free = [Frame(what)]
+        self.take: Callable[[], Frame] = free.pop
+        self.give: Callable[[Frame], None] = free.append
+        self.queue: Callable[[tuple[int, ...], int], None] = _queueing(self)
+
+    def frame(self) -> Frame:
+        """Return a new frame, for a call that finds none."""
+        return Frame(self._what)
+
+    def again(self, frame: Frame, status: Any) -> None:
+        """Queue a launch that the driver refused, if only the thread's context is not the right one.
+
+        Raises
+        ------
+        DriverError
+            If the driver refuses it for another reason.
+        """
+        known = driver().CUresult
+        if status == known.CUDA_SUCCESS:
+            return
+        if status not in (known.CUDA_ERROR_INVALID_CONTEXT, known.CUDA_ERROR_INVALID_HANDLE):
+            check("cuLaunchKernelEx", int(status))
+        # The thread has no context, or another one is current. To ask before every launch would cost more.
+        with current(self._what.ordinal):
+            call("cuLaunchKernelEx", frame.config, self.function, frame.params, 0)
 
 
-def _queueing(what: Packed) -> Callable[[tuple[int, ...], int], None]:
+def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a launch: a function of its own, for which all that it needs is at hand."""
     bindings = driver()
-    launch, function, success = bindings.cuLaunchKernelEx, what.function, bindings.CUresult.CUDA_SUCCESS
-    elsewhere = (bindings.CUresult.CUDA_ERROR_INVALID_CONTEXT, bindings.CUresult.CUDA_ERROR_INVALID_HANDLE)
-    # Each call takes a frame out of the list and puts it back, so that no two write into one.
-    free = [_Frame(what)]
-    take, give = free.pop, free.append
+    launch, function, success = bindings.cuLaunchKernelEx, direct.function, bindings.CUresult.CUDA_SUCCESS
+    take, give = direct.take, direct.give
 
     def queue(addresses: tuple[int, ...], stream: int) -> None:
         try:
             frame = take()
         except IndexError:
-            frame = _Frame(what)
+            frame = direct.frame()
         # Callers that keep their tuple are spared the comparison.
-        if frame.addresses is not addresses and frame.addresses != addresses:
-            _point(frame, addresses)
+        if frame.addresses is not addresses:
+            point(frame, addresses)
         if frame.stream != stream:
             frame.config.hStream = stream
             frame.stream = stream
         (status,) = launch(frame.config, function, frame.params, 0)
         if status != success:
-            if status not in elsewhere:
-                check("cuLaunchKernelEx", int(status))
-            # The thread has no context, or another one is current. To ask before every launch would cost more.
-            with current(what.ordinal):
-                call("cuLaunchKernelEx", frame.config, function, frame.params, 0)
+            direct.again(frame, status)
         give(frame)
 
+    queue.direct = direct  # type: ignore[attr-defined]
     return queue
 
 
-def _point(frame: _Frame, addresses: tuple[int, ...]) -> None:
+def point(frame: Frame, addresses: tuple[int, ...]) -> None:
     """Write the addresses that changed. A frame that fails in the middle is not put back."""
-    for place, operand in frame.pointer_places:
-        frame.words[place] = addresses[operand]
     before = frame.addresses
-    for tensor_map, operand in frame.maps:
-        if before[operand] != addresses[operand]:
-            move(tensor_map, addresses[operand])
+    if before != addresses:
+        for place, operand in frame.pointer_places:
+            frame.words[place] = addresses[operand]
+        for tensor_map, operand in frame.maps:
+            if before[operand] != addresses[operand]:
+                move(tensor_map, addresses[operand])
     frame.addresses = addresses
 
 

@@ -25,13 +25,15 @@ def stream_handle(stream: Any) -> int:
     """
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
+    # PyTorch's, which has the protocol too, answers this sooner.
+    if type(handle := getattr(stream, "cuda_stream", None)) is int:
+        return handle
     if hasattr(stream, "__cuda_stream__"):
         protocol = stream.__cuda_stream__
         _, handle = protocol() if callable(protocol) else protocol
         return int(handle)
-    for attribute in ("cuda_stream", "ptr"):
-        if isinstance(getattr(stream, attribute, None), int):
-            return int(getattr(stream, attribute))
+    if isinstance(getattr(stream, "ptr", None), int):
+        return int(stream.ptr)
     raise ArgumentError(
         f"stream of type {type(stream).__name__} is not understood; pass an integer handle, or a stream of PyTorch, "
         "CuPy or cuda.core"

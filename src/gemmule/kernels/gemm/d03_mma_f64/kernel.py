@@ -27,6 +27,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.cluster_columns import add_columns, put_sums
 from gemmule.parts.double_slice import DEPTH, DoubleSlice
 from gemmule.parts.double_sums import DoubleSums
+from gemmule.parts.launch_order import await_launch_before
 from gemmule.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.slice_copies import SliceCopies
@@ -90,6 +91,7 @@ class MmaDouble:
         rB = cute.make_rmem_tensor(cute.make_layout((self.words, self.columns)), Float64)
         rC = cute.make_rmem_tensor(cute.make_layout((4, self.blocks, self.columns)), Float64)
         rC.fill(Float64(0))
+        await_launch_before()
 
         sourceA, sourceB = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         # Places in the slices of stage 0: those of A, then those of B.

@@ -9,7 +9,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.core.f64_cost import cost, costs
-from gemmule.core.launch import Launch
+from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.lines import Lines, line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
@@ -197,6 +197,7 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster_k, 1, 1),
         params=batched_params(problem, first, second, _lines(problem.a).stride, _lines(problem.b).stride),
+        overlaps=problem.bytes_min <= FEW_BYTES,
     )
 
 

@@ -8,7 +8,7 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch
+from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import (
     batched_params,
@@ -26,8 +26,6 @@ LANES_M, LANES_N, RUN = 4, 8, 4
 SECTOR = 8
 #: Bytes that the buffers of an operand are aligned to.
 LINE = 128
-#: Bytes of products so short that it shows on the host what a launch in order costs.
-FEW_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.parts.fragments import finish_fragment, read_fragment
 from gemmule.parts.gated_squares import GatedSquares
+from gemmule.parts.launch_order import await_launch_before
 from gemmule.parts.mma_sync import mma_name, mma_sync
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.run_epilogue import RunEpilogue
@@ -111,6 +112,7 @@ class MmaSync:
         apart: Any = (0,)
         if cutlass.const_expr(self.factors > 1):
             apart = (0, mU[None, None, batch].iterator.toint() - gB.iterator.toint())
+        await_launch_before()
 
         sourceA, sourceB = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         # Places in the slices of stage 0: those of A, then those of B.

@@ -17,7 +17,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Launch
+from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.lines import line_bytes, lines_of
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
@@ -263,6 +263,8 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
     lines = tuple(lines_of(x, COPIES).stride for x in (problem.a, problem.b))
+    # The absolute maximum is cleared in front, by no kernel.
+    keeps = problem.epilogue is not None and problem.epilogue.absmax
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
@@ -273,6 +275,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
             # The other B lies as B does.
             *(batched_params(problem, first, SECOND, *lines)[1] for _ in range(factors_of(problem.epilogue) - 1)),
         ),
+        overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
 
 
