@@ -107,6 +107,8 @@ def multiply(
         unfinished work began.
     FileFormatError
         If a file is not what it promises.
+    FileAccessError
+        If the system does not open, read or write a file: also a FileNotFoundError or PermissionError where it is one.
     MemoryLimitError
         If `memory` is too small; the message says what would do.
     UnsupportedError

@@ -84,5 +84,30 @@ class FileFormatError(GemmuleError, ValueError):
     """A file is not what its name or header promises."""
 
 
+class FileAccessError(GemmuleError, OSError):
+    """The system does not open, read or write a file.
+
+    Attributes
+    ----------
+    errno : int
+        The system's number for the reason.
+    strerror : str
+        Reason and remedy.
+    filename : str
+        The file as the caller named it.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class MissingFileError(FileAccessError, FileNotFoundError):
+    """A file, or the folder of a new one, is not there."""
+
+
+class ForbiddenFileError(FileAccessError, PermissionError):
+    """A file may not be read or written."""
+
+
 class MemoryLimitError(GemmuleError, ValueError):
     """A memory limit is too small for the work."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from ..core.errors import ArgumentError, OverlapError
+from ..core.errors import ArgumentError, MissingFileError, OverlapError
 from .matrix import MatrixSource
 
 #: Bytes of the final name that the hidden one shows; names have an end of their own, and a file system a longest name.
@@ -34,11 +34,11 @@ def check_folder(path: str, name: str) -> None:
 
     Raises
     ------
-    FileNotFoundError
+    MissingFileError
         If so; it names `name`.
     """
     if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
-        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", name)
+        raise MissingFileError(errno.ENOENT, "its folder does not exist; make it first", name)
 
 
 def store_folder(path: str) -> None:
@@ -97,7 +97,7 @@ def check_output(path: str, *, force: bool, inputs: Sequence[MatrixSource] = (),
         what = "a folder, which a Zarr array is" if folder else "a regular file"
         raise ArgumentError(f"{path}: exists and is not {what}; choose another output")
     if not force:
-        raise ArgumentError(f"{path}: exists already; give --force to replace it, or choose another output")
+        raise ArgumentError(f"{path}: exists already; give force=True to replace it, or choose another output")
 
 
 def appear(partial: str, final: str, *, force: bool) -> None:

@@ -166,7 +166,9 @@ def resolve_dtype(stored: AnyDType, name: str, given: str | None) -> AnyDType:
         if given is None:
             fitting = [known for known in NAMED_BY_USER if user_dtype(known).itemsize == stored.itemsize]
             hint = (
-                f"say what they are with --dtype {' or '.join(fitting)}" if fitting else "convert them with view first"
+                f"say what they are with a_dtype, b_dtype or c_dtype: {' or '.join(map(repr, fitting))}"
+                if fitting
+                else "convert them with view first"
             )
             raise DTypeError(f"{name}: raw items of {stored.itemsize} bytes ({stored.str}), which name no type; {hint}")
         dtype = user_dtype(given)

@@ -59,23 +59,23 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
         try:
             out = np.promote_types(a, b)
         except TypeError:
-            raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with --out-dtype") from None
+            raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with out_dtype") from None
         return out
     for factor in (a, b):
         if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
-            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give --out-dtype a type of that kind")
+            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a type of that kind")
     return out
 
 
 def _remedy(a: tuple[int, int], b: tuple[int, int]) -> str:
     """Say which transposes would make the shapes fit, if any does."""
     fitting = {
-        "transpose A": a[0] == b[0],
-        "transpose B": a[1] == b[1],
-        "transpose both": a[0] == b[1],
+        "transpose_a=True": a[0] == b[0],
+        "transpose_b=True": a[1] == b[1],
+        "transpose_a=True with transpose_b=True": a[0] == b[1],
     }
     names = [name for name, fits in fitting.items() if fits]
-    return f"{' or '.join(names)} (--transpose-a, --transpose-b)" if names else "no transpose of them fits"
+    return f"give {' or '.join(names)}" if names else "no transpose of them fits; give other matrices"
 
 
 def check_product(
@@ -105,7 +105,7 @@ def check_product(
             f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; give out that shape"
         )
     if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; add --c C0.npy, or leave beta out")
+        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; give c=..., or leave beta out")
     if c is not None and c.shape != expected:
         raise ShapeError(
             f"{c.name} is {c.shape[0]} x {c.shape[1]} and the product is {expected[0]} x {expected[1]}; "
@@ -124,5 +124,5 @@ def check_product(
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):
                 raise ArgumentError(
-                    f"{name}={value} is no integer and the output is {out}; give an integer or a float --out-dtype"
+                    f"{name}={value} is no integer and the output is {out}; give an integer, or a float as out_dtype"
                 )
