@@ -93,7 +93,7 @@ def gemm(
     c: Any = None,
     *,
     alpha: Any = 1.0,
-    beta: Any = 0.0,
+    beta: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: str | None = None,
@@ -107,16 +107,17 @@ def gemm(
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
-    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not.
+    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not. `beta` is 0
+    unless it is said, and a `c` that nothing would read is refused then.
 
     Parameters
     ----------
     a, b : array
         Operands, as of `matmul`.
     c : array, shape of the result, optional
-        Matrix to add; needed if `beta` is not 0.
+        Matrix to add; needed if `beta` is not 0. Given without `beta`, it must be named by `epilogue`.
     alpha, beta : number
-        Scalars, rounded to the accumulator's type; integers where the operands are.
+        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0.
     out : array, optional
         Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
@@ -168,6 +169,8 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    if beta is None and c is None:
+        beta = 0.0
     if (
         out_dtype is precision is stream is executor is None
         and epilogue_args is gated is absmax is None

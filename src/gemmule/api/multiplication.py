@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gemmule.core.errors import WrongResultError
 
 from .promotion import dtype_name
+from .scalars import said_beta
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.watch import Progress as Far
@@ -21,7 +22,7 @@ def multiply(
     *,
     c: Any = None,
     alpha: Any = 1,
-    beta: Any = 0,
+    beta: Any = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     memory: int | str | None = None,
@@ -57,9 +58,9 @@ def multiply(
         A .npy file or Zarr array that is made, and appears under its name only when it is complete. Or a NumPy array or
         zarr.Array that is there; it is written as it goes, and is not resumed.
     c : str, path or array, shape (m, n), optional
-        Matrix to add; needed if `beta` is not 0.
+        Matrix to add; needed if `beta` is not 0, and refused if that is not said.
     alpha, beta : number
-        Scalars; integers where the result is of an integer type.
+        Scalars; integers where the result is of an integer type. The defaults are 1 and 0.
     transpose_a, transpose_b : bool
         Whether to multiply the transpose of `a` and of `b`, whose shapes are then (k, m) and (n, k).
     memory : int or str, optional
@@ -130,7 +131,7 @@ def multiply(
     from .streamed import Request, open_product
 
     request = Request(
-        a, b, out, c, alpha, beta, transpose_a, transpose_b, memory,
+        a, b, out, c, alpha, said_beta(beta, unread=c is not None), transpose_a, transpose_b, memory,
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
         a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,

@@ -24,7 +24,7 @@ def plan_product(
     *,
     c: Any = None,
     alpha: Any = 1,
-    beta: Any = 0,
+    beta: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: Any = None,

@@ -71,7 +71,7 @@ class _Number(click.ParamType[Any]):
     "Default: half of what is free.",
 )  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
-@click.option("--beta", type=_Number(), default=0, show_default=True, help="Factor of the matrix that is added.")
+@click.option("--beta", type=_Number(), help="Factor of the matrix that is added. Default: 0, which reads none.")
 @click.option("--c", "c0", metavar="C0", type=click.Path(), help="Matrix to add, for --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
@@ -130,7 +130,7 @@ def multiply_command(**options: Any) -> None:
 
 
 def _run(
-    *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float, c0: str | None,
+    *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float | None, c0: str | None,
     transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
@@ -143,15 +143,15 @@ def _run(
     from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
 
     for given, name, needed in (
-        (c0 and beta == 0, "--c", "--beta"),
+        (c0 and beta is None, "--c", "--beta"),
         (c_dtype and not c0, "--c-dtype", "--c"),
         (seed is not None and not check, "--seed", "--verify"),
     ):
         if given:
             raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
     request = Request(
-        a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
-        b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
+        a, b, output, c0, alpha, beta or 0, transpose_a, transpose_b, memory, out_dtype, compute_dtype,
+        a_dtype or dtype, b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
         scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None, devices,
     )  # fmt: skip
     check_drawings(trace, timeline, force=force)
