@@ -55,11 +55,15 @@ def test_the_product_and_what_is_printed(folder):
     result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "12MiB", "--verify", "--seed", "7")
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
-    plan, done, verified = result.stdout.splitlines()
+    plan, done, verified, vectors, rows = result.stdout.splitlines()
     assert plan.startswith("300 x 400 x 200: ")
     assert "memory limit 12 MiB, plus about " in plan
     assert "GFLOP/s: C.npy" in done
-    assert "seed 7" in verified
+    assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)
+    assert re.fullmatch(
+        r"  16 random vectors: an element wrong by more than \S+ passes with .* 1\.5e-05 at most", vectors
+    )
+    assert re.fullmatch(r"  the 16 rows that deviate most, computed once more: each element is right to \S+", rows)
     assert result.stderr == ""  # no progress where there is no terminal
     assert names(folder) == ["A.npy", "B.npy", "C.npy"]
 

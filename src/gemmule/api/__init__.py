@@ -46,7 +46,8 @@ def matmul(
     out_dtype : dtype or str, optional
         Element type of the result. The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
         modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
-        8-bit floats saturate.
+        8-bit floats saturate. The type of the result does not change that of the sums: to have float32 arrays summed in
+        float64, convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
     precision : {'ieee', 'tf32'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. The default is ``'ieee'``.
     stream : int or stream, optional
@@ -324,8 +325,10 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
             for name, function in _FUNCTIONS.items()
             if options.keys() <= inspect.signature(function).parameters.keys()
         ]
-        remedy = f"; plan another function, operation={taking[0]!r}" if taking and operation not in taking else ""
-        raise CallError(f"{operation} does not take these arguments: {error}{remedy}") from None
+        remedy = f"it takes {', '.join(inspect.signature(_FUNCTIONS[operation]).parameters)}"
+        if taking and operation not in taking:
+            remedy = f"plan another function, operation={taking[0]!r}"
+        raise CallError(f"{operation} does not take these arguments: {error}; {remedy}") from None
     if operation == "transpose":
         bound["order_of"] = axes_as_given(bound.pop("axes", None))
         return plan_transpose(**bound)

@@ -180,7 +180,7 @@ def _run(
         if isinstance(report, DeviceReport):
             click.echo(summary_line(report))
         if verdict:
-            click.echo(_verdict_line(verdict))
+            click.echo("\n".join(_verdict_lines(verdict)))
     if verdict and not verdict.passed:
         raise WrongResultError(
             f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
@@ -239,16 +239,22 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     )
 
 
-def _verdict_line(verdict: Verdict) -> str:
-    line = (
-        f"verified with {verdict.vectors} random vectors (seed {verdict.seed}): error at most "
-        f"{verdict.max_error_over_bound:.3g} of its bound; wherever it is, an element wrong by more than "
-        f"{verdict.finds_errors_above:.3g} is missed with a probability of at most {verdict.missed_probability:.1e}"
-    )
-    if not verdict.rows_compared:
-        return line
-    rows = f"{verdict.rows_compared} rows that deviate most" if verdict.rows_compared > 1 else "row that deviates most"
-    return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    """Say what the check found, the important first."""
+    exact = verdict.finds_errors_above == 0
+    said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
+    if exact:
+        said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
+    wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
+    missed = f"with a probability of {verdict.missed_probability:.1e} at most"
+    lines = [
+        f"{'verified' if verdict.passed else 'wrong'}: {said} (--seed {verdict.seed} repeats the check)",
+        f"  {verdict.vectors} random vectors: {wrong} passes {missed}",
+    ]
+    if verdict.rows_compared:
+        rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
+        lines.append(f"  the {rows} most, computed once more: each element is right to {verdict.element_bound:.2g}")
+    return lines
 
 
 def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
