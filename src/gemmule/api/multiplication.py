@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
 
+from .multiply_arguments import extents, factor, ordinals, told
 from .promotion import dtype_name
 from .scalars import said_beta
 
@@ -130,13 +131,16 @@ def multiply(
     from .device_product import DeviceProduct
     from .streamed import Request, open_product
 
+    told(progress)
     request = Request(
-        a, b, out, c, alpha, said_beta(beta, unread=c is not None), transpose_a, transpose_b, memory,
+        a, b, out, c, factor("alpha", alpha), factor("beta", said_beta(beta, unread=c is not None)),
+        transpose_a, transpose_b, memory,
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
-        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
+        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, extents("chunks", chunks),
+        extents("shards", shards), verify,
         scheduler, device_memory, pinned_memory, strategy,
-        devices=None if devices is None else tuple(devices),
+        devices=ordinals(devices),
     )  # fmt: skip
     with open_product(request) as product:
         if isinstance(product, DeviceProduct):

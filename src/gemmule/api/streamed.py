@@ -331,6 +331,8 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
         )
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")
+    if any(extent > 1 and not stride for extent, stride in zip(out.shape, out.strides, strict=True)):
+        raise OverlapError(f"out has strides {out.strides}, so that elements share memory; pass an array of its own")
     _refuse_inputs(request, inputs)
     return ArraySink(out, "out")
 

@@ -66,6 +66,8 @@ def open_source(
 
 def _open(matrix: Any, name: str, dtype: str | None) -> MatrixSource:
     if isinstance(matrix, (str, os.PathLike)):
+        if not os.fspath(matrix) or "\0" in os.fspath(matrix):
+            raise ArgumentError(f"{name}={os.fspath(matrix)!r} names no file; give the name of one, such as A.npy")
         uri = MatrixUri.parse(os.fspath(matrix))
         kind = uri.kind()
         if kind == "zarr":
@@ -116,6 +118,8 @@ def result_target(
     ArgumentError
         If results are not written to such a place.
     """
+    if "\0" in os.fspath(output):
+        raise ArgumentError(f"out={os.fspath(output)!r} names no file; give the name of one, such as C.npy")
     uri = MatrixUri.parse(os.fspath(output))
     kind = uri.kind()
     if kind == "hdf5":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,11 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     Raises
     ------
     DTypeError
-        If there is no common type, or `out` is of a lesser kind than it.
+        If one is no type of numbers, there is no common one, or `out` is of a lesser kind than it.
     """
+    for dtype in (a, b) if out is None else (a, b, out):
+        if plain_kind(dtype) not in _KINDS:
+            raise DTypeError(f"dtype {dtype} is not multiplied; convert it with astype to a float or integer type")
     if out is None:
         if a == b == np.dtype(np.int8):
             return np.dtype(np.int32)
@@ -116,6 +120,8 @@ def check_product(
         result_dtype(c.dtype, c.dtype, out)
     kind = sum_dtype(a.dtype, b.dtype)
     for name, value in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(value, numbers.Real) and kind.kind != "c":
+            raise ArgumentError(f"{name}={value} is complex, but the product is real; give compute_dtype='complex128'")
         if kind.kind == "f" and math.isfinite(value) and abs(value) > float(np.finfo(kind).max):
             raise ArgumentError(
                 f"{name}={value} does not fit into {kind}, which scales the sum; scale the operands instead"
