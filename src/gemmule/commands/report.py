@@ -23,9 +23,11 @@ def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> N
     from ..lab.report.page import report
     from ..lab.report.sources import record_files
     from ..lab.whole_files import check_target, write_whole
+    from .progress import steps_progress
 
     files = record_files(results)
-    # Drawing takes some seconds: what cannot be written is told before.
+    # Drawing takes a while: what cannot be written is told before.
     check_target(output, force=force, inputs=files)
-    write_whole(output, report(files), force=force, inputs=files)
+    page = report(files, lambda drawings: steps_progress("drawing", drawings))
+    write_whole(output, page, force=force, inputs=files)
     click.echo(f"report: {output}")
