@@ -61,7 +61,11 @@ class _Number(click.ParamType[Any]):
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
-@click.command("multiply", epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify")
+@click.command(
+    "multiply",
+    short_help="Multiply two matrices in files, at any size.",
+    epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify",
+)
 @click.argument("a", metavar="A", type=click.Path())
 @click.argument("b", metavar="B", type=click.Path())
 @click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")

@@ -7,7 +7,11 @@ from pathlib import Path
 import click
 
 
-@click.command("report", epilog="Example: gemmule report benchmarks/results -o report.html")
+@click.command(
+    "report",
+    short_help="Make one HTML page of record files; needs no GPU.",
+    epilog="Example: gemmule report benchmarks/results -o report.html",
+)
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True,
