@@ -144,6 +144,7 @@ def _run(
     from ..api.device_product import DeviceProduct, DeviceReport
     from ..api.streamed import Request, open_product
     from ..core.errors import ArgumentError, WrongResultError
+    from ..outofcore.result import plain_kind
     from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
 
     for given, name, needed in (
@@ -184,7 +185,7 @@ def _run(
         if isinstance(report, DeviceReport):
             click.echo(summary_line(report))
         if verdict:
-            click.echo("\n".join(_verdict_lines(verdict)))
+            click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
     if verdict and not verdict.passed:
         raise WrongResultError(
             f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
@@ -243,18 +244,17 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     )
 
 
-def _verdict_lines(verdict: Verdict) -> list[str]:
-    """Say what the check found, the important first."""
-    exact = verdict.finds_errors_above == 0
+def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
+    """Say what the check found, the important first; `exact` is whether the sums are integers."""
     said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
     if exact:
         said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
-    wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
-    missed = f"with a probability of {verdict.missed_probability:.1e} at most"
-    lines = [
-        f"{'verified' if verdict.passed else 'wrong'}: {said} (--seed {verdict.seed} repeats the check)",
-        f"  {verdict.vectors} random vectors: {wrong} passes {missed}",
-    ]
+    lines = [f"{'verified' if verdict.passed else 'wrong'}: {said} (--seed {verdict.seed} repeats the check)"]
+    # Random vectors say nothing of rows that hold no finite numbers: these are computed once more.
+    if exact or verdict.finds_errors_above:
+        wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
+        missed = f"with a probability of {verdict.missed_probability:.1e} at most"
+        lines.append(f"  {verdict.vectors} random vectors: {wrong} passes {missed}")
     if verdict.rows_compared:
         rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
         lines.append(f"  the {rows} most, computed once more: each element is right to {verdict.element_bound:.2g}")

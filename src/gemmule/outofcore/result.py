@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.dtype import NARROW_FLOATS, numpy_dtype
 from ..core.errors import ArgumentError, DTypeError, ShapeError
-from .matrix import AnyDType, MatrixSource
+from .matrix import AnyDType, MatrixSource, TransposedSource
 
 _OUTPUTS = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128",
@@ -71,12 +71,16 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     return out
 
 
-def _remedy(a: tuple[int, int], b: tuple[int, int]) -> str:
+def _remedy(a: MatrixSource, b: MatrixSource) -> str:
     """Say which transposes would make the shapes fit, if any does."""
+    first, second = (
+        f"{'no ' if isinstance(source, TransposedSource) else ''}transpose_{name}=True"
+        for name, source in (("a", a), ("b", b))
+    )
     fitting = {
-        "transpose_a=True": a[0] == b[0],
-        "transpose_b=True": a[1] == b[1],
-        "transpose_a=True with transpose_b=True": a[0] == b[1],
+        first: a.shape[0] == b.shape[0],
+        second: a.shape[1] == b.shape[1],
+        f"{first} with {second}": a.shape[0] == b.shape[1],
     }
     names = [name for name, fits in fitting.items() if fits]
     return f"give {' or '.join(names)}" if names else "no transpose of them fits; give other matrices"
@@ -101,7 +105,7 @@ def check_product(
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
             f"{a.name} is {a.shape[0]} x {a.shape[1]} and {b.name} is {b.shape[0]} x {b.shape[1]}; the columns of A "
-            f"must be as many as the rows of B; {_remedy(a.shape, b.shape)}"
+            f"must be as many as the rows of B; {_remedy(a, b)}"
         )
     expected = a.shape[0], b.shape[1]
     if shape != expected:

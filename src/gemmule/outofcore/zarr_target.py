@@ -99,7 +99,7 @@ class ZarrTarget:
                     "out of its zarr.json, or choose another output"
                 )
         final = os.path.join(*self._places)
-        check_output(final, force=force, inputs=inputs, folder=True)
+        check_output(final, force=force, inputs=inputs, folder=True, name=self.name)
         for source in inputs:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
                 raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
