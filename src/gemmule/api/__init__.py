@@ -287,7 +287,7 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
 _FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}
 
 
-def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
+def plan(*arguments: Any, operation: str | None = None, kernel: str | None = None, **options: Any) -> Plan:
     """Say what a call would run, and why; nothing is computed until `Plan.execute`.
 
     Parameters
@@ -296,6 +296,9 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
         The arguments of the function that is planned.
     operation : {'matmul', 'gemm', 'transpose', 'matrix_transpose'}, optional
         The function. The default is ``'matmul'``, and ``'matrix_transpose'`` for one array.
+    kernel : str, optional
+        On the virtual GPU, ``executor='vgpu'``: the kernel that is to run, instead of the one that is chosen. Its name
+        may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or ``'g05_conflict_free[tile_k=16]'``.
 
     Returns
     -------
@@ -305,7 +308,10 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
     Raises
     ------
     ArgumentError
-        If the function is not known, or does not take those arguments; the latter is a TypeError too, as the call's.
+        If the function or the kernel is not known, or the function does not take those arguments; the latter is a
+        TypeError too, as the call's.
+    UnsupportedError
+        If no kernel, or not the one that is named, can take the problem.
 
     Examples
     --------
@@ -331,7 +337,7 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
         raise CallError(f"{operation} does not take these arguments: {error}; {remedy}") from None
     if operation == "transpose":
         bound["order_of"] = axes_as_given(bound.pop("axes", None))
-        return plan_transpose(**bound)
+        return plan_transpose(**bound, kernel=kernel)
     if operation == "matrix_transpose":
-        return plan_transpose(**bound, order_of=last_two_exchanged)
-    return plan_product(operation, **bound)
+        return plan_transpose(**bound, order_of=last_two_exchanged, kernel=kernel)
+    return plan_product(operation, **bound, kernel=kernel)
