@@ -14,7 +14,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.core.executor import TileExecutor
 from gemmule.outofcore.arrays import ArraySink, file_range
-from gemmule.outofcore.budget import given_bytes, memory_limit
+from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
@@ -229,6 +229,9 @@ def device_of(
     """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
     wanted = (request.device_memory, request.strategy, request.pinned_memory, request.devices)
     asked = request.traced or any(one is not None for one in wanted)
+    for name in ("device_memory", "pinned_memory"):
+        if getattr(request, name) is not None:
+            given_bytes(getattr(request, name), name)
     if request.scheduler is not None:
         if asked:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
@@ -259,8 +262,7 @@ def planned_part(
     precision = Precision.parse(request.precision)
     sink = place if isinstance(place, ArraySink) else None
     path = None if sink is not None else place.name
-    pinned = None if request.pinned_memory is None else given_bytes(request.pinned_memory, "pinned_memory")
-    device_memory = None if request.device_memory is None else given_bytes(request.device_memory, "device_memory")
+    pinned = _bytes(request.pinned_memory)
     devices = request.devices or (0,)
 
     def rates(sums: AnyDType) -> Rates:
@@ -268,10 +270,14 @@ def planned_part(
 
     return plan_device_product(
         device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,
-        beta=request.beta, precision=precision, memory=device_memory,
+        beta=request.beta, precision=precision, memory=_bytes(request.device_memory),
         pinned=max(min(PINNED_BYTES, limit // 2), 1 << 16) if pinned is None else pinned, strategy=request.strategy,
         devices=devices,
     )  # fmt: skip
+
+
+def _bytes(amount: int | str | None) -> int | None:
+    return parse_bytes(amount) if isinstance(amount, str) else amount
 
 
 @contextlib.contextmanager
