@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import gemmule as gm
 from gemmule.cli import gemmule
 
 
@@ -72,3 +73,10 @@ def test_an_output_is_called_as_the_caller_calls_it():
     for output in ("c.npy", "c.zarr", "d.zarr::x"):
         run(*same, output)
         assert refused(*same, output).startswith(f"gemmule: {output}: exists")
+
+
+def test_an_epilogue_without_a_parameter():
+    with pytest.raises(
+        gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"
+    ):
+        gm.gemm(np.ones((2, 2)), np.ones((2, 2)), epilogue=lambda: 3)
