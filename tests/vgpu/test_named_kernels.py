@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
+from explained import explained
 
 import gemmule as gm
+from gemmule.lab.explain.named import choice_named
 
 
 def numbers(rng, shape, dtype=np.float32):
@@ -57,3 +62,15 @@ def test_what_is_refused(rng, monkeypatch):
         gm.plan(x, x, executor="vgpu", kernel="h11_packed")
     with pytest.raises(gm.UnsupportedError, match=r"^d03_mma_f64: A is float32; this kernel takes float64 only$"):
         gm.plan(x, x, executor="vgpu", kernel="d03_mma_f64")
+
+
+def test_what_shares_tiles_is_not_explained_and_runs_by_name(rng):
+    word = "h09_production[tile_m=128,tile_n=256,stream_k=1]"
+    with pytest.raises(gm.UnsupportedError, match=r"small problems cannot stand for; explain '[^']*'") as told:
+        explained(word, "1024,1024,1024")
+    alone = choice_named(re.search(r"explain '([^']*)'", str(told.value))[1])
+    assert alone.config == dataclasses.replace(choice_named(word).config, stream_k=0)
+    a, b = numbers(rng, (150, 200), np.float16), numbers(rng, (200, 264), np.float16)
+    plan = gm.plan(a, b, executor="vgpu", kernel=word)
+    assert (plan.kernel, plan.config["stream_k"]) == ("h09_production", 1)
+    np.testing.assert_array_equal(plan.execute(), a.astype(np.float32) @ b.astype(np.float32))
