@@ -44,10 +44,11 @@ def matmul(
     out : array, shape (..., m, n), optional
         Where the result goes; it must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
-        Element type of the result. The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
+        Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
+        convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
+        The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
         modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
-        8-bit floats saturate. The type of the result does not change that of the sums: to have float32 arrays summed in
-        float64, convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
+        8-bit floats saturate.
     precision : {'ieee', 'tf32'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. The default is ``'ieee'``.
     stream : int or stream, optional

@@ -64,9 +64,9 @@ def gemm(
         Factors, as of `matmul`.
     c : array, broadcastable to the shape of the product, optional
         What is added, of the factors' type; needed if `beta` is not 0, not read if it is, and refused if
-        that is not said.
+        that is not said: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
-        Scalars, not traced. The defaults are 1 and 0.
+        Scalars, not traced.
     precision : {'ieee', 'tf32'}, optional
         As of `matmul`.
 
