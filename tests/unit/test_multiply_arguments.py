@@ -81,7 +81,9 @@ def test_any_other_strides():
         np.testing.assert_array_equal(view, F @ F)
 
 
-def test_one_number_stands_for_both():
-    pytest.importorskip("zarr", reason="zarr is not installed")
-    with pytest.raises(gm.ArgumentError, match=r"\.npy file has no chunks"):
-        gm.multiply(F, F, "c.npy", chunks=2, executor="host")
+def test_one_number_stands_for_both(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    gm.multiply(F, F, tmp_path / "c.zarr", chunks=2, executor="host")
+    array = zarr.open_array(tmp_path / "c.zarr", mode="r")
+    assert array.chunks == (2, 2)
+    np.testing.assert_array_equal(array[:], F @ F)

@@ -36,14 +36,14 @@ def multiply(
     executor: str | None = None,
     resume: bool = True,
     force: bool = False,
-    chunks: tuple[int, int] | None = None,
-    shards: tuple[int, int] | None = None,
+    chunks: int | tuple[int, int] | None = None,
+    shards: int | tuple[int, int] | None = None,
     verify: bool = False,
     scheduler: str | None = None,
     device_memory: int | str | None = None,
     pinned_memory: int | str | None = None,
     strategy: str | None = None,
-    devices: Sequence[int] | None = None,
+    devices: int | Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
@@ -80,8 +80,8 @@ def multiply(
         Whether to go on with the unfinished work of a process that was stopped; otherwise it is deleted.
     force : bool
         Whether a file of that name may be replaced.
-    chunks, shards : tuple of int, optional
-        Rows and columns of the chunks, and of the shards, of a Zarr array that is made.
+    chunks, shards : int or tuple of int, optional
+        Rows and columns of the chunks, and of the shards, of a Zarr array that is made; one number stands for both.
     verify : bool
         Whether to check the result with random vectors before it appears.
     scheduler : str, optional
@@ -92,7 +92,7 @@ def multiply(
         giving one has the product computed as on a GPU, with host memory as the device's.
     strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
         What stays on the GPU while the rest passes by; chosen by default.
-    devices : sequence of int, optional
+    devices : int or sequence of int, optional
         GPUs of one kind that share the tiles, e.g. ``[0, 1]``; `device_memory` holds for each. By default the first.
     progress : callable, optional
         Told after every slice: multiplications done, multiplications in all.
