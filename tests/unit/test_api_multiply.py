@@ -54,7 +54,7 @@ def test_files_in_and_out(factors):
     report = gm.multiply(Path("a.npy"), b, Path("out.npy"), verify=True)
     np.testing.assert_array_equal(np.load("out.npy"), a @ b)
     assert report.bytes_read == a.nbytes + b.nbytes
-    with pytest.raises(gm.ArgumentError, match="--force"):
+    with pytest.raises(gm.ArgumentError, match="force=True"):
         gm.multiply("a.npy", b, "out.npy")
     gm.multiply("a.npy", b, "out.npy", force=True, alpha=2)
     np.testing.assert_array_equal(np.load("out.npy"), 2 * (a @ b))

@@ -303,7 +303,7 @@ def test_options_out_of_range_are_refused(arguments, no_gpu):
 def test_show_refuses_what_is_no_record_of_products(tmp_path):
     (tmp_path / "x.jsonl").write_text("nothing")
     assert "not a record file" in refused("show", tmp_path / "x.jsonl")
-    assert "No such file" in refused("show", tmp_path / "y.jsonl")
+    assert "there is no such file" in refused("show", tmp_path / "y.jsonl")
     (tmp_path / "z.jsonl").write_text('{"record": "experiment"}\n')
     assert "the file has no products" in refused("show", tmp_path / "z.jsonl")
     head = '{"record": "experiment", "python": "3", "packages": {}, "system": "x", "cpus": 1, "date": "d"}'

@@ -31,6 +31,7 @@ def test_it_names_everything(info):
     assert [kernel["name"] for kernel in found["kernels"]] == [spec.name for spec in REGISTRY]
     assert len(found["devices"]) == device_count()
     assert "blas" in found["executors"]["host"].lower()
+    assert "virtual GPU (sm_90a)" in found["executors"]["vgpu"]
     assert (found["cache"]["kernels"], found["cache"]["bytes"]) == (1, 1000)
     assert set(found["tuned"]) == {"file", "products", "shipped"}
     assert found["tuned"]["shipped"]["h200-sxm-141-gb"] > 0

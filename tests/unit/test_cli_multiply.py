@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,11 +55,15 @@ def test_the_product_and_what_is_printed(folder):
     result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "12MiB", "--verify", "--seed", "7")
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
-    plan, done, verified = result.stdout.splitlines()
+    plan, done, verified, vectors, rows = result.stdout.splitlines()
     assert plan.startswith("300 x 400 x 200: ")
     assert "memory limit 12 MiB, plus about " in plan
     assert "GFLOP/s: C.npy" in done
-    assert "seed 7" in verified
+    assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)
+    assert re.fullmatch(
+        r"  16 random vectors: an element wrong by more than \S+ passes with .* 1\.5e-05 at most", vectors
+    )
+    assert re.fullmatch(r"  the 16 rows that deviate most, computed once more: each element is right to \S+", rows)
     assert result.stderr == ""  # no progress where there is no terminal
     assert names(folder) == ["A.npy", "B.npy", "C.npy"]
 
@@ -99,23 +104,27 @@ def test_scalars_transposes_and_types(folder):
 def test_raw_items_need_a_type(folder):
     x = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
     np.save("x.npy", x)
-    assert "--dtype bfloat16" in refused("x.npy", "x.npy", "-o", "y.npy", "--transpose-b")
+    message = refused("x.npy", "x.npy", "-o", "y.npy", "--transpose-b")
+    assert "with --a-dtype, --b-dtype or --c-dtype: 'bfloat16'" in message
     for options in (["--dtype", "bfloat16"], ["--a-dtype", "bfloat16", "--b-dtype", "bfloat16"]):
         assert run("x.npy", "x.npy", "-o", "y.npy", "--transpose-b", "--force", "--verify", *options).exit_code == 0
         expected = (x.astype("f4") @ x.T.astype("f4")).astype(x.dtype)
         np.testing.assert_array_equal(np.load("y.npy").view(x.dtype), expected)
-    assert "leave the option out" in refused("A.npy", "B.npy", "-o", "y.npy", "--a-dtype", "bfloat16")
+    assert "leave its type out" in refused("A.npy", "B.npy", "-o", "y.npy", "--a-dtype", "bfloat16")
     assert "float8_e4m3fn" in refused("x.npy", "B.npy", "-o", "y.npy", "--dtype", "half")
 
 
 def test_failures_are_one_line(folder):
     before = names(folder)
     assert "300 x 200" in refused("A.npy", "A.npy", "-o", "C.npy")
-    assert "No such file" in refused("nope.npy", "B.npy", "-o", "C.npy")
+    assert "nope.npy: there is no such file; check the name" in refused("nope.npy", "B.npy", "-o", "C.npy")
     assert "directory" in refused(".", "B.npy", "-o", "C.npy")
-    assert "at least" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "2KiB")
+    needed = re.search(r"give (--memory \S+) or more", refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "2KiB"))
+    assert run("A.npy", "B.npy", "-o", "enough.npy", *needed[1].split()).exit_code == 0
+    os.unlink("enough.npy")
     assert "256MiB" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "much")
-    assert "--c" in refused("A.npy", "B.npy", "-o", "C.npy", "--beta", "2")
+    assert "--beta 2 scales a matrix" in (message := refused("A.npy", "B.npy", "-o", "C.npy", "--beta", "2"))
+    assert "give --c, or" in message
     assert "float3" in refused("A.npy", "B.npy", "-o", "C.npy", "--out-dtype", "float3")
     assert "choose one of" in refused("A.npy", "B.npy", "-o", "C.npy", "--out-dtype", "bool")
     assert "is the input" in refused("A.npy", "B.npy", "-o", "B.npy")
@@ -127,13 +136,13 @@ def test_failures_are_one_line(folder):
     assert "no name" in refused("A.npy", "B.npy", "-o", "")
     assert "256MiB" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "9" * 400)
     assert "256MiB" in refused("A.npy", "B.npy", "-o", "C.npy", "--memory", "")
-    assert "alpha=1e+39" in refused("A.npy", "B.npy", "-o", "C.npy", "--alpha", "1e39")
+    assert "--alpha 1e+39" in refused("A.npy", "B.npy", "-o", "C.npy", "--alpha", "1e39")
     assert "standard output" in refused("A.npy", "B.npy", "-o", "-")
     assert "--beta" in refused("A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy")
     assert "float32, not bfloat16" in refused("A.npy", "B.npy", "-o", "C.npy", "--dtype", "bfloat16")
     assert "not a regular file" in refused("A.npy", "B.npy", "-o", ".", "--force")
     Path("C.npy").write_bytes(b"precious")
-    assert "--force" in refused("A.npy", "B.npy", "-o", "C.npy")
+    assert "give --force to replace it" in refused("A.npy", "B.npy", "-o", "C.npy")
     assert Path("C.npy").read_bytes() == b"precious"
     assert names(folder) == sorted([*before, "C.npy"])
 

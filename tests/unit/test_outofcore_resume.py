@@ -99,7 +99,7 @@ def test_a_resumed_product_can_be_verified(killed):
 
 
 def test_the_tiles_of_the_run_before_are_kept_with_another_limit(killed_npy):
-    assert "raise --memory" in refused("C.npy", "--memory", "150KB")
+    assert "give --memory " in refused("C.npy", "--memory", "150KB")
     assert finish("C.npy", killed_npy, "--memory", "10MB")["tiles_reused"] > 0
 
 

@@ -125,7 +125,7 @@ def test_types_that_stores_cannot_name(tmp_path, x, name):
         warnings.simplefilter("ignore")
         zarr.create_array(tmp_path / "s.zarr", data=raw, chunks=(8, 12))
     for uri in ("d.h5::x", "d.h5::c", "s.zarr"):
-        with pytest.raises(DTypeError, match=f"--dtype {name}|--dtype .*{name}"):
+        with pytest.raises(DTypeError, match=f"a_dtype.*{name}"):
             open_source(f"{tmp_path}/{uri}", "a")
         source = open_source(f"{tmp_path}/{uri}", "a", name)
         np.testing.assert_array_equal(read_all(source), x)
@@ -269,7 +269,7 @@ def test_a_zarr_result_replaces_only_what_it_may(tmp_path):
     def check(uri, force, inputs=()):
         result_target(uri, (4, 4), np.dtype("f8"), (2, 2)).check(force, list(inputs))
 
-    with pytest.raises(ArgumentError, match="--force"):
+    with pytest.raises(ArgumentError, match="give force=True"):
         check(f"{tmp_path}/s.zarr::x", False)
     with pytest.raises(OverlapError, match="is the input"):
         check(f"{tmp_path}/s.zarr::x", True, [source])

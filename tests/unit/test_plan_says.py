@@ -24,9 +24,9 @@ def test_arguments_are_refused_as_the_call_refuses_them(kind):
         gm.matmul(X, X, epilogue="relu")
     with pytest.raises(kind, match=r"matmul does not take .* 'epilogue'; plan another function, operation='gemm'$"):
         gm.plan(X, X, epilogue="relu")
-    with pytest.raises(kind, match=r"unexpected keyword argument 'epilog'$"):
+    with pytest.raises(kind, match=r"unexpected keyword argument 'epilog'; it takes a, b, out, out_dtype, .*executor$"):
         gm.plan(X, X, epilog="relu")
-    with pytest.raises(kind, match=r"gemm does not take .* missing a required argument: 'b'$"):
+    with pytest.raises(kind, match=r"gemm does not take .* missing a required argument: 'b'; it takes a, b, c, "):
         gm.plan(X, operation="gemm")
 
 

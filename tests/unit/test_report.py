@@ -12,7 +12,6 @@ import report_records as made
 from report_page import TIMED, made_page, profile_records, run
 
 from gemmule.lab.drawing.theme import DARK, LIGHT
-from gemmule.lab.report import figures
 from gemmule.lab.report.compose import _TITLES
 from gemmule.lab.report.sources import PLAIN, machines, read_source
 
@@ -25,9 +24,11 @@ def page(tmp_path_factory):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pages whose figures are empty: drawing takes most of the time, and not every test looks at them."""
-    monkeypatch.setattr(
-        figures, "inline_svg", lambda figure, name, title: f'<svg role="img" aria-label="{title}"></svg>'
-    )
+
+    def undrawn(wanted, watch):
+        return {one.name: f'<svg role="img" aria-label="{one.title}"></svg>' for one in wanted}
+
+    monkeypatch.setattr("gemmule.lab.report.page.draw_all", undrawn)
 
 
 class Reader(html.parser.HTMLParser):

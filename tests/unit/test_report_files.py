@@ -69,7 +69,7 @@ def test_outputs_that_cannot_be_written(tmp_path):
         ((source, "-o", source, "--force"), "a.jsonl: is one of the files that are read; name another"),
         ((source, "-o", tmp_path), "is a folder; name a file"),
         ((source, "-o", tmp_path / "no" / "page.html"), "its folder does not exist; make it first"),
-        ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: No such file"),
+        ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: there is no such file"),
     ):
         result = run(*arguments)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output

@@ -245,7 +245,7 @@ def test_a_picture(name, tmp_path):
     kernel = "h02_wgmma_tma" if name.endswith("svg") else "h08_pingpong"
     draw_timeline(tmp_path / name, line(kernel), kernel, force=True)
     assert (tmp_path / name).stat().st_size > 10000
-    with pytest.raises(ArgumentError, match="exists; give --force"):
+    with pytest.raises(ArgumentError, match="exists; give force=True"):
         draw_timeline(tmp_path / name, line(kernel), "", force=False)
 
 

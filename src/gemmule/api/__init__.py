@@ -45,7 +45,9 @@ def matmul(
     out : array, shape (..., m, n), optional
         Where the result goes; it must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
-        Element type of the result. The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
+        Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
+        convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
+        The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
         modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
         8-bit floats saturate.
     precision : {'ieee', 'tf32', 'bf16x6'}, optional
@@ -98,7 +100,7 @@ def gemm(
     c: Any = None,
     *,
     alpha: Any = 1.0,
-    beta: Any = 0.0,
+    beta: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: str | None = None,
@@ -112,16 +114,17 @@ def gemm(
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
 
-    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not.
+    With ``beta=0``, `c` is not read, so that its NaNs do not spread; with ``alpha=0``, `a` and `b` are not. `beta` is 0
+    unless it is said, and a `c` that nothing would read is refused then.
 
     Parameters
     ----------
     a, b : array
         Operands, as of `matmul`.
     c : array, shape of the result, optional
-        Matrix to add; needed if `beta` is not 0.
+        Matrix to add; needed if `beta` is not 0. Given without `beta`, it must be named by `epilogue`.
     alpha, beta : number
-        Scalars, rounded to the accumulator's type; integers where the operands are.
+        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0.
     out : array, optional
         Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
@@ -173,6 +176,8 @@ def gemm(
     array([[ 3.,  0.],
            [10., 12.]])
     """
+    if beta is None and c is None:
+        beta = 0.0
     if (
         out_dtype is precision is executor is None
         and epilogue_args is gated is absmax is None
@@ -290,7 +295,7 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
 _FUNCTIONS = {function.__name__: function for function in (matmul, gemm, transpose, matrix_transpose)}
 
 
-def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
+def plan(*arguments: Any, operation: str | None = None, kernel: str | None = None, **options: Any) -> Plan:
     """Say what a call would run, and why; nothing is computed until `Plan.execute`.
 
     Parameters
@@ -299,6 +304,9 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
         The arguments of the function that is planned.
     operation : {'matmul', 'gemm', 'transpose', 'matrix_transpose'}, optional
         The function. The default is ``'matmul'``, and ``'matrix_transpose'`` for one array.
+    kernel : str, optional
+        On the virtual GPU, ``executor='vgpu'``: the kernel that is to run, instead of the one that is chosen. Its name
+        may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or ``'g05_conflict_free[tile_k=16]'``.
 
     Returns
     -------
@@ -308,7 +316,10 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
     Raises
     ------
     ArgumentError
-        If the function is not known, or does not take those arguments; the latter is a TypeError too, as the call's.
+        If the function or the kernel is not known, or the function does not take those arguments; the latter is a
+        TypeError too, as the call's.
+    UnsupportedError
+        If no kernel, or not the one that is named, can take the problem.
 
     Examples
     --------
@@ -328,11 +339,13 @@ def plan(*arguments: Any, operation: str | None = None, **options: Any) -> Plan:
             for name, function in _FUNCTIONS.items()
             if options.keys() <= inspect.signature(function).parameters.keys()
         ]
-        remedy = f"; plan another function, operation={taking[0]!r}" if taking and operation not in taking else ""
-        raise CallError(f"{operation} does not take these arguments: {error}{remedy}") from None
+        remedy = f"it takes {', '.join(inspect.signature(_FUNCTIONS[operation]).parameters)}"
+        if taking and operation not in taking:
+            remedy = f"plan another function, operation={taking[0]!r}"
+        raise CallError(f"{operation} does not take these arguments: {error}; {remedy}") from None
     if operation == "transpose":
         bound["order_of"] = axes_as_given(bound.pop("axes", None))
-        return plan_transpose(**bound)
+        return plan_transpose(**bound, kernel=kernel)
     if operation == "matrix_transpose":
-        return plan_transpose(**bound, order_of=last_two_exchanged)
-    return plan_product(operation, **bound)
+        return plan_transpose(**bound, order_of=last_two_exchanged, kernel=kernel)
+    return plan_product(operation, **bound, kernel=kernel)

@@ -17,7 +17,7 @@ from .absolute_maximum import check_absmax
 from .epilogues import Ending
 from .operands import Operands
 from .promotion import check_output_kind, dtype_name, is_integer, promoted
-from .scalars import scalar
+from .scalars import said_beta, scalar
 from .shapes import ProductShape, product_shape, with_axis
 
 
@@ -109,6 +109,7 @@ def checked(
     if (parsed := Precision.parse(precision)) is not Precision.IEEE and set(inputs) != {"float32"}:
         raise DTypeError(f"precision={parsed.value!r} is for float32 products, not {' x '.join(inputs)}; leave it away")
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
+    beta = said_beta(beta, unread="c" in views and (ending is None or not ending.expression.names_c))
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")

@@ -284,13 +284,16 @@ def _parameters(function: Callable[..., Any], what: str, products: int) -> dict[
 
 def _parameters_read(function: Callable[..., Any], what: str, products: int) -> dict[str, Any]:
     try:
-        first, *others = inspect.signature(function).parameters.values()
+        parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"{what} has no parameters that can be read, of which the first is the product: {error}; write it as "
             "lambda acc: ..."
         ) from error
+    if not parameters:
+        raise ArgumentError(f"{what} has no parameters, of which the first is the product; write it as lambda acc: ...")
     kinds = inspect.Parameter
+    first, *others = parameters
     if first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
         raise ArgumentError(f"{what} takes no parameter by position; its first is the product: lambda acc: ...")
     if products > 1:

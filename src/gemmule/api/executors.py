@@ -77,7 +77,8 @@ def host_arrays_executor(
     why_not = _why_no_gpu(dtypes, c_dtype)
     if executor == "gpu":
         if why_not is not None:
-            raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}")
+            remedy = "executor='host'" if device_count() else "executor='host', or executor='vgpu', a virtual GPU"
+            raise UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
         return "gpu", "asked for"
     if why_not is not None:
         return "host", why_not

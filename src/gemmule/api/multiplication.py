@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
 
+from .multiply_arguments import extents, factor, ordinals, told
 from .promotion import dtype_name
+from .scalars import said_beta
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.watch import Progress as Far
@@ -21,7 +23,7 @@ def multiply(
     *,
     c: Any = None,
     alpha: Any = 1,
-    beta: Any = 0,
+    beta: Any = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     memory: int | str | None = None,
@@ -34,14 +36,14 @@ def multiply(
     executor: str | None = None,
     resume: bool = True,
     force: bool = False,
-    chunks: tuple[int, int] | None = None,
-    shards: tuple[int, int] | None = None,
+    chunks: int | tuple[int, int] | None = None,
+    shards: int | tuple[int, int] | None = None,
     verify: bool = False,
     scheduler: str | None = None,
     device_memory: int | str | None = None,
     pinned_memory: int | str | None = None,
     strategy: str | None = None,
-    devices: Sequence[int] | None = None,
+    devices: int | Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Write ``alpha * a @ b + beta * c`` to `out`, tile by tile: matrices that need not fit into memory.
@@ -57,9 +59,9 @@ def multiply(
         A .npy file or Zarr array that is made, and appears under its name only when it is complete. Or a NumPy array or
         zarr.Array that is there; it is written as it goes, and is not resumed.
     c : str, path or array, shape (m, n), optional
-        Matrix to add; needed if `beta` is not 0.
+        Matrix to add; needed if `beta` is not 0, and refused if that is not said.
     alpha, beta : number
-        Scalars; integers where the result is of an integer type.
+        Scalars; integers where the result is of an integer type. The defaults are 1 and 0.
     transpose_a, transpose_b : bool
         Whether to multiply the transpose of `a` and of `b`, whose shapes are then (k, m) and (n, k).
     memory : int or str, optional
@@ -78,8 +80,8 @@ def multiply(
         Whether to go on with the unfinished work of a process that was stopped; otherwise it is deleted.
     force : bool
         Whether a file of that name may be replaced.
-    chunks, shards : tuple of int, optional
-        Rows and columns of the chunks, and of the shards, of a Zarr array that is made.
+    chunks, shards : int or tuple of int, optional
+        Rows and columns of the chunks, and of the shards, of a Zarr array that is made; one number stands for both.
     verify : bool
         Whether to check the result with random vectors before it appears.
     scheduler : str, optional
@@ -90,7 +92,7 @@ def multiply(
         giving one has the product computed as on a GPU, with host memory as the device's.
     strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
         What stays on the GPU while the rest passes by; chosen by default.
-    devices : sequence of int, optional
+    devices : int or sequence of int, optional
         GPUs of one kind that share the tiles, e.g. ``[0, 1]``; `device_memory` holds for each. By default the first.
     progress : callable, optional
         Told after every slice: multiplications done, multiplications in all.
@@ -107,6 +109,8 @@ def multiply(
         unfinished work began.
     FileFormatError
         If a file is not what it promises.
+    FileAccessError
+        If the system does not open, read or write a file: also a FileNotFoundError or PermissionError where it is one.
     MemoryLimitError
         If `memory` is too small; the message says what would do.
     UnsupportedError
@@ -127,13 +131,16 @@ def multiply(
     from .device_product import DeviceProduct
     from .streamed import Request, open_product
 
+    told(progress)
     request = Request(
-        a, b, out, c, alpha, beta, transpose_a, transpose_b, memory,
+        a, b, out, c, factor("alpha", alpha), factor("beta", said_beta(beta, unread=c is not None)),
+        transpose_a, transpose_b, memory,
         None if out_dtype is None else dtype_name(out_dtype),
         None if compute_dtype is None else dtype_name(compute_dtype),
-        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, chunks, shards, verify,
+        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, extents("chunks", chunks),
+        extents("shards", shards), verify,
         scheduler, device_memory, pinned_memory, strategy,
-        devices=None if devices is None else tuple(devices),
+        devices=ordinals(devices),
     )  # fmt: skip
     with open_product(request) as product:
         if isinstance(product, DeviceProduct):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from gemmule.core.spec import KernelSpec
+from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.device import get_device
 
@@ -21,8 +23,8 @@ from .plan import Plan
 from .planned import planned
 
 
-def plan_on_host(product: Product, executor: str | None) -> Plan:
-    """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one."""
+def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] = VIRTUAL) -> Plan:
+    """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one by a registry."""
     shape, views = product.shape, product.operands.views
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
@@ -32,7 +34,7 @@ def plan_on_host(product: Product, executor: str | None) -> Plan:
     ending = product.ending
 
     if name == "vgpu":
-        return plan_on_virtual_gpu(product, reason)
+        return plan_on_virtual_gpu(product, reason, registry)
 
     if name == "host":
         from gemmule.host.gemm import gemm

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose
 
@@ -15,13 +17,13 @@ from .planned import planned
 from .virtual import as_device_view, copy_back
 
 
-def plan_on_virtual_gpu(product: Product, reason: str) -> Plan:
-    """Plan a product of host arrays whose kernels run on the CPU."""
+def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] = VIRTUAL) -> Plan:
+    """Plan a product of host arrays whose kernels, those of a registry, run on the CPU."""
     from gemmule.vgpu.arch import device_name, virtual_arch
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose(problem, virtual_arch(), VIRTUAL)
+    choice = choose(problem, virtual_arch(), registry)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

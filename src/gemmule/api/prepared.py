@@ -42,16 +42,20 @@ def product(
     gated: Any = None,
     absmax: Any = None,
 ) -> Any:
-    """Compute a product. The parameters are those of `gemm`."""
+    """Compute a product. The parameters are those of `gemm`; a beta that nobody said is None."""
     library = kept.library_for(type(a))
     known = traced = None
     inputs = {"c": c, "bias": bias}
-    if library is not None and (operation == "matmul" or usual_scalars(alpha, beta)):
-        options: tuple[Any, ...] = (operation, alpha, beta, out_dtype, precision, executor)
+    said = 0.0 if beta is None else beta
+    if library is not None and (operation == "matmul" or usual_scalars(alpha, said)):
+        options: tuple[Any, ...] = (operation, alpha, said, out_dtype, precision, executor)
         if epilogue is not None or epilogue_args or gated is not None or absmax is not None:
             traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated, absmax)
             inputs, options = traced.inputs, (*options, *traced.does)
-        if out_dtype is precision is executor is None or _can_be_found_by(options):
+        if beta is None and c is not None and (traced is None or not traced.made[0].expression.names_c):
+            # Nothing would read it: the plan says so.
+            pass
+        elif out_dtype is precision is executor is None or _can_be_found_by(options):
             known = library.describe(a, b, (*inputs.values(), out), options)
     if library is not None and known is not None:
         key, addresses, current = known

@@ -11,6 +11,7 @@ from .checked import checked
 from .epilogues import Ending, ending_of
 from .executors import wanted_executor
 from .gated import SECOND, storage_of, with_halves
+from .named_kernel import only_kernel
 from .on_device import plan_on_device
 from .on_host import plan_on_host
 from .operands import gather
@@ -24,7 +25,7 @@ def plan_product(
     *,
     c: Any = None,
     alpha: Any = 1,
-    beta: Any = 0,
+    beta: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: Any = None,
@@ -36,12 +37,14 @@ def plan_product(
     gated: Any = None,
     absmax: Any = None,
     traced: tuple[Ending | None, Mapping[str, Any]] | None = None,
+    kernel: str | None = None,
 ) -> Plan:
     """Check a product and say what would run. The parameters are those of `gemm` and `matmul`.
 
-    `traced` is what `ending_of` has made of the epilogue already.
+    `traced` is what `ending_of` has made of the epilogue already, and `kernel` as of `plan`.
     """
     executor = wanted_executor(executor)
+    registry = only_kernel(kernel, "gemm", executor)
     storage = storage_of(epilogue, gated)
     ending, arrays = traced or ending_of(
         epilogue, bias, c, epilogue_args, gated=storage is not None, absmax=absmax is not None
@@ -55,4 +58,6 @@ def plan_product(
     if storage is not None:
         operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
     product = checked(operation, operands, alpha, beta, out, out_dtype, precision, ending)
-    return plan_on_host(product, executor) if product.operands.device is None else plan_on_device(product, executor)
+    if product.operands.device is not None:
+        return plan_on_device(product, executor)
+    return plan_on_host(product, executor, registry)

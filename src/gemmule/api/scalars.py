@@ -8,6 +8,26 @@ from typing import Any
 from gemmule.core.errors import ArgumentError
 
 
+def said_beta(beta: Any, *, unread: bool) -> Any:
+    """Return beta, which is 0 where the caller does not say it.
+
+    Parameters
+    ----------
+    beta : number or None
+        What the caller passed; None if nothing.
+    unread : bool
+        Whether there is a matrix c that nothing else reads.
+
+    Raises
+    ------
+    ArgumentError
+        If c would be left out although nobody said so.
+    """
+    if beta is None and unread:
+        raise ArgumentError("c is given, but beta=0 unless it is said: c would not be read; give beta=1, or no c")
+    return 0.0 if beta is None else beta
+
+
 def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> Any:
     """Return alpha or beta as a Python number.
 

@@ -14,7 +14,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.core.executor import TileExecutor
 from gemmule.outofcore.arrays import ArraySink, file_range
-from gemmule.outofcore.budget import memory_limit, parse_bytes
+from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
@@ -229,6 +229,9 @@ def device_of(
     """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
     wanted = (request.device_memory, request.strategy, request.pinned_memory, request.devices)
     asked = request.traced or any(one is not None for one in wanted)
+    for name in ("device_memory", "pinned_memory"):
+        if getattr(request, name) is not None:
+            given_bytes(getattr(request, name), name)
     if request.scheduler is not None:
         if asked:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
@@ -334,6 +337,8 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
         )
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")
+    if any(extent > 1 and not stride for extent, stride in zip(out.shape, out.strides, strict=True)):
+        raise OverlapError(f"out has strides {out.strides}, so that elements share memory; pass an array of its own")
     _refuse_inputs(request, inputs)
     return ArraySink(out, "out")
 

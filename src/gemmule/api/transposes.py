@@ -11,7 +11,8 @@ from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeEr
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, KernelSpec
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.runtime.arrays import ArrayView, check_output
 from gemmule.runtime.arrays.overlap import same_memory
@@ -19,6 +20,7 @@ from gemmule.runtime.device import get_device
 
 from .candidates import choose_compiling, run_first_that_compiles
 from .executors import check_device_arrays, wanted_executor
+from .named_kernel import only_kernel
 from .operands import gather, least_seconds
 from .plan import Plan
 from .virtual import as_device_view, copy_back
@@ -31,10 +33,17 @@ Order = Callable[[int], tuple[int, ...]]
 
 
 def plan_transpose(
-    x: Any, order_of: Order, *, out: Any = None, stream: Any = None, executor: str | None = None
+    x: Any,
+    order_of: Order,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+    kernel: str | None = None,
 ) -> Plan:
-    """Check a transpose and say what would run; the other parameters are those of `transpose`."""
+    """Check a transpose and say what would run; the other parameters are those of `transpose` and of `plan`."""
     wanted = wanted_executor(executor)
+    registry = REGISTRY if kernel is None else only_kernel(kernel, "transpose", wanted)
     operands = gather({"x": x, "out": out}, stream)
     source = operands.views["x"]
     order = order_of(len(source.shape))
@@ -55,7 +64,7 @@ def plan_transpose(
         return new.view, new.finish
 
     if source.host is not None and wanted == "vgpu":
-        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min)
+        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min, registry)
     if source.host is not None and executor == "gpu":
         raise UnsupportedError(
             "executor='gpu' cannot take this: host arrays are transposed on the host; copy the array to a GPU first"
@@ -169,12 +178,13 @@ def _plan_virtual(
     out: ArrayView | None,
     new_output: Callable[[], tuple[ArrayView, Any]],
     bytes_min: int,
+    registry: Sequence[KernelSpec],
 ) -> Plan:
     from gemmule.vgpu.arch import device_name, virtual_arch
 
     seen = as_device_view(source)
     target = as_device_view(out) if out is not None else None
-    problem, choice = _chosen(seen, order, target, lambda problem: choose(problem, virtual_arch()))
+    problem, choice = _chosen(seen, order, target, lambda problem: choose(problem, virtual_arch(), registry))
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

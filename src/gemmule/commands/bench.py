@@ -44,7 +44,7 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
     return value
 
 
-@click.group("bench")
+@click.group("bench", short_help="Measure kernels on this GPU, or show what was measured.")
 def bench_command() -> None:
     """Measure kernels on this GPU, or show what was measured on another."""
 
@@ -52,7 +52,7 @@ def bench_command() -> None:
 bench_command.add_command(transpose_command)
 
 
-@bench_command.command("gemm", cls=ToldCommand, epilog=_EPILOG)
+@bench_command.command("gemm", cls=ToldCommand, short_help="Measure matrix products beside cuBLASLt.", epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
     help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[tile_m=128] (all that have "
@@ -215,7 +215,11 @@ def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) ->
         click.echo("no plot: it takes two sizes with M = N, with the same K or with K = M", err=True)
 
 
-@bench_command.command("show", epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots")
+@bench_command.command(
+    "show",
+    short_help="Show the products or transposes of records; needs no GPU.",
+    epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots",
+)
 @click.argument("file", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
 def show_command(*, file: Path, plot: str | None) -> None:

@@ -36,7 +36,7 @@ Examples: gemmule bench transpose --kernels ladder --sizes source --record bench
           gemmule bench transpose --counts-only"""
 
 
-@click.command("transpose", cls=ToldCommand, epilog=_EPILOG)
+@click.command("transpose", cls=ToldCommand, short_help="Measure transposes beside a copy.", epilog=_EPILOG)
 @click.option(
     "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
     help="ladder, all, chosen (what a call would run), or names with commas; name[1], name[block_x=32] or name[*] "

@@ -25,7 +25,11 @@ DEFAULT_CHIP = "h100"
 _SECONDS = 0.3
 
 
-@click.command("compare", epilog="Example: gemmule compare 4096 4096 4096 --dtype float32 --chip h100")
+@click.command(
+    "compare",
+    short_help="Compare a product on the CPU and by every kernel.",
+    epilog="Example: gemmule compare 4096 4096 4096 --dtype float32 --chip h100",
+)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))

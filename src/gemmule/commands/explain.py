@@ -42,6 +42,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 
 @click.command(
     "explain",
+    short_help="Say what bounds a kernel; needs no GPU.",
     epilog="\b\nExamples: gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100\n"
     "          gemmule explain 'g05_conflict_free[tile_k=16]' --shape 1000,1000,1000 --chip a100 --json\n"
     "          gemmule explain transpose_reference --shape 8192,8192",

@@ -11,6 +11,7 @@ from types import FrameType
 import click
 
 from ..core.errors import GemmuleError
+from .spelling import in_options
 
 #: Where a command notes, in its context's ``meta``, the file that holds what it has done so far.
 LEFT = "gemmule.left"
@@ -37,9 +38,10 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
     except GemmuleError as error:
         # What was measured before is not lost.
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
-        _fail(ctx, f"{error}{left}", 1)
+        _fail(ctx, f"{in_options(str(error), _command(ctx))}{left}", 1)
     except MemoryError as error:
-        _fail(ctx, f"not enough memory: {error}; give a smaller --memory", 1)
+        limit = "; give a smaller --memory" if _command(ctx).name == "multiply" else "; give smaller sizes"
+        _fail(ctx, f"not enough memory: {error}{limit}", 1)
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
@@ -48,6 +50,13 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:
         _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; {_left(ctx)}", 128 + stop.number)
+
+
+def _command(ctx: click.Context) -> click.Command:
+    """Return the command that runs: the one that the group was asked for."""
+    command, name = ctx.command, ctx.invoked_subcommand
+    inner = command.get_command(ctx, name) if isinstance(command, click.Group) and name is not None else None
+    return inner or command
 
 
 def _left(ctx: click.Context) -> str:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
 
 
-@click.command("info", epilog="Example: gemmule info --json")
+@click.command(
+    "info", short_help="Show the GPUs, the executors, the kernels and the cache.", epilog="Example: gemmule info --json"
+)
 @click.option("--clear-cache", is_flag=True, help="Remove the compiled kernels from the disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def info_command(*, clear_cache: bool, as_json: bool) -> None:
@@ -43,6 +45,20 @@ def _tuned() -> dict[str, Any]:
     return {"file": str(user), "products": len(read_or_set_aside(user)), "shipped": shipped}
 
 
+def _virtual() -> str:
+    """Name the virtual GPU, and what computes for it."""
+    from ..core.errors import ArgumentError
+    from ..vgpu.arch import device_name
+    from ..vgpu.numeric.compiled import loops
+
+    try:
+        name = device_name()
+    except ArgumentError as error:
+        return str(error)
+    by = "Numba" if loops() else "NumPy"
+    return f"{name}: the GPU's kernels on the CPU, for tests and analysis; fused multiply-adds by {by}"
+
+
 def _found(content: CacheContent) -> dict[str, Any]:
     import importlib.util
 
@@ -64,7 +80,11 @@ def _found(content: CacheContent) -> dict[str, Any]:
     return {
         "gemmule": __version__,
         "devices": devices,
-        "executors": {"host": HostTileExecutor().describe()} | ({"gpu": devices[0]["name"]} if devices else {}),
+        "executors": {
+            **({"gpu": devices[0]["name"]} if devices else {}),
+            "host": HostTileExecutor().describe(),
+            "vgpu": _virtual(),
+        },
         "compiler": compiler,
         "kernels": [
             {

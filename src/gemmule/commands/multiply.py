@@ -61,7 +61,11 @@ class _Number(click.ParamType[Any]):
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
-@click.command("multiply", epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify")
+@click.command(
+    "multiply",
+    short_help="Multiply two matrices in files, at any size.",
+    epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify",
+)
 @click.argument("a", metavar="A", type=click.Path())
 @click.argument("b", metavar="B", type=click.Path())
 @click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")
@@ -71,7 +75,7 @@ class _Number(click.ParamType[Any]):
     "Default: half of what is free.",
 )  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
-@click.option("--beta", type=_Number(), default=0, show_default=True, help="Factor of the matrix that is added.")
+@click.option("--beta", type=_Number(), help="Factor of the matrix that is added. Default: 0, which reads none.")
 @click.option("--c", "c0", metavar="C0", type=click.Path(), help="Matrix to add, for --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
@@ -130,7 +134,7 @@ def multiply_command(**options: Any) -> None:
 
 
 def _run(
-    *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float, c0: str | None,
+    *, a: str, b: str, output: str, memory: str | None, alpha: int | float, beta: int | float | None, c0: str | None,
     transpose_a: bool, transpose_b: bool, out_dtype: str | None, dtype: str | None, a_dtype: str | None,
     b_dtype: str | None, c_dtype: str | None, precision: str, check: bool, seed: int | None, force: bool,
     as_json: bool, executor: str | None, compute_dtype: str | None, resume: bool, chunks: tuple[int, int] | None,
@@ -140,18 +144,19 @@ def _run(
     from ..api.device_product import DeviceProduct, DeviceReport
     from ..api.streamed import Request, open_product
     from ..core.errors import ArgumentError, WrongResultError
+    from ..outofcore.result import plain_kind
     from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
 
     for given, name, needed in (
-        (c0 and beta == 0, "--c", "--beta"),
+        (c0 and beta is None, "--c", "--beta"),
         (c_dtype and not c0, "--c-dtype", "--c"),
         (seed is not None and not check, "--seed", "--verify"),
     ):
         if given:
             raise ArgumentError(f"{name} is of no use without {needed}; give both, or neither")
     request = Request(
-        a, b, output, c0, alpha, beta, transpose_a, transpose_b, memory, out_dtype, compute_dtype, a_dtype or dtype,
-        b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
+        a, b, output, c0, alpha, beta or 0, transpose_a, transpose_b, memory, out_dtype, compute_dtype,
+        a_dtype or dtype, b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
         scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None, devices,
     )  # fmt: skip
     check_drawings(trace, timeline, force=force)
@@ -180,7 +185,7 @@ def _run(
         if isinstance(report, DeviceReport):
             click.echo(summary_line(report))
         if verdict:
-            click.echo(_verdict_line(verdict))
+            click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
     if verdict and not verdict.passed:
         raise WrongResultError(
             f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
@@ -239,16 +244,21 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     )
 
 
-def _verdict_line(verdict: Verdict) -> str:
-    line = (
-        f"verified with {verdict.vectors} random vectors (seed {verdict.seed}): error at most "
-        f"{verdict.max_error_over_bound:.3g} of its bound; wherever it is, an element wrong by more than "
-        f"{verdict.finds_errors_above:.3g} is missed with a probability of at most {verdict.missed_probability:.1e}"
-    )
-    if not verdict.rows_compared:
-        return line
-    rows = f"{verdict.rows_compared} rows that deviate most" if verdict.rows_compared > 1 else "row that deviates most"
-    return line + f"; in the {rows}, every element is right to {verdict.element_bound:.3g}"
+def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
+    """Say what the check found, the important first; `exact` is whether the sums are integers."""
+    said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
+    if exact:
+        said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
+    lines = [f"{'verified' if verdict.passed else 'wrong'}: {said} (--seed {verdict.seed} repeats the check)"]
+    # Random vectors say nothing of rows that hold no finite numbers: these are computed once more.
+    if exact or verdict.finds_errors_above:
+        wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
+        missed = f"with a probability of {verdict.missed_probability:.1e} at most"
+        lines.append(f"  {verdict.vectors} random vectors: {wrong} passes {missed}")
+    if verdict.rows_compared:
+        rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
+        lines.append(f"  the {rows} most, computed once more: each element is right to {verdict.element_bound:.2g}")
+    return lines
 
 
 def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:

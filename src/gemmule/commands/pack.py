@@ -8,7 +8,11 @@ from pathlib import Path
 import click
 
 
-@click.command("pack", epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels h09_production")
+@click.command(
+    "pack",
+    short_help="Write compiled kernels and tuned configurations to a file.",
+    epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels h09_production",
+)
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--arch", metavar="ARCH", help="Architecture, such as sm_90a; every one in the cache by default.")
 @click.option("--kernels", metavar="NAMES", help="Kernels, with commas between; all in the cache by default.")

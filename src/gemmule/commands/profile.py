@@ -27,7 +27,7 @@ Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
           ncu --nvtx --nvtx-include "gemmule@g07_cp_async/" gemmule profile 4096 4096 4096 --ranges-only"""
 
 
-@click.command("profile", cls=ToldCommand, epilog=_EPILOG)
+@click.command("profile", cls=ToldCommand, short_help="Show where the time of a product goes.", epilog=_EPILOG)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))

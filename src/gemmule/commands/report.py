@@ -7,7 +7,11 @@ from pathlib import Path
 import click
 
 
-@click.command("report", epilog="Example: gemmule report benchmarks/results -o report.html")
+@click.command(
+    "report",
+    short_help="Make one HTML page of record files; needs no GPU.",
+    epilog="Example: gemmule report benchmarks/results -o report.html",
+)
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True,
@@ -23,9 +27,11 @@ def report_command(*, results: tuple[Path, ...], output: Path, force: bool) -> N
     from ..lab.report.page import report
     from ..lab.report.sources import record_files
     from ..lab.whole_files import check_target, write_whole
+    from .progress import steps_progress
 
     files = record_files(results)
-    # Drawing takes some seconds: what cannot be written is told before.
+    # Drawing takes a while: what cannot be written is told before.
     check_target(output, force=force, inputs=files)
-    write_whole(output, report(files), force=force, inputs=files)
+    page = report(files, lambda drawings: steps_progress("drawing", drawings))
+    write_whole(output, page, force=force, inputs=files)
     click.echo(f"report: {output}")

@@ -29,7 +29,7 @@ GEMMULE_RECORD=shapes.jsonl writes such a file: every product that it computes o
 Example: gemmule tune --shapes shapes.jsonl"""
 
 
-@click.command("tune", cls=ToldCommand, epilog=_EPILOG)
+@click.command("tune", cls=ToldCommand, short_help="Find the fastest kernel and config of products.", epilog=_EPILOG)
 @click.option("--shapes", metavar="FILE", type=click.Path(path_type=Path), help="Products, as JSON lines or CSV.")
 @click.option("--preset", metavar="WORD", help="cells, odd, or random:N:SEED.")
 @click.option("--sizes", metavar="M,N,K", multiple=True, help="One product, or a set that bench knows; repeatable.")

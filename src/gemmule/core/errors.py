@@ -5,6 +5,8 @@ Each message names the value, the rule that it breaks and the remedy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class GemmuleError(Exception):
     """Base of all errors that gemmule raises on purpose."""
@@ -36,6 +38,28 @@ class OverlapError(ArgumentError):
 
 class UnsupportedError(GemmuleError):
     """No kernel or executor can take the problem."""
+
+
+class NoKernelError(UnsupportedError):
+    """None of the kernels takes a problem. The message has the reason of the one that takes the most.
+
+    Attributes
+    ----------
+    refused : tuple of (str, str)
+        Every kernel that was asked, by name, and why it does not take the problem; the last takes the most.
+    """
+
+    def __init__(self, refused: Iterable[tuple[str, str]]) -> None:
+        self.refused = tuple(refused)
+        super().__init__(self.refused)
+
+    def __str__(self) -> str:
+        if not self.refused:
+            return "there is no kernel to take this"
+        *others, (name, reason) = self.refused
+        if not others:
+            return f"{name}: {reason}"
+        return f"{name}: {reason} ({len(others)} more kernels refuse it too: `refused` of this error has their reasons)"
 
 
 class WrongResultError(GemmuleError):
@@ -82,6 +106,31 @@ class DeviceMemoryError(DriverError):
 
 class FileFormatError(GemmuleError, ValueError):
     """A file is not what its name or header promises."""
+
+
+class FileAccessError(GemmuleError, OSError):
+    """The system does not open, read or write a file.
+
+    Attributes
+    ----------
+    errno : int
+        The system's number for the reason.
+    strerror : str
+        Reason and remedy.
+    filename : str
+        The file as the caller named it.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class MissingFileError(FileAccessError, FileNotFoundError):
+    """A file, or the folder of a new one, is not there."""
+
+
+class ForbiddenFileError(FileAccessError, PermissionError):
+    """A file may not be read or written."""
 
 
 class MemoryLimitError(GemmuleError, ValueError):

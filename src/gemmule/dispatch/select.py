@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.errors import DTypeError, UnsupportedError
+from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
 from gemmule.core.remembered import remembered
@@ -61,8 +61,8 @@ def choose(
 
     Raises
     ------
-    UnsupportedError
-        If none can; the message gives every kernel's reason.
+    NoKernelError
+        If none can; its `refused` gives every kernel's reason.
     """
     if registry is not REGISTRY and registry is not VIRTUAL:
         return _choose(problem, arch, registry, multiprocessors, chip)
@@ -133,7 +133,7 @@ def _choose(
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted)
-    raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in refused))
+    raise NoKernelError(refused)
 
 
 def _faster(

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gemmule.api.scalars import scalar
+from gemmule.api.scalars import said_beta, scalar
 from gemmule.api.shapes import product_shape
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import DTypeError, ShapeError
@@ -53,7 +53,9 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
     return gemm(a, b, precision=precision)
 
 
-def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0, precision: str | None = None) -> Any:
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float | None = None, precision: str | None = None
+) -> Any:
     """Compute ``alpha * a @ b + beta * c``, under JAX's transformations too.
 
     Parameters
@@ -61,7 +63,8 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     a, b : array
         Factors, as of `matmul`.
     c : array, broadcastable to the shape of the product, optional
-        What is added, of the factors' type; needed if `beta` is not 0, and not read otherwise.
+        What is added, of the factors' type; needed if `beta` is not 0, not read if it is, and refused if
+        that is not said: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
         Scalars, not traced.
     precision : {'ieee', 'tf32', 'bf16x6'}, optional
@@ -81,6 +84,7 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     _check_dtypes(arrays)
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}
+    beta = said_beta(beta, unread=c is not None)
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
     if (parsed := Precision.parse(precision)) is not Precision.IEEE and arrays["a"].dtype.name != "float32":
         kind = arrays["a"].dtype.name

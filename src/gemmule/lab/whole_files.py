@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, MissingFileError
 
 
 def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequence[Path] = ()) -> None:
@@ -50,10 +50,10 @@ def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequen
 def check_target(path: Path, *, force: bool, inputs: Sequence[Path] = ()) -> None:
     """Raise ArgumentError or OSError if a file of that name cannot be written."""
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", str(path))
+        raise MissingFileError(errno.ENOENT, "its folder does not exist; make it first", str(path))
     if path.is_dir():
         raise ArgumentError(f"{path}: is a folder; name a file in it")
     if any(path.resolve() == one.resolve() for one in inputs):
         raise ArgumentError(f"{path}: is one of the files that are read; name another output")
     if path.exists() and not force:
-        raise ArgumentError(f"{path}: exists; give --force to replace it, or another name")
+        raise ArgumentError(f"{path}: exists; give force=True to replace it, or another name")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
+from typing import Any
 
 from ..core.errors import ArgumentError
 
@@ -21,8 +23,8 @@ _CONTROL_GROUP = (
 FALLBACK_BYTES = 2 << 30
 
 
-def parse_bytes(text: str) -> int:
-    """Return the bytes that e.g. ``256MiB``, ``2GB`` or ``1.5GiB`` means.
+def parse_bytes(text: str, name: str = "memory") -> int:
+    """Return the bytes that e.g. ``256MiB``, ``2GB`` or ``1.5GiB`` means; `name` is the argument, for messages.
 
     Raises
     ------
@@ -32,11 +34,30 @@ def parse_bytes(text: str) -> int:
     match = _AMOUNT.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise ArgumentError(f"memory {text!r} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
-    amount = float(match[1]) * unit
-    if not 1 <= amount < 2**63:
-        raise ArgumentError(f"memory {text!r} is no amount that a computer has; give one like 256MiB")
-    return int(amount)
+        raise ArgumentError(f"{name}={text!r} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
+    size = float(match[1]) * unit
+    if not 1 <= size < 2**63:
+        raise ArgumentError(f"{name}={text!r} is no amount that a computer has; give one like 256MiB")
+    return int(size)
+
+
+def given_bytes(size: Any, name: str) -> int:
+    """Return the bytes that the argument called `name` means, as a number or as text.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no positive amount of memory.
+    """
+    if isinstance(size, str):
+        return parse_bytes(size, name)
+    try:
+        count = operator.index(size)
+    except TypeError:
+        count = 0
+    if count < 1 or isinstance(size, bool):
+        raise ArgumentError(f"{name}={size!r} is not an amount of memory; give whole bytes, or text like '256MiB'")
+    return count
 
 
 def format_bytes(size: int, *, up: bool = False) -> str:
@@ -46,6 +67,11 @@ def format_bytes(size: int, *, up: bool = False) -> str:
             amount = -(-size * 10 // unit) / 10 if up else size / unit
             return f"{amount:.1f} {name}".replace(".0 ", " ")
     return f"{size} bytes"
+
+
+def amount(size: int) -> str:
+    """Return `size` as an argument that is never less than it, e.g. ``256MiB``."""
+    return format_bytes(size, up=True).replace(" bytes", "").replace(" ", "")
 
 
 def available_memory() -> int:
@@ -90,6 +116,4 @@ def resident_memory() -> int:
 
 def memory_limit(memory: str | int | None) -> int:
     """Return the bytes that are asked for, or half of what is available where nothing is said."""
-    if memory is None:
-        return available_memory() // 2
-    return memory if isinstance(memory, int) else parse_bytes(memory)
+    return available_memory() // 2 if memory is None else given_bytes(memory, "memory")

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from ..core.errors import ArgumentError, OverlapError
+from ..core.errors import ArgumentError, MissingFileError, OverlapError
 from .matrix import MatrixSource
 
 #: Bytes of the final name that the hidden one shows; names have an end of their own, and a file system a longest name.
@@ -34,11 +34,11 @@ def check_folder(path: str, name: str) -> None:
 
     Raises
     ------
-    FileNotFoundError
+    MissingFileError
         If so; it names `name`.
     """
     if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
-        raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", name)
+        raise MissingFileError(errno.ENOENT, "its folder does not exist; make it first", name)
 
 
 def store_folder(path: str) -> None:
@@ -55,7 +55,9 @@ def store_file(descriptor: int) -> None:
     getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
-def check_output(path: str, *, force: bool, inputs: Sequence[MatrixSource] = (), folder: bool = False) -> None:
+def check_output(
+    path: str, *, force: bool, inputs: Sequence[MatrixSource] = (), folder: bool = False, name: str | None = None
+) -> None:
     """Refuse an output that is an input, that exists without `force`, or that is no regular file.
 
     Parameters
@@ -68,6 +70,8 @@ def check_output(path: str, *, force: bool, inputs: Sequence[MatrixSource] = (),
         Matrices that must not be replaced, under any name.
     folder : bool
         Whether the output is a folder rather than a file.
+    name : str, optional
+        What the caller calls it, if not `path`.
 
     Raises
     ------
@@ -80,10 +84,10 @@ def check_output(path: str, *, force: bool, inputs: Sequence[MatrixSource] = (),
         raise ArgumentError("the output has no name; give one such as C.npy")
     if path == "-":
         raise ArgumentError("-: a result is written tile by tile, which standard output cannot take; name a file")
-    real = os.path.realpath(path)
+    real, name = os.path.realpath(path), name or path
     for source in inputs:
         if folder and source.path and os.path.realpath(source.path).startswith(real + os.sep):
-            raise OverlapError(f"{path}: holds the input {source.name}; choose another output")
+            raise OverlapError(f"{name}: holds the input {source.name}; choose another output")
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -91,13 +95,13 @@ def check_output(path: str, *, force: bool, inputs: Sequence[MatrixSource] = (),
     for source in inputs:
         if source.path and os.path.exists(source.path) and os.path.samestat(os.stat(source.path), status):
             raise OverlapError(
-                f"{path}: is the input {source.name}; an input is not overwritten; choose another output"
+                f"{name}: is the input {source.name}; an input is not overwritten; choose another output"
             )
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
         what = "a folder, which a Zarr array is" if folder else "a regular file"
-        raise ArgumentError(f"{path}: exists and is not {what}; choose another output")
+        raise ArgumentError(f"{name}: exists and is not {what}; choose another output")
     if not force:
-        raise ArgumentError(f"{path}: exists already; give --force to replace it, or choose another output")
+        raise ArgumentError(f"{name}: exists already; give force=True to replace it, or choose another output")
 
 
 def appear(partial: str, final: str, *, force: bool) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.errors import ArgumentError, FileFormatError
+from ..core.file_errors import errors_name
 from .hidden import store_folder
 
 #: First row, first column, rows and columns of what was written at once.
@@ -65,7 +66,7 @@ class Journal:
         if self.header is None and b"\n" in os.pread(self._fd, 1 << 20, 0):
             raise FileFormatError(
                 f"{self.path}: the first line of this journal is damaged, so that the unfinished work on {self.name} "
-                "cannot be used; start afresh with --no-resume (resume=False)"
+                "cannot be used; start afresh with resume=False"
             )
 
     def clear(self) -> None:
@@ -105,10 +106,11 @@ class Journal:
             self._fd = -1
 
     def _put(self, raw: bytes, offset: int) -> None:
-        while raw:
-            count = os.pwrite(self._fd, raw, offset)
-            raw, offset = raw[count:], offset + count
-        os.fsync(self._fd)
+        with errors_name(self.name, written=True):
+            while raw:
+                count = os.pwrite(self._fd, raw, offset)
+                raw, offset = raw[count:], offset + count
+            os.fsync(self._fd)
 
 
 def header_of(path: str) -> dict[str, Any] | None:
@@ -125,7 +127,8 @@ def _locked(path: str, name: str) -> int:
     import fcntl  # Not every system has it, and importing gemmule must not need it.
 
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        with errors_name(name, written=True):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # It may have been deleted between the two calls, by whoever had finished.

@@ -114,9 +114,7 @@ def _fields(file: IO[bytes], name: str) -> tuple[dict[str, Any], int]:
     try:
         version = npy_format.read_magic(file)
     except ValueError:
-        raise FileFormatError(
-            f"{name}: not a .npy file (it lacks the magic string); write it with numpy.save"
-        ) from None
+        raise FileFormatError(f"{name}: not a .npy file ({_instead(file)}); write it with numpy.save") from None
     if version not in _LENGTH_FORMATS:
         raise FileFormatError(
             f"{name}: .npy version {version[0]}.{version[1]}; 1.0, 2.0 and 3.0 are read; save it again"
@@ -138,6 +136,15 @@ def _fields(file: IO[bytes], name: str) -> tuple[dict[str, Any], int]:
     if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
         raise FileFormatError(f"{name}: header is corrupt: not descr, fortran_order and shape; save the array again")
     return fields, file.tell()
+
+
+def _instead(file: IO[bytes]) -> str:
+    """Say what a file is that is no .npy file."""
+    file.seek(0)
+    begins = file.read(4)
+    if not begins:
+        return "it is empty"
+    return "an archive, as numpy.savez writes" if begins == b"PK\x03\x04" else "it lacks the magic string"
 
 
 def _stored_dtype(descr: Any, name: str) -> AnyDType:
@@ -166,7 +173,9 @@ def resolve_dtype(stored: AnyDType, name: str, given: str | None) -> AnyDType:
         if given is None:
             fitting = [known for known in NAMED_BY_USER if user_dtype(known).itemsize == stored.itemsize]
             hint = (
-                f"say what they are with --dtype {' or '.join(fitting)}" if fitting else "convert them with view first"
+                f"say what they are with a_dtype, b_dtype or c_dtype: {' or '.join(map(repr, fitting))}"
+                if fitting
+                else "convert them with view first"
             )
             raise DTypeError(f"{name}: raw items of {stored.itemsize} bytes ({stored.str}), which name no type; {hint}")
         dtype = user_dtype(given)

@@ -6,13 +6,14 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 import numpy as np
 
-from ..core.errors import ArgumentError
-from .hidden import appear, check_output, signals_held, store_file, store_folder
+from ..core.errors import ArgumentError, FileAccessError
+from ..core.file_errors import errors_name, file_error
+from .hidden import appear, check_folder, check_output, signals_held, store_file, store_folder
 from .matrix import AnyDType, Array, MatrixSource
 from .npy_header import NAMED_BY_USER, header_bytes
 from .npy_source import NpySource
@@ -46,7 +47,7 @@ class NpySink:
         If the file exists and `force` is false, or is no regular file.
     OverlapError
         If the file is one of `inputs`.
-    OSError
+    FileAccessError
         If the directory cannot be written to or has no room.
     """
 
@@ -85,15 +86,17 @@ class NpySink:
                 self._fd = os.open(self._partial, flags, 0o666)
                 self._open = True
             self._reserve()
-            with self._named():
+            with errors_name(self.name, written=True):
                 self._put(np.frombuffer(header, np.uint8), 0)
         except BaseException as error:
             if again:
                 self.keep()
             else:
                 self.abort()
-            if isinstance(error, FileNotFoundError):
-                raise FileNotFoundError(errno.ENOENT, "its folder does not exist; make it first", self.name) from None
+            if isinstance(error, OSError) and not isinstance(error, FileAccessError):
+                if isinstance(error, FileNotFoundError):
+                    check_folder(self._final, self.name)
+                raise file_error(error, self.name, written=True) from error
             raise
 
     def write(self, row: int, col: int, tile: Array) -> int:
@@ -103,7 +106,7 @@ class NpySink:
         raw = tile.view(np.uint8)
         item, cols = self.dtype.itemsize, self.shape[1]
         start = self._data_offset + (row * cols + col) * item
-        with self._named():
+        with errors_name(self.name, written=True):
             if raw.flags.c_contiguous and (tile.shape[1] == cols or len(raw) == 1):
                 self._put(raw.reshape(-1), start)
             else:
@@ -113,7 +116,7 @@ class NpySink:
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""
-        with self._named():
+        with errors_name(self.name, written=True):
             store_file(self._fd)
 
     def written(self) -> NpySource:
@@ -171,7 +174,7 @@ class NpySink:
             os.ftruncate(self._fd, self._bytes)
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise OSError(
+                raise FileAccessError(
                     errno.ENOSPC,
                     f"no room for the {self._bytes} bytes of the result; free some or choose another disk",
                     self.name,
@@ -185,12 +188,3 @@ class NpySink:
         while view:
             count = os.pwrite(self._fd, view, offset)
             view, offset = view[count:], offset + count
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Let errors name the file that the user asked for."""
-        try:
-            yield
-        except OSError as error:
-            text = f"writing it failed: {error.strerror}; choose another disk or folder"
-            raise OSError(error.errno, text, self.name) from error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ArgumentError, DTypeError
+from ..core.file_errors import errors_name
 from .converted import ConvertedSource
 from .hdf5_source import Hdf5Source
 from .mapped_source import array_source
@@ -18,6 +19,8 @@ from .target import Target
 from .uri import MatrixUri
 from .zarr_source import ZarrSource
 from .zarr_target import ZarrTarget
+
+_NPY_ENDING = ".npy"
 
 
 def open_source(
@@ -42,13 +45,16 @@ def open_source(
         If it is no matrix of a type that is multiplied.
     UnsupportedError
         If the package that reads it is not installed.
+    FileAccessError
+        If the file is not there or may not be read.
     """
-    source = _open(matrix, name, dtype)
+    with errors_name(os.fspath(matrix) if isinstance(matrix, (str, os.PathLike)) else name):
+        source = _open(matrix, name, dtype)
     try:
         if dtype and source.dtype.name != dtype:
             raise DTypeError(
-                f"{source.name}: the file says {source.dtype}, not {dtype}; leave the option out, or give another "
-                "file's type with --a-dtype, --b-dtype or --c-dtype"
+                f"{source.name}: the file says {source.dtype}, not {dtype}; leave its type out, or give another "
+                "file's type with a_dtype, b_dtype or c_dtype"
             )
         if compute_dtype is None or compute_dtype == source.dtype:
             return source
@@ -60,6 +66,8 @@ def open_source(
 
 def _open(matrix: Any, name: str, dtype: str | None) -> MatrixSource:
     if isinstance(matrix, (str, os.PathLike)):
+        if not os.fspath(matrix) or "\0" in os.fspath(matrix):
+            raise ArgumentError(f"{name}={os.fspath(matrix)!r} names no file; give the name of one, such as A.npy")
         uri = MatrixUri.parse(os.fspath(matrix))
         kind = uri.kind()
         if kind == "zarr":
@@ -110,6 +118,8 @@ def result_target(
     ArgumentError
         If results are not written to such a place.
     """
+    if "\0" in os.fspath(output):
+        raise ArgumentError(f"out={os.fspath(output)!r} names no file; give the name of one, such as C.npy")
     uri = MatrixUri.parse(os.fspath(output))
     kind = uri.kind()
     if kind == "hdf5":
@@ -123,4 +133,10 @@ def result_target(
         raise ArgumentError(f"{uri}: only Zarr takes a matrix at a place in a store; end it in .zarr, or leave out ::")
     if chunks or shards:
         raise ArgumentError(f"{uri}: a .npy file has no chunks or shards; leave them out, or write to .zarr")
+    there = os.path.exists(uri.path) and not os.path.isfile(uri.path)
+    if uri.path not in ("", "-") and not there and not uri.path.lower().endswith(_NPY_ENDING):
+        raise ArgumentError(
+            f"{uri}: a result is written to a .npy file or a .zarr store, which its name must say; name it "
+            f"{os.path.splitext(uri.path)[0]}.npy, or end it in .zarr"
+        )
     return NpyTarget(uri.path)

@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from ..core.errors import FileFormatError
+from ..core.file_errors import errors_name
 from .matrix import Array
 
 
@@ -45,6 +46,8 @@ class RawMatrix:
         ------
         FileFormatError
             If the file has become shorter since it was opened.
+        FileAccessError
+            If the system does not read it.
         """
         if out.size == 0:
             return 0
@@ -65,10 +68,8 @@ class RawMatrix:
     def _fill(self, raw: Array, offset: int) -> None:
         view = raw.data
         while view:
-            try:
+            with errors_name(self.name):
                 count = os.preadv(self.descriptor, [view], offset)
-            except OSError as error:
-                raise OSError(error.errno, f"reading it failed: {error.strerror}", self.name) from error
             if count == 0:
                 raise FileFormatError(
                     f"{self.name}: ends at byte {offset}, earlier than when it was opened; write it again"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import NARROW_FLOATS, numpy_dtype
 from ..core.errors import ArgumentError, DTypeError, ShapeError
-from .matrix import AnyDType, MatrixSource
+from .matrix import AnyDType, MatrixSource, TransposedSource
 
 _OUTPUTS = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128",
@@ -51,31 +52,38 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     Raises
     ------
     DTypeError
-        If there is no common type, or `out` is of a lesser kind than it.
+        If one is no type of numbers, there is no common one, or `out` is of a lesser kind than it.
     """
+    for dtype in (a, b) if out is None else (a, b, out):
+        if plain_kind(dtype) not in _KINDS:
+            raise DTypeError(f"dtype {dtype} is not multiplied; convert it with astype to a float or integer type")
     if out is None:
         if a == b == np.dtype(np.int8):
             return np.dtype(np.int32)
         try:
             out = np.promote_types(a, b)
         except TypeError:
-            raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with --out-dtype") from None
+            raise DTypeError(f"dtypes {a} and {b} have no common type; say what to write with out_dtype") from None
         return out
     for factor in (a, b):
         if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
-            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give --out-dtype a type of that kind")
+            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a type of that kind")
     return out
 
 
-def _remedy(a: tuple[int, int], b: tuple[int, int]) -> str:
+def _remedy(a: MatrixSource, b: MatrixSource) -> str:
     """Say which transposes would make the shapes fit, if any does."""
+    first, second = (
+        f"{'no ' if isinstance(source, TransposedSource) else ''}transpose_{name}=True"
+        for name, source in (("a", a), ("b", b))
+    )
     fitting = {
-        "transpose A": a[0] == b[0],
-        "transpose B": a[1] == b[1],
-        "transpose both": a[0] == b[1],
+        first: a.shape[0] == b.shape[0],
+        second: a.shape[1] == b.shape[1],
+        f"{first} with {second}": a.shape[0] == b.shape[1],
     }
     names = [name for name, fits in fitting.items() if fits]
-    return f"{' or '.join(names)} (--transpose-a, --transpose-b)" if names else "no transpose of them fits"
+    return f"give {' or '.join(names)}" if names else "no transpose of them fits; give other matrices"
 
 
 def check_product(
@@ -97,7 +105,7 @@ def check_product(
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
             f"{a.name} is {a.shape[0]} x {a.shape[1]} and {b.name} is {b.shape[0]} x {b.shape[1]}; the columns of A "
-            f"must be as many as the rows of B; {_remedy(a.shape, b.shape)}"
+            f"must be as many as the rows of B; {_remedy(a, b)}"
         )
     expected = a.shape[0], b.shape[1]
     if shape != expected:
@@ -105,7 +113,7 @@ def check_product(
             f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; give out that shape"
         )
     if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; add --c C0.npy, or leave beta out")
+        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; give c=..., or leave beta out")
     if c is not None and c.shape != expected:
         raise ShapeError(
             f"{c.name} is {c.shape[0]} x {c.shape[1]} and the product is {expected[0]} x {expected[1]}; "
@@ -116,6 +124,8 @@ def check_product(
         result_dtype(c.dtype, c.dtype, out)
     kind = sum_dtype(a.dtype, b.dtype)
     for name, value in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(value, numbers.Real) and kind.kind != "c":
+            raise ArgumentError(f"{name}={value} is complex, but the product is real; give compute_dtype='complex128'")
         if kind.kind == "f" and math.isfinite(value) and abs(value) > float(np.finfo(kind).max):
             raise ArgumentError(
                 f"{name}={value} does not fit into {kind}, which scales the sum; scale the operands instead"
@@ -124,5 +134,5 @@ def check_product(
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):
                 raise ArgumentError(
-                    f"{name}={value} is no integer and the output is {out}; give an integer or a float --out-dtype"
+                    f"{name}={value} is no integer and the output is {out}; give an integer, or a float as out_dtype"
                 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.dtype import numpy_dtype
 from ..core.errors import ArgumentError, InputChangedError, MemoryLimitError
-from .budget import format_bytes
+from .budget import amount, format_bytes
 from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
 from .journal import Journal
@@ -80,7 +80,7 @@ class Work(Generic[PlanT]):
             if source.path is not None and input_fingerprint(source) != self.fingerprints[role]:
                 raise InputChangedError(
                     f"{source.name}: was changed while {self.target.name} was computed from it; start afresh with "
-                    "--no-resume (resume=False), and leave the inputs alone"
+                    "resume=False, and leave the inputs alone"
                 )
 
 
@@ -215,14 +215,13 @@ def _planned_before(target: Target, record: Mapping[str, Any], plan: PlanT, memo
     if record.keys() != _record(plan).keys():
         raise ArgumentError(
             f"{target.name}: its unfinished work was planned by another version of gemmule; finish it with that one, "
-            "or start afresh with --no-resume (resume=False)"
+            "or start afresh with resume=False"
         )
     before = dataclasses.replace(plan, **{name: _like(getattr(plan, name), value) for name, value in record.items()})
     if before.memory_bytes > memory:
         raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}, "
-            f"whose tiles take {format_bytes(before.memory_bytes, up=True)}; raise --memory, or start afresh with "
-            "--no-resume (resume=False)"
+            f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}; "
+            f"give memory='{amount(before.memory_bytes)}' or more, or start afresh with resume=False"
         )
     return before
 
@@ -240,7 +239,7 @@ def _check_same(
         if name not in ("output", "inputs", "plan") and before.get(name) != now.get(name):
             raise ArgumentError(
                 f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
-                "repeat the command that began it, or start afresh with --no-resume (resume=False)"
+                "repeat the command that began it, or start afresh with resume=False"
             )
     for role, fingerprint in prints.items():
         earlier = before["inputs"].get(role)
@@ -248,5 +247,5 @@ def _check_same(
             what = [key for key in fingerprint if earlier is None or earlier.get(key) != fingerprint[key]]
             raise ArgumentError(
                 f"{inputs[role].name}: was changed since the unfinished work on {target.name} began ({', '.join(what)} "
-                "differs); bring back what it was, or start afresh with --no-resume (resume=False)"
+                "differs); bring back what it was, or start afresh with resume=False"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.errors import MemoryLimitError
-from .budget import format_bytes
+from .budget import amount, format_bytes
 from .plan import Operand, Product, StreamPlan, TileBytes, memory_needed, parts
 
 #: Smallest tile that is planned: below it nearly all time is overhead.
@@ -57,7 +57,7 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
         least = least_memory(product, tile_bytes)
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"({format_bytes(least, up=True)}) of buffers; raise --memory"
+            f"of buffers; give memory='{amount(least)}' or more"
         )
     return best[1]
 

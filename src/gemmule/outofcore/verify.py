@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.dtype import Precision
 from ..core.errors import MemoryLimitError
-from .budget import format_bytes
+from .budget import amount, format_bytes
 from .matrix import Array, MatrixSource
 from .modular import check_modular
 from .result import plain_kind
@@ -162,8 +162,8 @@ def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vecto
     if group < 1:
         least = 2 * (each + rest)
         raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} is too small for verifying; it takes at least "
-            f"{format_bytes(max(least, block_limit(0)), up=True)}; raise --memory"
+            f"memory limit {format_bytes(memory)} is too small for verifying; "
+            f"give memory='{amount(max(least, block_limit(0)))}' or more"
         )
     return min(group, vectors)
 

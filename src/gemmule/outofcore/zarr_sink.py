@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ..core.errors import ArgumentError
+from ..core.file_errors import errors_name
 from .hidden import appear_folder, signals_held, store_folder
 from .matrix import AnyDType, Array
 from .zarr_source import ZarrSource, array_folder, metadata_of, node_type
@@ -58,7 +59,8 @@ class ZarrArraySink:
             for left in range(0, tile.shape[1], self.grain[1]):
                 block = tile[top : top + self.grain[0], left : left + self.grain[1]]
                 bottom, right = row + top + block.shape[0], col + left + block.shape[1]
-                self._array[row + top : bottom, col + left : right] = block
+                with errors_name(self.name, written=True):
+                    self._array[row + top : bottom, col + left : right] = block
         return tile.nbytes
 
     def flush(self) -> None:
@@ -130,7 +132,8 @@ class ZarrSink(ZarrArraySink):
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(path, os.O_RDONLY)
                 try:
-                    os.fsync(descriptor)
+                    with errors_name(self.name, written=True):
+                        os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
             while (path := os.path.dirname(path)) not in folders and path.startswith(self._folder):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import ArgumentError, DTypeError
+from ..core.file_errors import errors_name
 from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .journal import header_of
@@ -61,7 +62,7 @@ class ZarrTarget:
         self.name = path if inner is None else f"{path}::{inner}"
         if dtype.name in NAMED_BY_USER:
             raise DTypeError(
-                f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give --out-dtype float32"
+                f"{self.name}: the zarr package has no {dtype.name}; write it to .npy, or give out_dtype='float32'"
             )
         self._zarr = optional_package("zarr", self.name)
         default = [max(min(CHUNK, extent), 1) for extent in shape]
@@ -98,7 +99,7 @@ class ZarrTarget:
                     "out of its zarr.json, or choose another output"
                 )
         final = os.path.join(*self._places)
-        check_output(final, force=force, inputs=inputs, folder=True)
+        check_output(final, force=force, inputs=inputs, folder=True, name=self.name)
         for source in inputs:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
                 raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
@@ -142,7 +143,8 @@ class ZarrTarget:
             return self.join(shape, dtype, force=force)
         shutil.rmtree(self._partial, ignore_errors=True)
         try:
-            array = self._make(folder, shape, dtype, depth)
+            with errors_name(self.name, written=True):
+                array = self._make(folder, shape, dtype, depth)
         except BaseException:
             shutil.rmtree(self._partial, ignore_errors=True)
             raise

@@ -95,9 +95,11 @@ def explain(
     recipe = choice.spec.launch(problem, choice.config)
     if recipe.workspaces:
         # A grid of other CTAs would share other tiles.
+        alone = ",".join(f"{name}={value}" for name, value in (choice.config.as_dict() | {"stream_k": 0}).items())
         raise UnsupportedError(
             f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
-            "explain it with stream_k=0"
+            f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.plan(..., executor='vgpu', "
+            "kernel=...)"
         )
     chosen = samples(choice.spec, choice.config, problem)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..drawing.bars import bars_height, draw_bars
-from ..drawing.canvas import Page, figure_on, inline_svg
+from ..drawing.canvas import Page
 from ..drawing.curves import draw_curves
 from ..drawing.places import draw_roofline
 from ..panels import Panel
 from ..plots import Plot
 from ..rooflines import Roofline
+from .drawings import Drawing
 from .views import FigureView, TableView
 
 if TYPE_CHECKING:
@@ -37,33 +39,44 @@ def curves_view(plot: Plot, name: str, title: str, caption: str, places: int) ->
     )  # fmt: skip
     # Each curve has its label to the right of the axes.
     heights = max(400.0, len(columns) * _LABEL * _WIDE[1]), max(380.0, len(columns) * _LABEL * _NARROW[1])
-    return _twice(
-        name, title, caption, data, heights, lambda figure, page: draw_curves(figure, plot, page, titled=False)
-    )
+    return _twice(name, title, caption, data, heights, functools.partial(_curves, plot=plot))
 
 
 def roofline_view(roofline: Roofline, name: str, title: str, caption: str, data: TableView) -> FigureView:
     """Return a roofline, with its table."""
-    return _twice(
-        name, title, caption, data, (430.0, 400.0),
-        lambda figure, page: draw_roofline(figure, roofline, page, titled=False),
-    )  # fmt: skip
+    return _twice(name, title, caption, data, (430.0, 400.0), functools.partial(_roofline, roofline=roofline))
 
 
 def bars_view(panels: Sequence[Panel], name: str, title: str, caption: str, data: TableView) -> FigureView:
     """Return panels of bars, with their table."""
     heights = bars_height(panels, narrow=False), bars_height(panels, narrow=True)
-    return _twice(name, title, caption, data, heights, lambda figure, page: draw_bars(figure, panels, page))
+    return _twice(name, title, caption, data, heights, functools.partial(_bars, panels=panels))
 
 
 def _twice(
     name: str, title: str, caption: str, data: TableView, heights: tuple[float, float],
     draw: Callable[[Figure, Page], None],
 ) -> FigureView:  # fmt: skip
-    drawn = []
-    for kind, (width, text), height in zip(("wide", "narrow"), (_WIDE, _NARROW), heights, strict=True):
-        page = Page(width, height, text, narrow=kind == "narrow")
-        with figure_on(page, text_as="none", salt=f"{name}-{kind}") as figure:
-            draw(figure, page)
-            drawn.append(inline_svg(figure, f"{name}-{kind}", f"{title}. The table below has the same figures."))
-    return FigureView(name, title, caption, drawn[0], drawn[1], data)
+    wide, narrow = (
+        Drawing(
+            f"{name}-{kind}", f"{title}. The table below has the same figures.",
+            Page(width, height, text, narrow=kind == "narrow"), draw,
+        )
+        for kind, (width, text), height in zip(("wide", "narrow"), (_WIDE, _NARROW), heights, strict=True)
+    )  # fmt: skip
+    return FigureView(name, title, caption, wide, narrow, data)
+
+
+# Other processes find these by their names.
+
+
+def _curves(figure: Figure, page: Page, *, plot: Plot) -> None:
+    draw_curves(figure, plot, page, titled=False)
+
+
+def _roofline(figure: Figure, page: Page, *, roofline: Roofline) -> None:
+    draw_roofline(figure, roofline, page, titled=False)
+
+
+def _bars(figure: Figure, page: Page, *, panels: Sequence[Panel]) -> None:
+    draw_bars(figure, panels, page)

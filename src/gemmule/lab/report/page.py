@@ -8,16 +8,25 @@ from pathlib import Path
 
 from gemmule.core.errors import FileFormatError, UnsupportedError
 
+from ..drawing.canvas import check_matplotlib
 from ..drawing.theme import DARK, LIGHT, Theme
 from .compose import machine_view
+from .drawings import Watch, draw_all, drawings, unwatched
 from .sources import machines, read_source
 from .views import MachineView
 
 _TEMPLATE = "report.html.j2"
 
 
-def report(paths: Sequence[Path]) -> str:
+def report(paths: Sequence[Path], watch: Watch = unwatched) -> str:
     """Return the report of record files as HTML.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The files.
+    watch : callable
+        Shows how much has been drawn.
 
     Raises
     ------
@@ -30,6 +39,7 @@ def report(paths: Sequence[Path]) -> str:
         import jinja2
     except ImportError as error:
         raise UnsupportedError(f"reports need jinja2 ({error}); pip install 'gemmule[report]'") from error
+    check_matplotlib()
     sources = [read_source(path) for path in paths]
     views: list[MachineView] = []
     for machine in machines(sources):
@@ -40,13 +50,18 @@ def report(paths: Sequence[Path]) -> str:
             raise FileFormatError(
                 f"{files}: a record is not whole ({type(error).__name__}: {error}); give files as gemmule wrote them"
             ) from error
+    drawn = draw_all(drawings(views), watch)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gemmule.lab", "report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["breakable"] = _breakable
     return environment.get_template(_TEMPLATE).render(
-        machines=views, light=_variables(LIGHT), dark=_variables(DARK), files=[source.name for source in sources]
+        machines=views,
+        drawn=drawn,
+        light=_variables(LIGHT),
+        dark=_variables(DARK),
+        files=[source.name for source in sources],
     )
 
 

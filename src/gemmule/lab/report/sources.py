@@ -11,6 +11,7 @@ from typing import Any
 from gemmule.core.chip import Chip
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.core.file_errors import errors_name
 from gemmule.core.names import unknown_name
 
 from ..gemm_tables import key_of
@@ -136,6 +137,8 @@ def record_files(paths: Sequence[Path]) -> list[Path]:
     ------
     ArgumentError
         If a folder holds no record files.
+    FileAccessError
+        If a file is not there.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -145,6 +148,8 @@ def record_files(paths: Sequence[Path]) -> list[Path]:
                 raise ArgumentError(f"{path}: the folder holds no record files (*.jsonl); name one that does, or files")
             found.update(dict.fromkeys(own))
         else:
+            with errors_name(str(path)):
+                path.stat()
             found[path] = None
     return list({path.resolve(): path for path in found}.values())
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .drawings import Drawing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +70,8 @@ class FigureView:
         What it shows, in words: the text alternative begins with it.
     caption : str
         How it is to be read.
-    wide, narrow : str
-        The drawings, ``svg`` elements.
+    wide, narrow : Drawing
+        How each is drawn.
     data : TableView, optional
         The same figures as a table.
     """
@@ -75,8 +79,8 @@ class FigureView:
     name: str
     title: str
     caption: str
-    wide: str
-    narrow: str
+    wide: Drawing
+    narrow: Drawing
     data: TableView
 
 

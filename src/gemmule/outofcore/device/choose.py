@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from ...core.errors import ArgumentError, MemoryLimitError
-from ..budget import format_bytes
+from ..budget import amount, format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
 from .candidates import Waves, candidates, strips_of
@@ -137,7 +137,7 @@ def choose_plan(
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"({format_bytes(least, up=True)}) of buffers; raise --device-memory"
+            f"of buffers; give device_memory='{amount(least)}' or more"
         )
     ranked = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])

@@ -67,7 +67,7 @@ def check_output(out: ArrayView, inputs: dict[str, ArrayView], may_be_same: tupl
         If it overlaps an input, or several of its own elements share memory.
     """
     if out.readonly:
-        raise ArgumentError("out is read-only; pass a writable array, or leave out away")
+        raise ArgumentError("out is read-only; pass a writable array, or no out")
     for name, view in inputs.items():
         if overlaps(out, view) and not (name in may_be_same and same_memory(out, view)):
             raise OverlapError(f"out shares memory with {name}; pass another array as out, or a copy of {name}")

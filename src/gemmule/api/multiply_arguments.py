@@ -1,0 +1,79 @@
+"""Arguments of `gemmule.multiply` as callers give them, held against what they must be before any file is opened."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from gemmule.core.errors import ArgumentError
+
+
+def extents(name: str, given: Any) -> tuple[int, int] | None:
+    """Return rows and columns of chunks or shards, of which one number stands for both.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no two whole numbers from 1.
+    """
+    if given is None:
+        return None
+    pair = _whole_numbers(given)
+    if len(pair) == 1:
+        pair = (*pair, *pair)
+    if len(pair) != 2 or min(pair) < 1:
+        raise ArgumentError(f"{name}={given!r} are not rows and columns; give two whole numbers from 1, as (1024, 512)")
+    return pair[0], pair[1]
+
+
+def ordinals(given: Any) -> tuple[int, ...] | None:
+    """Return the numbers of GPUs, of which one may stand alone.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no whole numbers.
+    """
+    if given is None:
+        return None
+    numbers_given = _whole_numbers(given)
+    if not numbers_given:
+        raise ArgumentError(f"devices={given!r} are no numbers of GPUs; give some, as [0, 1], or leave devices out")
+    return numbers_given
+
+
+def factor(name: str, value: Any) -> Any:
+    """Return alpha or beta.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number.
+    """
+    if not isinstance(value, numbers.Number):
+        raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
+    return value
+
+
+def told(progress: Any) -> Any:
+    """Return what is told of progress.
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be called.
+    """
+    if progress is not None and not callable(progress):
+        raise ArgumentError(f"progress={progress!r} cannot be called; give a function of two numbers: done and in all")
+    return progress
+
+
+def _whole_numbers(given: Any) -> tuple[int, ...]:
+    """Return a number, or several, as a tuple; an empty one for what is neither."""
+    items = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    try:
+        return tuple(map(operator.index, items))
+    except TypeError:
+        return ()

@@ -1,0 +1,52 @@
+"""A kernel that the caller names, with its config: to look at it on the virtual GPU, where no time is lost by it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.spec import KernelSpec
+from gemmule.dispatch.registry import REGISTRY, VIRTUAL
+
+
+def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...]:
+    """Return the kernels that a plan may choose from on the virtual GPU: all, or the one that is named.
+
+    Parameters
+    ----------
+    word : str or None
+        A name, which may carry a config: its number, or some of its fields, as in ``g07_cp_async[tile_m=128]``.
+    operation : str
+        ``gemm`` or ``transpose``.
+    executor : str or None
+        What the caller asks for.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such kernel or config, more than one, or the executor is not the virtual GPU.
+    UnsupportedError
+        If the virtual GPU does not run it.
+    """
+    if word is None:
+        return VIRTUAL
+    if executor != "vgpu":
+        raise ArgumentError(
+            f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
+        )
+    from gemmule.lab.candidates import parse_kernels
+    from gemmule.lab.products import gemm_problem
+    from gemmule.lab.transposes import transpose_of
+
+    probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
+    found = parse_kernels([str(word)], probe, None, REGISTRY, ())
+    if len(found) != 1:
+        configs = "; ".join(str(choice.config) for choice in found)
+        raise ArgumentError(
+            f"kernel={word!r} names {len(found)} configs, of which one runs; give one of them: {configs}"
+        )
+    spec, config = found[0].spec, found[0].config
+    if spec not in VIRTUAL:
+        known = ", ".join(one.name for one in VIRTUAL if one.operation == operation)
+        raise UnsupportedError(f"{spec.name} does not run on the virtual GPU; name one of {known}")
+    return (dataclasses.replace(spec, configs=(config,)),)

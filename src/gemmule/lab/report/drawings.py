@@ -1,0 +1,111 @@
+"""The drawings of a page, which are most of the work of a report: they are independent, and drawn in processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ..drawing.canvas import Page, check_matplotlib, figure_on, inline_svg
+from .views import MachineView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Given how many there are: shows how many are done, and is told of each by its name.
+Watch = Callable[[int], AbstractContextManager[Callable[[str, int], None]]]
+
+#: A process takes as long to start as some of them take to draw.
+_WORTH_A_PROCESS = 8
+
+
+def unwatched(total: int) -> AbstractContextManager[Callable[[str, int], None]]:
+    """Show nothing."""
+    del total
+    return contextlib.nullcontext(lambda *_: None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """A drawing that is still to be made, anywhere.
+
+    Attributes
+    ----------
+    name : str
+        Its id, which no other has.
+    title : str
+        Its text alternative.
+    page : Page
+        Where it stands.
+    draw : callable
+        Draws it on a figure for a page; one that another process can be given.
+    """
+
+    name: str
+    title: str
+    page: Page
+    draw: Callable[[Figure, Page], None]
+
+    def svg(self) -> str:
+        """Make it, as an ``svg`` element."""
+        with figure_on(self.page, text_as="none", salt=self.name) as figure:
+            self.draw(figure, self.page)
+            return inline_svg(figure, self.name, self.title)
+
+
+def drawings(machines: Iterable[MachineView]) -> list[Drawing]:
+    """Return the drawings of a page."""
+    figures = [figure for machine in machines for section in machine.sections for figure in section.figures]
+    return [drawing for figure in figures for drawing in (figure.wide, figure.narrow)]
+
+
+def draw_all(wanted: Sequence[Drawing], watch: Watch, workers: int | None = None) -> Mapping[str, str]:
+    """Make drawings, on all processors where they are many.
+
+    Parameters
+    ----------
+    wanted : sequence of Drawing
+        What to draw.
+    watch : callable
+        Shows how far it is.
+    workers : int, optional
+        Processes; by default as many as there are processors, and none where that is not worth their start.
+
+    Returns
+    -------
+    mapping of str to str
+        The ``svg`` element of each by its name.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    check_matplotlib()
+    count = min(os.cpu_count() or 1, len(wanted) // _WORTH_A_PROCESS) if workers is None else workers
+    made = {}
+    with watch(len(wanted)) as step:
+        for name, svg in _made(wanted, count):
+            made[name] = svg
+            step(name, 1)
+    return made
+
+
+def _made(wanted: Sequence[Drawing], count: int) -> Iterator[tuple[str, str]]:
+    if count < 2:
+        yield from ((drawing.name, drawing.svg()) for drawing in wanted)
+        return
+    # A forked child would inherit the locks of NumPy's threads.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
+        running = {pool.submit(drawing.svg): drawing.name for drawing in wanted}
+        try:
+            for future in concurrent.futures.as_completed(running):
+                yield running[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,0 +1,89 @@
+"""What `gemmule.multiply` refuses: each time an error of gemmule that names the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+
+F = np.ones((3, 3), np.float32)
+
+
+def out(dtype=np.float32):
+    return np.full((3, 3), 7, dtype)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"memory": 1.5}, gm.ArgumentError, "memory=1.5 is not an amount of memory; give whole bytes, or text like"),
+        ({"memory": 0}, gm.ArgumentError, "memory=0 is not an amount"),
+        ({"memory": True}, gm.ArgumentError, "memory=True is not an amount"),
+        ({"memory": "much"}, gm.ArgumentError, "memory='much' is not an amount"),
+        ({"device_memory": -1}, gm.ArgumentError, "device_memory=-1 is not an amount"),
+        ({"device_memory": "1MB", "pinned_memory": "x"}, gm.ArgumentError, "pinned_memory='x' is not an amount"),
+        ({"memory": 10}, gm.MemoryLimitError, r"give memory='[\d.]+KiB' or more"),
+        ({"devices": 3}, gm.ArgumentError, r"devices=\[3\] are GPUs"),
+        ({"devices": "0"}, gm.ArgumentError, r"devices='0' are no numbers of GPUs; give some, as \[0, 1\]"),
+        ({"devices": []}, gm.ArgumentError, "leave devices out"),
+        ({"chunks": 3.5}, gm.ArgumentError, r"chunks=3.5 are not rows and columns; give two whole numbers"),
+        ({"chunks": (3, 2, 1)}, gm.ArgumentError, r"chunks=\(3, 2, 1\) are not"),
+        ({"shards": (0, 1)}, gm.ArgumentError, r"shards=\(0, 1\) are not"),
+        ({"alpha": "x"}, gm.ArgumentError, "alpha is a str, not a number; pass"),
+        ({"c": F, "beta": F}, gm.ArgumentError, "beta is a ndarray, not a number; pass"),
+        ({"alpha": 1j}, gm.ArgumentError, "alpha=1j is complex, but the product is real; give compute_dtype="),
+        ({"progress": 3}, gm.ArgumentError, "progress=3 cannot be called; give a function"),
+        ({"executor": "cuda"}, gm.ArgumentError, "choose one of 'gpu', 'host', 'vgpu'"),
+    ],
+)
+def test_arguments_that_do_not_fit(given, error, text):
+    result = out()
+    with pytest.raises(error, match=text):
+        gm.multiply(F, F, result, **{"executor": "host", **given})
+    assert (result == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [object, bool, "U3", "M8[s]", "V8"])
+def test_what_is_no_number(dtype):
+    matrix = np.empty((3, 3), dtype)
+    for arguments in ((matrix, F, out()), (F, matrix, out()), (F, F, matrix)):
+        with pytest.raises(gm.DTypeError, match=re.escape(f"dtype {matrix.dtype} is not multiplied; convert it with")):
+            gm.multiply(*arguments, executor="host")
+
+
+def test_complex_scalars_of_complex_products():
+    result = out(np.complex64)
+    gm.multiply(F, F, result, alpha=2j, compute_dtype="complex64", executor="host")
+    np.testing.assert_array_equal(result, F @ F * 2j)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b.npy"])
+def test_names_that_name_nothing(name):
+    with pytest.raises(gm.ArgumentError, match=r"names no file; give the name of one, such as A\.npy"):
+        gm.multiply(name, F, out(), executor="host")
+    with pytest.raises(gm.ArgumentError, match=r"such as C\.npy"):
+        gm.multiply(F, F, name, executor="host")
+
+
+def test_an_output_whose_elements_share_memory():
+    shared = np.lib.stride_tricks.as_strided(np.full(3, 7, np.float32), (3, 3), (0, 4))
+    with pytest.raises(gm.OverlapError, match="elements share memory; pass an array of its own"):
+        gm.multiply(F, F, shared, executor="host")
+    assert (shared == 7).all()
+
+
+def test_any_other_strides():
+    for view in (np.empty((3, 6), "f4")[:, ::2], np.empty((3, 3), "f4")[::-1], np.empty((3, 3), "f4").T):
+        gm.multiply(F[::-1], F.T, view, executor="host", memory=np.int64(10**6))
+        np.testing.assert_array_equal(view, F @ F)
+
+
+def test_one_number_stands_for_both(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    gm.multiply(F, F, tmp_path / "c.zarr", chunks=2, executor="host")
+    array = zarr.open_array(tmp_path / "c.zarr", mode="r")
+    assert array.chunks == (2, 2)
+    np.testing.assert_array_equal(array[:], F @ F)

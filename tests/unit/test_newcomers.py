@@ -1,0 +1,82 @@
+"""What somebody meets who tries the command for the first time: lines that say what to do instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gemmule as gm
+from gemmule.cli import gemmule
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    np.save("a.npy", np.ones((4, 3)))
+    return tmp_path
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(gemmule, arguments)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def refused(*arguments):
+    stderr = run(*arguments, code=1).stderr
+    assert stderr.startswith("gemmule: ")
+    assert stderr.count("\n") == 1
+    return stderr
+
+
+def test_files_that_are_something_else():
+    np.savez("z.npz", a=np.ones((3, 3)))
+    open("empty.npy", "w").close()
+    output = ("a.npy", "-o", "c.npy")
+    assert "an archive, as numpy.savez writes); write it with numpy.save" in refused("multiply", "z.npz", *output)
+    assert "not a .npy file (it is empty)" in refused("multiply", "empty.npy", *output)
+
+
+def test_transposes_are_named_as_they_are_given():
+    output = ("-o", "c.npy")
+    assert "; give --transpose-a or --transpose-b\n" in refused("multiply", "a.npy", "a.npy", *output)
+    np.save("b.npy", np.ones((3, 2)))
+    # It fits as it was before it was transposed.
+    assert "; give no --transpose-a\n" in refused("multiply", "a.npy", "b.npy", "--transpose-a", *output)
+    np.save("d.npy", np.ones((9, 9)))
+    assert "no transpose of them fits; give other matrices" in refused("multiply", "a.npy", "d.npy", *output)
+
+
+def test_records_that_are_not_there(tmp_path):
+    for command in (("report", "nope"), ("bench", "show", "nope")):
+        assert "nope: there is no such file; check the name, which is looked for in" in refused(*command)
+
+
+def test_nothing_is_claimed_of_what_no_check_can_find():
+    np.save("nan.npy", np.full((3, 2), np.nan))
+    told = run("multiply", "a.npy", "nan.npy", "-o", "c.npy", "--verify").stdout
+    assert "verified: error 0 of what rounding allows" in told
+    assert "random vectors" not in told
+    assert "the 4 rows that deviate most, computed once more" in told
+    np.save("i.npy", np.ones((3, 2), np.int64))
+    np.save("j.npy", np.ones((4, 3), np.int64))
+    told = run("multiply", "j.npy", "i.npy", "-o", "d.npy", "--verify").stdout
+    assert "verified: all sums are exact" in told
+    assert "16 random vectors: a wrong element passes with a probability of 1.5e-05 at most" in told
+
+
+def test_an_output_is_called_as_the_caller_calls_it():
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    same = ("multiply", "a.npy", "a.npy", "--transpose-b", "-o")
+    for output in ("c.npy", "c.zarr", "d.zarr::x"):
+        run(*same, output)
+        assert refused(*same, output).startswith(f"gemmule: {output}: exists")
+
+
+def test_an_epilogue_without_a_parameter():
+    with pytest.raises(
+        gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"
+    ):
+        gm.gemm(np.ones((2, 2)), np.ones((2, 2)), epilogue=lambda: 3)

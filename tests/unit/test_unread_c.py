@@ -1,0 +1,50 @@
+"""A matrix to add that nobody would read is refused, wherever one can be given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gemmule as gm
+from gemmule.cli import gemmule
+
+X = np.arange(4.0).reshape(2, 2)
+
+
+def test_beta_must_be_said():
+    for call in (gm.gemm, lambda *a, **o: gm.plan(*a, operation="gemm", **o)):
+        for options in ({}, {"epilogue": "relu"}, {"bias": np.ones(2)}, {"out": np.empty((2, 2))}):
+            with pytest.raises(gm.ArgumentError, match=r"c would not be read; give beta=1, or no c"):
+                call(X, X, X, **options)
+    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or no c"):
+        gm.multiply(X, X, np.empty((2, 2)), c=X, executor="host")
+
+
+def test_what_is_said_is_done():
+    nan = np.full((2, 2), np.nan)
+    np.testing.assert_array_equal(gm.gemm(X, X, nan, beta=0), X @ X)
+    np.testing.assert_array_equal(gm.gemm(X, X, X, beta=1), X @ X + X)
+    np.testing.assert_array_equal(gm.gemm(X, X, X, epilogue=lambda acc, c: acc - c), X @ X - X)
+    out = np.empty((2, 2))
+    gm.multiply(X, X, out, c=nan, beta=0, executor="host")
+    np.testing.assert_array_equal(out, X @ X)
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    command = ["multiply", "x.npy", "x.npy", "-o", "y.npy", "--c", "x.npy", "--executor", "host"]
+    refused = CliRunner().invoke(gemmule, command)
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "gemmule: --c is of no use without --beta; give both, or neither\n",
+    )
+    assert CliRunner().invoke(gemmule, [*command, "--beta", "1"]).exit_code == 0
+    np.testing.assert_array_equal(np.load("y.npy"), X @ X + X)
+
+
+def test_jax():
+    product = pytest.importorskip("gemmule.jax", reason="JAX is not installed")
+    with pytest.raises(gm.ArgumentError, match=r"give beta=1, or no c"):
+        product.gemm(X, X, X)

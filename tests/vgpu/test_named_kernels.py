@@ -1,0 +1,76 @@
+"""A kernel and config by name, on the virtual GPU, by `gemmule.plan`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from explained import explained
+
+import gemmule as gm
+from gemmule.lab.explain.named import choice_named
+
+
+def numbers(rng, shape, dtype=np.float32):
+    return rng.integers(-4, 5, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "fields"),
+    [
+        ("g01_naive_uncoalesced", "g01_naive_uncoalesced", {}),
+        ("g05_conflict_free[tile_k=16]", "g05_conflict_free", {"tile_k": 16}),
+        ("g05_conflict_free[1]", "g05_conflict_free", {}),
+        ("gemm_reference", "gemm_reference", {}),
+    ],
+)
+def test_the_kernel_that_is_named_computes(word, name, fields, rng):
+    a, b = numbers(rng, (2, 37, 24)), numbers(rng, (24, 20))
+    c = numbers(rng, (2, 37, 20))
+    plan = gm.plan(a, b, c, beta=2, operation="gemm", executor="vgpu", kernel=word)
+    assert (plan.kernel, plan.executor) == (name, "vgpu")
+    assert fields.items() <= plan.config.items()
+    np.testing.assert_array_equal(plan.execute(), a @ b + 2 * c)
+
+
+def test_a_transpose_by_name(rng):
+    x = numbers(rng, (37, 24))
+    plan = gm.plan(x, executor="vgpu", kernel="t03_naive_row")
+    assert plan.kernel == "t03_naive_row"
+    np.testing.assert_array_equal(plan.execute(), x.T)
+
+
+def test_what_is_refused(rng, monkeypatch):
+    monkeypatch.delenv("GEMMULE_EXECUTOR", raising=False)
+    x = numbers(rng, (8, 8))
+    for executor in (None, "host", "gpu"):
+        with pytest.raises(
+            gm.ArgumentError, match=r"kernel='g03_shared_tile' is for the virtual GPU; give executor='vgpu'"
+        ):
+            gm.plan(x, x, executor=executor, kernel="g03_shared_tile")
+    with pytest.raises(gm.ArgumentError, match=r"'g03_shard_tile' is not known; near are g03_shared_tile"):
+        gm.plan(x, x, executor="vgpu", kernel="g03_shard_tile")
+    with pytest.raises(gm.ArgumentError, match=r"has no config \[tile_k=5\]; it has 0: "):
+        gm.plan(x, x, executor="vgpu", kernel="g05_conflict_free[tile_k=5]")
+    with pytest.raises(gm.ArgumentError, match=r"names \d+ configs, of which one runs; give one of them: "):
+        gm.plan(x, x, executor="vgpu", kernel="g05_conflict_free[*]")
+    with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
+        gm.plan(x, x, executor="vgpu", kernel="t03_naive_row")
+    with pytest.raises(gm.UnsupportedError, match=r"h11_packed does not run on the virtual GPU; name one of h09"):
+        gm.plan(x, x, executor="vgpu", kernel="h11_packed")
+    with pytest.raises(gm.UnsupportedError, match=r"^d03_mma_f64: A is float32; this kernel takes float64 only$"):
+        gm.plan(x, x, executor="vgpu", kernel="d03_mma_f64")
+
+
+def test_what_shares_tiles_is_not_explained_and_runs_by_name(rng):
+    word = "h09_production[tile_m=128,tile_n=256,stream_k=1]"
+    with pytest.raises(gm.UnsupportedError, match=r"small problems cannot stand for; explain '[^']*'") as told:
+        explained(word, "1024,1024,1024")
+    alone = choice_named(re.search(r"explain '([^']*)'", str(told.value))[1])
+    assert alone.config == dataclasses.replace(choice_named(word).config, stream_k=0)
+    a, b = numbers(rng, (150, 200), np.float16), numbers(rng, (200, 264), np.float16)
+    plan = gm.plan(a, b, executor="vgpu", kernel=word)
+    assert (plan.kernel, plan.config["stream_k"]) == ("h09_production", 1)
+    np.testing.assert_array_equal(plan.execute(), a.astype(np.float32) @ b.astype(np.float32))
