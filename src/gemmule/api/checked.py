@@ -108,6 +108,8 @@ def checked(
     dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
     if (parsed := Precision.parse(precision)) is Precision.TF32 and set(inputs) != {"float32"}:
         raise DTypeError(f"precision='tf32' is for float32 products, not {' x '.join(inputs)}; leave it away")
+    if parsed is Precision.FLOAT8 and not set(inputs) <= {"float8_e4m3fn", "float8_e5m2"}:
+        raise DTypeError(f"precision='float8' is for products of 8-bit floats, not {' x '.join(inputs)}; leave it away")
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:

@@ -83,14 +83,16 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 
 
 class Precision(enum.Enum):
-    """How a float32 product may be computed.
+    """How a float32 product may be computed, or one of 8-bit floats.
 
     ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11
-    significand bits of TF32 first; a kernel may be more exact than allowed, never less.
+    significand bits of TF32 first. ``FLOAT8`` allows each 128 of K of 8-bit floats to be summed with 13 bits of the
+    fraction, as Hopper's tensor cores do. A kernel may be more exact than allowed, never less.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
+    FLOAT8 = "float8"
 
     @classmethod
     def parse(cls, value: str | Precision | None) -> Precision:
