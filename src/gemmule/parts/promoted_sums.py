@@ -92,38 +92,24 @@ class PromotedSums:
 
         Returns
         -------
-        before, stage, phase
-            The last slice, which is still to be released, where the next one comes, and its phase.
+        stage, phase
+            Where the next one comes, and its phase.
         """
         flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
         flat.fill(0)
-        # What is added before there is anything.
-        found[-1].fill(0)
-        before = stage
-        for k in cutlass.range(count):
+        for _ in cutlass.range(count):
             cute.arch.mbarrier_wait(full + stage, phase)
+            for part in cutlass.range_constexpr(self.parts):
+                self.start(both, found[part], rA, rB[part], stage)
             if cutlass.const_expr(self.parts > 1):
-                self.start(both, found[0], rA, rB[0], stage)
                 # With one part under way the one before is done.
                 warpgroup.wait_group(1)
-                if k > 0:
-                    release(before)
-                self.add(flat, found[1], 1)
-                self.start(both, found[1], rA, rB[1], stage)
-                warpgroup.wait_group(1)
                 self.add(flat, found[0], 0)
-            else:
-                self.start(both, found[0], rA, rB[0], stage)
-                warpgroup.wait_group(0)
-                if k > 0:
-                    release(before)
-                self.add(flat, found[0], 0)
-            before = stage
-            stage, phase = self.following(stage, phase)
-        if cutlass.const_expr(self.parts > 1):
             warpgroup.wait_group(0)
-            self.add(flat, found[1], 1)
-        return before, stage, phase
+            release(stage)
+            self.add(flat, found[-1], self.parts - 1)
+            stage, phase = self.following(stage, phase)
+        return stage, phase
 
     @cute.jit
     def start(self, both, found, rA, rB, stage):

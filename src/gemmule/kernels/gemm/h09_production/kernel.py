@@ -339,14 +339,14 @@ class Production:
                 begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
-            before = stage
             if cutlass.const_expr(self.promoted is not None):
-                before, stage, phase = self.promoted.multiply(
+                stage, phase = self.promoted.multiply(
                     both, sums, found, rA, parts_b, full, stage, phase, count, lambda done: self.release(empty, done)
                 )
             else:
                 # The first product overwrites the sums.
                 mma.set(warpgroup.Field.ACCUMULATE, False)
+                before = stage
                 for k in cutlass.range(count):
                     cute.arch.mbarrier_wait(full + stage, phase)
                     warpgroup.fence()
@@ -362,8 +362,9 @@ class Production:
                     stage, phase = self.following(stage, phase)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
-            warpgroup.wait_group(0)
-            self.release(empty, before)
+            if cutlass.const_expr(self.promoted is None):
+                warpgroup.wait_group(0)
+                self.release(empty, before)
             if cutlass.const_expr(self.pingpong):
                 passed = stage + self.order.passed(mD, number + step // CONSUMERS, slices)
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
