@@ -252,7 +252,7 @@ SPEC = KernelSpec(
     summary="8-bit floats in any layout, of any pitch, as h09 and h10 multiply 16-bit floats: they become such first",
     package="gemmule.kernels.gemm.h13_widened",
     archs=(Arch(9, 0, True),),
-    configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1), WidenedConfig(vectors=4)),
+    configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
