@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.dtype import Precision
 from ..core.errors import FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
@@ -65,6 +66,10 @@ bench_command.add_command(transpose_command)
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
+    "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
+    help="What kernels may round: tf32 the inputs of float32, float8 the sums of 8-bit floats.",
+)  # fmt: skip
+@click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
     help="How A and B lie in memory: n in rows, t in columns.",
 )  # fmt: skip
@@ -90,8 +95,9 @@ def gemm_command(**options: Any) -> None:
 
 
 def _gemm(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, layout: str, places: str | None,
-    seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
+    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, precision: str, layout: str,
+    places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.bench import Bench
@@ -105,9 +111,15 @@ def _gemm(
     out = output_type(dtype, out_dtype)
     late = {None: (False,), "late": (True,), "both": (False, True)}[places]
     problems = tuple(
-        gemm_problem(*size, dtype, out, layout, late=begins) for size in parse_sizes(sizes) for begins in late
+        dataclasses.replace(gemm_problem(*size, dtype, out, layout, late=begins), precision=Precision(precision))
+        for size in parse_sizes(sizes)
+        for begins in late
     )
-    probe = gemm_problem(4096, 4096, 4096, dtype, out, "nn")
+    # 8-bit floats are asked for as wgmma takes them.
+    probe = dataclasses.replace(
+        gemm_problem(4096, 4096, 4096, dtype, out, "nt" if precision == "float8" else "nn"),
+        precision=Precision(precision),
+    )
     if plot is not None:
         check_matplotlib()
     words, asks_chosen = without_chosen(kernels)

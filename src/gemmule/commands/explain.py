@@ -62,7 +62,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
     help="How A and B lie in memory: n in rows, t in columns. Default: the first that the kernel takes.",
 )  # fmt: skip
-@click.option("--precision", metavar="WORD", help="What float32 may be rounded to: ieee or tf32. Default: ieee.")
+@click.option("--precision", metavar="WORD", help="What may be rounded: ieee, tf32 or float8. Default: ieee.")
 @click.option(
     "--bandwidth", type=float, callback=_positive, metavar="GB/S",
     help="Bandwidth of device memory as measured. Default: the vendor's.",

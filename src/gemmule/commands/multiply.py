@@ -82,8 +82,8 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=click.Choice(["ieee", "tf32"]), default="ieee", show_default=True,
-    help="What float32 factors may be rounded to.",
+    "--precision", type=click.Choice(["ieee", "tf32", "float8"]), default="ieee", show_default=True,
+    help="What may be rounded: tf32 factors of float32, float8 sums of 8-bit floats.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")

@@ -116,6 +116,11 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 
 
+#: Errors of FLOAT8's sums as a share of those of magnitudes, (|A| |B|)ij: what is certain, four times 34 cuts at 13
+#: bits of the fraction; and below what inputs of many kinds stayed, see docs/decisions/0014-sums-of-8-bit-floats.md.
+FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9
+
+
 #: Floats that NumPy knows through ml_dtypes only.
 EXTENSION_FLOATS = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 #: Floats narrower than BLAS knows; float32 holds every value of each.

@@ -138,7 +138,8 @@ class CublasLt:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if problem.batch:
             raise UnsupportedError("the yardstick takes one product at a time, no batch")
-        if problem.precision is not Precision.IEEE:
+        # Its sums of 8-bit floats are promoted too, whatever was asked for.
+        if problem.precision not in (Precision.IEEE, Precision.FLOAT8):
             raise UnsupportedError(f"the yardstick multiplies in full precision, not in {problem.precision.value}")
         accumulator = problem.accumulator
         if accumulator.name == "int32" and problem.d.dtype.name == "int8":
