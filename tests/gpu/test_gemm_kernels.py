@@ -12,7 +12,7 @@ from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named
+from gemmule.core.dtype import DTYPES, Kind, Precision, accumulator, dtype_named
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -74,7 +74,8 @@ SHAPES = [
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
-def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, beta=0, batch=(), offset=0, config=None):
+def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, beta=0, batch=(), offset=0, config=None,
+             precision=Precision.IEEE):  # fmt: skip
     """Run one kernel on NumPy arrays laid out in device memory as told; return the result.
 
     Without a config, in the first that takes the product.
@@ -92,8 +93,9 @@ def multiply(spec, a, b, out, *, kinds=("row", "row", "row"), c=None, alpha=1, b
         dd = device(out, kinds[2], out)
         dc = device(c, kinds[2], c) if c is not None else None
         problem = GemmProblem(
-            m, n, k, batch, da.matrix(), db.matrix(), dc.matrix() if dc and beta else None, dd.matrix(), alpha, beta
-        )
+            m, n, k, batch, da.matrix(), db.matrix(), dc.matrix() if dc and beta else None, dd.matrix(), alpha, beta,
+            precision,
+        )  # fmt: skip
         able = (config for config in spec.configs if spec.why_not(problem, get_device().arch, config) is None)
         config = config or next(able, spec.default)
         if reason := spec.why_not(problem, get_device().arch, config):
