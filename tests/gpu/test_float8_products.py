@@ -113,10 +113,12 @@ def test_odd_lines_are_packed_first(k, rng):
     assert_promoted(got, a, b)
 
 
-@pytest.mark.parametrize("out", NARROW, ids=str)
-@pytest.mark.parametrize("kind", [FLOAT16, BFLOAT16], ids=str)
-@pytest.mark.parametrize("config", [config for config in NATIVE.configs if not config.swapped],
-                         ids=lambda config: str(config).replace(" ", ","))  # fmt: skip
+@pytest.mark.parametrize(("kind", "out"), [(FLOAT16, FLOAT8_E4M3), (BFLOAT16, FLOAT8_E5M2)], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [config for config in NATIVE.configs if not config.swapped],
+    ids=lambda config: str(config).replace(" ", ","),
+)
 def test_8_bit_results_of_16_bit_products(config, kind, out, rng):
     a, b, c = (random_matrix(rng, x, sides) for x, sides in ((kind, (390, 520)), (kind, (520, 272)), (out, (390, 272))))
     got = multiply(NATIVE, a, b, poisoned(out, (390, 272)), c=c, alpha=0.25, beta=0.5, config=config)
