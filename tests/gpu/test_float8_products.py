@@ -43,6 +43,15 @@ def test_widened_results(shape, types, out, rng):
     assert_product(got, a, b, c, 0.25, -0.5)
 
 
+@pytest.mark.parametrize("out", [FLOAT32, *NARROW], ids=str)
+def test_widened_results_of_any_pitch(out, rng):
+    m, n, k = 131, 265, 1001
+    a, b = random_matrix(rng, FLOAT8_E4M3, (m, k)), random_matrix(rng, FLOAT8_E4M3, (k, n))
+    c = random_matrix(rng, out, (m, n))
+    got = multiply(WIDENED, a, b, poisoned(out, (m, n)), c=c, alpha=0.25, beta=0.5, offset=1)
+    assert_product(got, a, b, c, 0.25, 0.5)
+
+
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("shape", [(9, 13, 1), (127, 265, 1001), (1001, 1303, 711)], ids=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -13,11 +14,13 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as ANY_RESULT
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
 
-#: Kernels that may multiply what was widened, best first.
-FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
+#: Kernels that may multiply what was widened, best first; the last one takes every result, and predicts no times.
+FOLLOWERS = (PRODUCTION, RAGGED_RESULT, ANY_RESULT)
+_HOPPER, _MULTIPROCESSORS = Arch(9, 0, True), 132
 #: Types that are widened, and those that they may become, bytes of an element.
 NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
 #: Elements that widened pitches are a multiple of: 128 bytes, a line of the L2 cache.
@@ -123,15 +126,26 @@ def _following(problem: GemmProblem) -> Following:
         workspaces[name] = found.wide_step * found.matrices * _ITEM
     then = problem.with_operands(problem.batch, widened)
     for spec in FOLLOWERS:
-        if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
+        if spec.refuses is not None and spec.refuses(then, _HOPPER):
             continue
-        costs = spec.costs(then, spec.configs, spec.default.as_dict()["ctas"])
-        ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
-        chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
+        chosen = next((config for config in _ordered(spec, then) if spec.why_not(then, _HOPPER, config) is None), None)
         if chosen is not None:
             return Following(spec, chosen, then, operands, workspaces)
-    reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
+    reason = FOLLOWERS[-1].why_not(then, _HOPPER, FOLLOWERS[-1].default)
     raise ArgumentError(f"no kernel multiplies what is widened: {reason}")
+
+
+def _ordered(spec: KernelSpec, problem: GemmProblem) -> list[Config]:
+    """Return a kernel's configs, the best first: by cost, or the largest tiles of which there are enough."""
+    if spec.costs is not None:
+        costs = spec.costs(problem, spec.configs, _MULTIPROCESSORS)
+        return [spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__)]
+
+    def few(config: Config) -> tuple[bool, int]:
+        ctas = math.prod(spec.launch(problem, config).grid)
+        return (False, -config.outputs) if ctas >= _MULTIPROCESSORS else (True, -ctas)
+
+    return sorted(spec.configs, key=few)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:
@@ -215,6 +229,8 @@ def launch(problem: GemmProblem, config: WidenedConfig) -> Launch:
 
 #: Microseconds of the second launch, and bytes that are read and written in one: as h11 was measured on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
+#: Operations in one by the kernel that predicts no times: roughly, from what it was beside cuBLAS, see h11's page.
+_RATE = 2e8
 #: Bytes that are moved for two that are written, and CTAs of many vectors for each of the multiprocessors, at least.
 _MOVED, _ENOUGH = 1.5, 4
 
@@ -227,8 +243,8 @@ def cost(problem: GemmProblem, config: WidenedConfig, multiprocessors: int) -> f
 def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], multiprocessors: int) -> list[float]:
     """Return the times of many configs: the product is the same."""
     found = _following(problem)
-    assert found.spec.cost is not None
-    product = found.spec.cost(found.problem, found.config, multiprocessors)
+    cost = found.spec.cost
+    product = problem.flop / _RATE if cost is None else cost(found.problem, found.config, multiprocessors)
     moved = _MOVED * sum(found.workspaces.values()) / _BYTES
 
     def widening(config: WidenedConfig) -> float:
@@ -249,7 +265,7 @@ def build(config: WidenedConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h13_widened",
     operation="gemm",
-    summary="8-bit floats in any layout, of any pitch, as h09 and h10 multiply 16-bit floats: they become such first",
+    summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, then h09, h10 or h01 multiply",
     package="gemmule.kernels.gemm.h13_widened",
     archs=(Arch(9, 0, True),),
     configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
