@@ -35,7 +35,7 @@ def widen(a, b, d):
     return {name.split()[1]: seen(operands[name.split()[1]], space, problem.batch) for name, space in spaces.items()}
 
 
-@pytest.mark.parametrize("out", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("out", [FLOAT16, pytest.param(BFLOAT16, marks=pytest.mark.slow)], ids=str)
 def test_every_value(out):
     """Subnormals, infinities, NaN and both zeros too."""
     every = np.arange(256, dtype=np.uint8)
@@ -63,6 +63,7 @@ def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, r
         np.testing.assert_array_equal(found[name], x.astype(np.float16))
 
 
+@pytest.mark.slow
 def test_one_of_two(rng):
     a, b = random_matrix(rng, BFLOAT16, (24, 64)), random_matrix(rng, FLOAT8_E4M3, (64, 40))
     found = widen(laid_out(a, "row"), b, np.zeros((24, 40), BFLOAT16.numpy()))

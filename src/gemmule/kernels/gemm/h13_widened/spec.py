@@ -265,7 +265,7 @@ def build(config: WidenedConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h13_widened",
     operation="gemm",
-    summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, then h09, h10 or h01 multiply",
+    summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
     package="gemmule.kernels.gemm.h13_widened",
     archs=(Arch(9, 0, True),),
     configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
