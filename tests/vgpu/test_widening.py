@@ -51,9 +51,9 @@ def test_every_value(out):
         assert ml_dtypes.finfo(narrow.dtype).smallest_subnormal in wide.astype(np.float32)
 
 
-@pytest.mark.parametrize("offset", [0, 1, 7])
+@pytest.mark.parametrize("offset", [0, 7])
 @pytest.mark.parametrize("kinds", list(itertools.product(("row", "col"), repeat=2)), ids="-".join)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 31, 65), (3, 4111, 2), (64, 48, 80)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 31, 65), (64, 48, 80)], ids=str)
 def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, rng):
     m, n, k = shape
     a, b = random_matrix(rng, FLOAT8_E4M3, (m, k)), random_matrix(rng, FLOAT8_E5M2, (k, n))
