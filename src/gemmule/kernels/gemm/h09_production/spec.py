@@ -401,7 +401,7 @@ def build(config: ProductionConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h09_production",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32 and int8 along K, pitches of whole 16 bytes: wgmma, TMA, "
+    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 along K, pitches of whole 16 bytes: wgmma, TMA, "
     "persistent CTAs, sums shared by clusters",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
