@@ -82,6 +82,8 @@ def gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
+    if Precision.parse(precision) is Precision.FLOAT8:
+        raise DTypeError(f"precision='float8' is for 8-bit floats, not {arrays['a'].dtype.name}; leave it away")
     if Precision.parse(precision) is Precision.TF32 and arrays["a"].dtype.name != "float32":
         raise DTypeError(f"precision='tf32' is for float32 products, not {arrays['a'].dtype.name}; leave it away")
     if options.beta != 0 and c is None:
