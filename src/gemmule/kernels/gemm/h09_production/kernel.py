@@ -87,7 +87,7 @@ class Production:
         self.order = order(self.tile_m, self.result_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
         # Of 8-bit floats the instruction's own sums are too coarse for all of K.
         narrow = types["a"].startswith("float8")
-        self.promoted: Any = PromotedSums(config.tile_n, self.stages) if narrow else None
+        self.promoted: Any = PromotedSums(self.stages) if narrow else None
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -309,15 +309,14 @@ class Production:
         extras, left,
     ):  # fmt: skip
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        width = cutlass.const_expr(self.tile_n if self.promoted is None else self.promoted.width)
-        kinds = (self.element, self.along_k, self.acc, self.sharing, (MMA_M, width), self.element_b)
+        kinds = (self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n), self.element_b)
         mma = tiled_mma(*kinds)
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
-        found, parts_b, both = None, None, None
+        found, both = None, None
         if cutlass.const_expr(self.promoted is not None):
-            found, parts_b = self.promoted.of_parts(mma, part, sB, (self.tile_m, self.tile_k), self.acc)
+            found = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
             both = self.promoted.instructions(mma, tiled_mma(*kinds))
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
             absmax, largest = extras[-1], largest_of_none()
@@ -331,6 +330,9 @@ class Production:
                 stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
+        if cutlass.const_expr(self.promoted is not None and not self.pingpong and self.promoted.behind):
+            if mine == 1 and first + step < tiles:
+                self.promoted.fall_behind()
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch, first_slice, count = self.order.work(mD, number, first_k, slices)
             begun = None
@@ -341,7 +343,7 @@ class Production:
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             if cutlass.const_expr(self.promoted is not None):
                 stage, phase = self.promoted.multiply(
-                    both, sums, found, rA, parts_b, full, stage, phase, count, lambda done: self.release(empty, done)
+                    both, sums, found, rA, rB, full, stage, phase, count, lambda done: self.release(empty, done)
                 )
             else:
                 # The first product overwrites the sums.
