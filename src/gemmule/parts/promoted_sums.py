@@ -15,7 +15,6 @@ import cutlass
 from cutlass import Int32, cute
 from cutlass.cute.nvgpu import warpgroup
 
-
 #: Nanoseconds by which the second of two warpgroups that share tiles begins later.
 _BEHIND_NS = 0
 
@@ -44,9 +43,10 @@ class PromotedSums:
         return first, further
 
     @cute.jit
-    def fall_behind(self):
-        """Let this warpgroup begin later, so that it multiplies while the other one writes, tile after tile."""
-        cute.arch.inline_ptx("nanosleep.u32 {$r0};", read_only_args=[Int32(_BEHIND_NS)])
+    def fall_behind(self, mine, more):
+        """Let the second warpgroup begin later, if there are `more` tiles: it multiplies while the other one writes."""
+        if mine == 1 and more:
+            cute.arch.inline_ptx("nanosleep.u32 {$r0};", read_only_args=[Int32(_BEHIND_NS)])
 
     @cute.jit
     def multiply(self, both, sums, found, rA, rB, full, stage, phase, count, release):
