@@ -1,9 +1,9 @@
 """Products of 8-bit floats beside PyTorch's, which are cuBLASLt's: ``python benchmarks/float8_products.py FOLDER``.
 
 A in rows, B in columns, float8_e4m3fn of normal(0, 1), bfloat16 results. Timed in CUDA graphs, over operands of more
-than the L2 cache, in turns that go back and forth: gemmule with ``precision="float8"``, and as it is by default; cuBLASLt
-(`torch._scaled_mm`) as it is by default, and with ``use_fast_accum``, whose sums keep 13 bits over all of K; and
-`gemm_reference` where that does not take long. ``compile`` instead of a folder only compiles what will run.
+than the L2 cache, in turns that go back and forth: gemmule with ``precision="float8"``, and as it is by default;
+cuBLASLt (`torch._scaled_mm`) as it is by default, and with ``use_fast_accum``, whose sums keep 13 bits over all of K;
+and `gemm_reference` where that does not take long. ``compile`` instead of a folder only compiles what will run.
 """
 
 from __future__ import annotations
