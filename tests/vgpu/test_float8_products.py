@@ -10,6 +10,7 @@ from oracle import assert_product, poisoned, random_matrix
 from promoted import SEEN, assert_promoted
 from test_kernels import laid_out, problem_of
 
+import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
@@ -96,3 +97,18 @@ def test_coarse_sums_must_be_asked_for():
     # What wgmma cannot take is widened, which is more exact than allowed.
     across = dataclasses.replace(asked, b=problem.a)
     assert choose(across, virtual_arch(), multiprocessors=132).spec.name == "h13_widened"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [FLOAT16, FLOAT8_E4M3], ids=str)
+def test_epilogues_of_8_bit_results(kind, rng):
+    """A bias, a function and C, of results of 8 bits: as the host has them, but for one rounding in a hundred."""
+    a, b = random_matrix(rng, kind, (72, 64)), laid_out(random_matrix(rng, kind, (64, 80)), "col")
+    bias, c = random_matrix(rng, FLOAT32, (80,)), random_matrix(rng, FLOAT8_E5M2, (72, 80))
+    options = {"bias": bias, "c": c, "beta": 0.5, "epilogue": "silu", "out_dtype": "float8_e5m2"}
+    if kind == FLOAT8_E4M3:
+        options["precision"] = "float8"
+    got, expected = (gm.gemm(a, b, executor=executor, **options) for executor in ("vgpu", "host"))
+    apart = got.view(np.uint8) != expected.view(np.uint8)
+    assert apart.mean() < 0.01
+    assert (np.abs(got.view(np.uint8)[apart].astype(int) - expected.view(np.uint8)[apart]) == 1).all()
