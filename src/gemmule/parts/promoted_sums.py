@@ -15,9 +15,6 @@ import cutlass
 from cutlass import Int32, cute
 from cutlass.cute.nvgpu import warpgroup
 
-#: Nanoseconds by which the second of two warpgroups that share tiles begins later.
-_BEHIND_NS = 0
-
 
 @dataclasses.dataclass(frozen=True)
 class PromotedSums:
@@ -31,22 +28,11 @@ class PromotedSums:
 
     stages: int
 
-    @property
-    def behind(self) -> bool:
-        """Whether the second of two warpgroups begins later."""
-        return _BEHIND_NS > 0
-
     def instructions(self, first: Any, further: Any) -> tuple[Any, Any]:
         """Return the instruction that overwrites its sums, and the one that adds to them."""
         first.set(warpgroup.Field.ACCUMULATE, False)
         further.set(warpgroup.Field.ACCUMULATE, True)
         return first, further
-
-    @cute.jit
-    def fall_behind(self, mine, more):
-        """Let the second warpgroup begin later, if there are `more` tiles: it multiplies while the other one writes."""
-        if mine == 1 and more:
-            cute.arch.inline_ptx("nanosleep.u32 {$r0};", read_only_args=[Int32(_BEHIND_NS)])
 
     @cute.jit
     def multiply(self, both, sums, found, rA, rB, full, stage, phase, count, release):

@@ -330,8 +330,6 @@ class Production:
                 stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
             first, step = first + mine * step, CONSUMERS * step
-        if cutlass.const_expr(self.promoted is not None and not self.pingpong and self.promoted.behind):
-            self.promoted.fall_behind(mine, first + step < tiles)
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch, first_slice, count = self.order.work(mD, number, first_k, slices)
             begun = None

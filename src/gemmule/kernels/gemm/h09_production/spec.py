@@ -326,7 +326,6 @@ _FOR_FLOAT8 = (
     ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=2),
 )
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 in turns were faster there than the times predict.
