@@ -123,10 +123,15 @@ def _taken(spec):
         sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1))
         problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
     else:
-        types = ("float32", "float64", "float16")
+        types = ("float32", "float64", "float16", "float8_e4m3fn")
         # Rows of whole 16 bytes; a result without, and nothing but such.
         shapes = ((512, 512, 256, "nn"), (512, 513, 256, "nt"), (511, 513, 259, "nn"))
-        problems = [gemm_problem(m, n, k, dtype, dtype, layout) for dtype in types for m, n, k, layout in shapes]
+        outs = {"float8_e4m3fn": "float16"}
+        problems = [
+            gemm_problem(m, n, k, dtype, outs.get(dtype, dtype), layout)
+            for dtype in types
+            for m, n, k, layout in shapes
+        ]
         problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 

@@ -120,6 +120,14 @@ def test_loading_without_use_is_allowed():
 
 
 @pytest.mark.differs_on_hardware("it reads what nobody wrote")
+@pytest.mark.parametrize(("selector", "found"), [("0x1U", 0), ("0x5410U", 1), ("%tid", 1)])
+def test_a_register_of_which_no_byte_is_chosen(selector, found):
+    """The compiler names any register where it chooses bytes of the other one alone."""
+    body = f"mov.u32 %r1, 5;\nprmt.b32 %r2, %r1, %r7, {selector};\n"
+    assert [finding.kind for finding in findings(body + STORE)] == ["uninitialised"] * found
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
 def test_copies_of_what_nobody_wrote_are_followed():
     body = """mov.u32 %r1, buffer;
     ld.shared.b32 %r3, [%r1];

@@ -10,7 +10,7 @@ from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, Kind, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, Kind, Precision
 from gemmule.core.spec import Choice
 from gemmule.kernels.gemm.h01_mma_sync.spec import OUTPUTS, SPEC
 from gemmule.vgpu import Counter, Options
@@ -84,11 +84,15 @@ WIDTHS = [
     # Element by element.
     (BFLOAT16, FLOAT32, ("row", "col"), (65, 68, 67), 0, ("2", "2", "4")),
     (INT8, INT8, ("col", "col"), (61, 66, 141), 1, ("1", "1", "1")),
+    (FLOAT16, FLOAT8_E4M3, ("row", "row"), (65, 71, 72), 0, ("16", "2", "1")),
 ]
 MORE_WIDTHS = [
     (FLOAT16, FLOAT32, ("row", "col"), (65, 66, 36), 0, ("8", "8", "1")),
     (FLOAT32, FLOAT32, ("row", "col"), (65, 66, 38), 0, ("8", "8", "1")),
     (INT8, INT32, ("row", "row"), (63, 67, 133), 0, ("1", "1", "1")),
+    (FLOAT16, FLOAT8_E5M2, ("row", "row"), (72, 80, 104), 0, ("16", "16", "8")),
+    (BFLOAT16, FLOAT8_E4M3, ("row", "row"), (72, 80, 104), 0, ("16", "16", "8")),
+    (BFLOAT16, FLOAT8_E5M2, ("row", "col"), (65, 68, 67), 1, ("2", "2", "1")),
 ]
 
 
@@ -111,7 +115,7 @@ def test_types_and_widths_of_copies(dtype, out, layout, shape, offset, copies, r
 
 
 def test_every_pair_of_types_is_tried():
-    tried = {case[:2] for case in WIDTHS} | set(BY_SIZE)
+    tried = {case[:2] for case in [*WIDTHS, *MORE_WIDTHS]} | set(BY_SIZE)
     assert tried == {(dtype, out) for dtype, outs in OUTPUTS.items() for out in outs}
 
 

@@ -106,8 +106,7 @@ def checked(
     shape = product_shape(a.shape, b.shape)
     inputs = (a.dtype_name, b.dtype_name)
     dtype = _result_dtype(operation, inputs, views.get("out"), out_dtype)
-    if (parsed := Precision.parse(precision)) is not Precision.IEEE and set(inputs) != {"float32"}:
-        raise DTypeError(f"precision={parsed.value!r} is for float32 products, not {' x '.join(inputs)}; leave it away")
+    parsed = Precision.of_inputs(precision, inputs)
     kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
     beta = said_beta(beta, unread="c" in views and (ending is None or not ending.expression.names_c))
     alpha, beta = scalar("alpha", alpha, **kind), scalar("beta", beta, **kind)

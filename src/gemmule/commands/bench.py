@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.dtype import Precision
 from ..core.errors import FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
@@ -65,8 +66,8 @@ bench_command.add_command(transpose_command)
 @click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
-    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6"]), default="ieee", show_default=True,
-    help="How float32 is multiplied. The yardstick has no TF32, and float32 beside bf16x6.",
+    "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
+    help="How float32 and 8-bit floats may be multiplied. The yardstick has no TF32, and float32 beside bf16x6.",
 )  # fmt: skip
 @click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
@@ -97,7 +98,6 @@ def _gemm(
     *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, precision: str, layout: str,
     places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from ..core.dtype import Precision
     from ..dispatch import registry
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
@@ -115,7 +115,10 @@ def _gemm(
         for size in parse_sizes(sizes)
         for begins in late
     )
-    probe = dataclasses.replace(gemm_problem(4096, 4096, 4096, dtype, out, "nn"), precision=exact)
+    # 8-bit floats are asked for as wgmma takes them.
+    probe = dataclasses.replace(
+        gemm_problem(4096, 4096, 4096, dtype, out, "nt" if exact is Precision.FLOAT8 else "nn"), precision=exact
+    )
     if plot is not None:
         check_matplotlib()
     words, asks_chosen = without_chosen(kernels)

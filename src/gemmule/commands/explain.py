@@ -63,7 +63,10 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
     help="How A and B lie in memory: n in rows, t in columns. Default: the first that the kernel takes.",
 )  # fmt: skip
-@click.option("--precision", metavar="WORD", help="How float32 is multiplied: ieee, tf32 or bf16x6. Default: ieee.")
+@click.option(
+    "--precision", metavar="WORD",
+    help="How float32 and 8-bit floats may be multiplied: ieee, tf32, bf16x6 or float8. Default: ieee.",
+)  # fmt: skip
 @click.option(
     "--bandwidth", type=float, callback=_positive, metavar="GB/S",
     help="Bandwidth of device memory as measured. Default: the vendor's.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -87,17 +88,19 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 
 
 class Precision(enum.Enum):
-    """How a float32 product may be computed.
+    """How a float32 product may be computed, or one of 8-bit floats.
 
     ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11
     significand bits of TF32 first. ``BF16X6`` allows products to be put together from six products of bfloat16: these
-    hold the same 24 bits, but numbers below 2**-110 lose some, and infinities become NaN. A kernel may be more exact
+    hold the same 24 bits, but numbers below 2**-110 lose some, and infinities become NaN. ``FLOAT8`` allows each 128 of
+    K of 8-bit floats to be summed with 13 bits of the fraction, as Hopper's tensor cores do. A kernel may be more exact
     than allowed, never less.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
     BF16X6 = "bf16x6"
+    FLOAT8 = "float8"
 
     @classmethod
     def parse(cls, value: str | Precision | None) -> Precision:
@@ -116,13 +119,32 @@ class Precision(enum.Enum):
             known = ", ".join(repr(member.value) for member in cls)
             raise DTypeError(f"precision {value!r} is not known; choose one of {known}") from None
 
+    @classmethod
+    def of_inputs(cls, value: str | Precision | None, inputs: Iterable[str]) -> Precision:
+        """Return the precision called `value`, for inputs of these types.
+
+        Raises
+        ------
+        DTypeError
+            If there is none, or if it is for other types.
+        """
+        precision, what = cls.parse(value), "float32 products"
+        taken = {"float32"}
+        if precision is cls.FLOAT8:
+            taken, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
+        if precision is not cls.IEEE and not taken.issuperset(inputs):
+            names = " x ".join(inputs)
+            raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it away")
+        return precision
+
 
 #: Significand bits that TF32 keeps of a float32 input, the hidden one included.
 TF32_SIGNIFICAND = 11
-
-
 #: Products of bfloat16 that make one of float32.
 BF16_PRODUCTS = 6
+#: Errors of FLOAT8's sums as a share of those of magnitudes, (|A| |B|)ij: what is certain, four times 34 cuts at 13
+#: bits of the fraction; and below what inputs of many kinds stayed, see docs/decisions/0014-sums-of-8-bit-floats.md.
+FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9
 
 
 #: Floats that NumPy knows through ml_dtypes only.

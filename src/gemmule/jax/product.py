@@ -86,9 +86,7 @@ def gemm(
     real = {"integer": False, "complex_allowed": False}
     beta = said_beta(beta, unread=c is not None)
     options = Options(scalar("alpha", alpha, **real), scalar("beta", beta, **real), precision=precision)
-    if (parsed := Precision.parse(precision)) is not Precision.IEEE and arrays["a"].dtype.name != "float32":
-        kind = arrays["a"].dtype.name
-        raise DTypeError(f"precision={parsed.value!r} is for float32 products, not {kind}; leave it away")
+    Precision.of_inputs(precision, [arrays["a"].dtype.name])
     if options.beta != 0 and c is None:
         raise ShapeError(f"beta={beta} needs something to add; pass c, or beta=0")
     first = arrays["a"][None, :] if shape.drop_row else arrays["a"]

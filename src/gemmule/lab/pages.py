@@ -19,7 +19,8 @@ KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``re
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
 checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
-aligned cells of a shipped table, ``errors FILE`` errors of float32 products.
+aligned cells of a shipped table, ``errors FILE`` errors of float32 products, ``float8 FILE`` products of 8-bit floats
+beside cuBLASLt's.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from .error_tables import float32_errors_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
+from .float8_table import float8_table
 from .overhead import overhead_table
 from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
@@ -145,6 +147,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "errors": float32_errors_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
+                    "float8": float8_table,
                     "forms": hopper_tables.forms_table,
                     "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,

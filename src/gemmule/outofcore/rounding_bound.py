@@ -21,7 +21,7 @@ import math
 import ml_dtypes
 import numpy as np
 
-from ..core.dtype import NARROW_FLOATS, TF32_SIGNIFICAND, Precision
+from ..core.dtype import FLOAT8_CERTAIN, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
 from .matrix import AnyDType, Array, MatrixSource
 from .result import plain_kind, sum_dtype
 from .stream import apply_magnitudes, row_norms
@@ -94,6 +94,8 @@ class RoundingBound:
         gamma = certain / (1 - certain) if certain < 0.5 else 16 * math.sqrt(lengths) * unit
         if precision is Precision.TF32 and total == np.dtype(np.float32):
             gamma += 2.1 * 2.0**-TF32_SIGNIFICAND
+        if precision is Precision.FLOAT8 and all(x.dtype.name.startswith("float8") for x in (a, b)):
+            gamma += FLOAT8_CERTAIN
         product, addend, output = gamma * abs(alpha), 4 * unit * abs(beta), unit_roundoff(result.dtype)
         smallest = _limit(total, "smallest_normal")
         tiny = (k + 2) * (1 + abs(alpha)) * smallest + _limit(result.dtype, "smallest_subnormal")

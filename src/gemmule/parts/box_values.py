@@ -7,7 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, cute
 
-from .boxes import chunk
+from .boxes import byte_pair, byte_values, chunk
 from .matrix_words import load_matrices
 
 
@@ -28,6 +28,10 @@ def read_part(
     values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
     if cutlass.const_expr(out.width == 16):
         _read_square(values, address, row, width, q, out, columns)
+    elif cutlass.const_expr(out.width == 8):
+        for v in cutlass.range_constexpr(4):
+            pair = byte_values(byte_pair(address, row, width, q, v), out)
+            values[2 * v], values[2 * v + 1] = pair[0], pair[1]
     else:
         for v in cutlass.range_constexpr(4):
             values[v] = _read_one(address, row, width, q, v, columns)

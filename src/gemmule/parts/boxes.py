@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Int32, Uint16, cute
 
 from .matrix_words import load_matrices, store_matrices
 
@@ -28,7 +28,7 @@ def write_rows(
     sums : Tensor
         This thread's registers, flat, as wgmma leaves them, and the first of this box among them.
     out : type
-        Of the elements, of 16 or 32 bits.
+        Of the elements, of 8, 16 or 32 bits; of those of 8 bits a box has a multiple of 16 columns.
     adds : bool
         Whether to add what lies there.
     alpha, beta : Float32
@@ -37,6 +37,9 @@ def write_rows(
     if cutlass.const_expr(out.width == 16):
         for q in cutlass.range_constexpr(-(-width // 16)):
             _write_square(address, row, width, q, sums, first + 8 * q, out, adds, alpha, beta)
+    elif cutlass.const_expr(out.width == 8):
+        for q in cutlass.range_constexpr(width // 16):
+            _write_bytes(address, row, width, q, sums, first + 8 * q, out, adds, alpha, beta)
     else:
         for q in cutlass.range_constexpr(width // 8):
             _write_pairs(address, row, width, q, sums, first + 4 * q, out, adds, alpha, beta)
@@ -71,6 +74,46 @@ def _write_square(
     written = cute.make_rmem_tensor(cute.make_layout(2 * words), out)
     written.store(values.load().to(out))
     store_matrices(place, cute.recast_tensor(written, Int32))
+
+
+@cute.jit
+def _write_bytes(
+    address, row, width: cutlass.Constexpr[int], q: cutlass.Constexpr[int], sums, first: cutlass.Constexpr[int],
+    out: Any, adds: Any, alpha, beta,
+):  # fmt: skip
+    """Write 16 x 16 elements of 8 bits, two neighbours at once, in the order of `_write_square`."""
+    for v in cutlass.range_constexpr(4):
+        pair = byte_pair(address, row, width, q, v)
+        # The conversion takes four at once.
+        values = cute.make_rmem_tensor(cute.make_layout(4), cutlass.Float32)
+        values.fill(0)
+        for e in cutlass.range_constexpr(2):
+            values[e] = sums[first + 2 * v + e] * alpha
+        if cutlass.const_expr(adds):
+            c = byte_values(pair, out)
+            for e in cutlass.range_constexpr(2):
+                values[e] = values[e] + beta * c[e]
+        written = cute.make_rmem_tensor(cute.make_layout(4), out)
+        written.store(values.load().to(out))
+        pair[0] = cute.recast_tensor(written, Uint16)[0]
+
+
+@cute.jit
+def byte_pair(address, row, width: cutlass.Constexpr[int], q: cutlass.Constexpr[int], v: cutlass.Constexpr[int]):
+    """Return two of this thread's elements of 8 bits of a part, as 16 bits: of a row, or of that 8 below."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    place = chunk(address, row + lane // 4 + v % 2 * 8, q, width) + v // 2 * 8 + lane % 4 * 2
+    return cute.make_tensor(cute.make_ptr(Uint16, place, cute.AddressSpace.smem, assumed_align=2), cute.make_layout(1))
+
+
+@cute.jit
+def byte_values(pair: cute.Tensor, out: Any):
+    """Return two elements of 8 bits as floats."""
+    found = cute.make_rmem_tensor(cute.make_layout(2), Uint16)
+    found.fill(0)
+    found[0] = pair[0]
+    return cute.recast_tensor(found, out).load().to(cutlass.Float32)
 
 
 @cute.jit
@@ -156,6 +199,8 @@ def _write_scattered(
 
 def parts_of(width: int, out: Any) -> list[tuple[int, int]]:
     """Return the parts in which a box is written, and for each how many sums of a thread are in it."""
+    if out.width == 8:
+        return [(q, 8) for q in range(width // 16)]
     if out.width == 16:
         return [(q, 8 if width - 16 * q > 8 else 4) for q in range(-(-width // 16))]
     return [(q, 4) for q in range(width // 8)]
@@ -172,6 +217,8 @@ def write_part(
         _write_turned(address, row, q, values, 0, cute.size(values), out, False, one, zero)
     elif cutlass.const_expr(out.width == 16):
         _write_square(address, row, width, q, values, 0, out, False, one, zero)
+    elif cutlass.const_expr(out.width == 8):
+        _write_bytes(address, row, width, q, values, 0, out, False, one, zero)
     elif cutlass.const_expr(columns):
         _write_scattered(address, row, width, q, values, 0, out, False, one, zero)
     else:

@@ -36,7 +36,7 @@ class _Tf32Op(warpgroup.MmaOp):
 
 
 def tiled_mma(
-    element: Any, along_k: tuple[bool, bool], sums: Any, warpgroups: int, tile: tuple[int, int]
+    element: Any, along_k: tuple[bool, bool], sums: Any, warpgroups: int, tile: tuple[int, int], second: Any = None
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory.
 
@@ -50,10 +50,12 @@ def tiled_mma(
         Warpgroups that take blocks of rows in turns.
     tile : tuple of int
         Rows and columns of an instruction.
+    second : type, optional
+        Of B, where it is another type: of 8-bit floats only.
     """
     a, b = (OperandMajorMode.K if along else OperandMajorMode.MN for along in along_k)
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
-        return hopper_helpers.make_trivial_tiled_mma(element, element, a, b, sums, layout, tile)
+        return hopper_helpers.make_trivial_tiled_mma(element, second or element, a, b, sums, layout, tile)
     op = _Tf32Op(element, element, sums, (*tile, _TF32_K), warpgroup.OperandSource.SMEM, a, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)

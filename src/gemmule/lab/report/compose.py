@@ -35,6 +35,7 @@ _TITLES = {
     "removals": "Removals of synchronisation that the virtual GPU notices",
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
+    "float8": "Products of 8-bit floats",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
     "numa": "Links from the nodes of the host",
     "form_counts": "What the copy engine moves for forms of its instructions",

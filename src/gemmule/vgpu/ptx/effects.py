@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .module import Address, Instruction, Negated, Operand, Pair, Register, Vector
+from .module import Address, Immediate, Instruction, Negated, Operand, Pair, Register, Vector
 
 #: Instructions without a destination: all their operands are read.
 _NO_DESTINATION = frozenset(
@@ -37,6 +37,10 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
 def operands_read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers among the operands that an instruction reads."""
     operands = instruction.operands if instruction.name in _NO_DESTINATION else instruction.operands[1:]
+    if instruction.name == "prmt" and instruction.modifiers == ("b32",) and isinstance(operands[2], Immediate):
+        # Of which no byte is chosen, that is not read: the compiler names any register there.
+        chosen = {operands[2].value >> 4 * number & 4 for number in range(4)}
+        operands = tuple(operand for operand, digit in zip(operands[:2], (0, 4), strict=True) if digit in chosen)
     return tuple(register for operand in operands for register in registers_in(operand))
 
 

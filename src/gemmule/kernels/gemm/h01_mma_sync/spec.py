@@ -6,7 +6,17 @@ import dataclasses
 import math
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
+from gemmule.core.dtype import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    INT32,
+    DType,
+    Precision,
+)
 from gemmule.core.epilogue import SECOND
 from gemmule.core.epilogue_inputs import (
     aligned_with_second,
@@ -25,8 +35,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
-    FLOAT16: (FLOAT16, FLOAT32),
-    BFLOAT16: (BFLOAT16, FLOAT32),
+    FLOAT16: (FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
+    BFLOAT16: (BFLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT32: (FLOAT32,),
     INT8: (INT8, INT32),
 }

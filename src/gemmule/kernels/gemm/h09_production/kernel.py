@@ -41,6 +41,7 @@ from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.plain_boxes import PlainBoxes
+from gemmule.parts.promoted_sums import PromotedSums
 from gemmule.parts.stream_k import StreamK
 from gemmule.parts.tensors import cute_type, line_tensor, major_tensor
 from gemmule.parts.wgmma import tiled_mma
@@ -57,9 +58,11 @@ class Production:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), C and D (M, N, L) in rows, swapped in columns."""
 
     def __init__(self, config: ProductionConfig, types: dict[str, str]) -> None:
-        self.read, self.out, self.acc = (cute_type(types[name]) for name in ("a", "d", "acc"))
+        self.out, self.acc = cute_type(types["d"]), cute_type(types["acc"])
         # The copy engine rounds float32 to TF32.
-        self.element = cutlass.TFloat32 if self.read is cutlass.Float32 else self.read
+        self.element, self.element_b = (
+            cutlass.TFloat32 if types[name] == "float32" else cute_type(types[name]) for name in "ab"
+        )
         self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
@@ -82,6 +85,9 @@ class Production:
         self.result_n = config.tile_n // self.factors
         order: Any = functools.partial(StreamK, self.sharing) if config.stream_k else ClusterTiles
         self.order = order(self.tile_m, self.result_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
+        # Of 8-bit floats the instruction's own sums are too coarse for all of K.
+        narrow = types["a"].startswith("float8")
+        self.promoted: Any = PromotedSums(self.stages) if narrow else None
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -99,11 +105,11 @@ class Production:
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
+        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element_b, self.stages)
         layout_d = LayoutEnum.COL_MAJOR if self.swapped else LayoutEnum.ROW_MAJOR
         sD = hopper_helpers.make_smem_layout_epi(self.out, layout_d, (BOX_M, self.box_n), CONSUMERS * self.buffers)
         part_b = hopper_helpers.make_smem_layout_b(
-            layout_b, (self.tile_m, self.result_n, self.tile_k), self.element, self.stages
+            layout_b, (self.tile_m, self.result_n, self.tile_k), self.element_b, self.stages
         )
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, part_b, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
@@ -134,7 +140,7 @@ class Production:
         """Return how the copy engine brings a slice of B, or of one of two."""
         load = cpasync.CopyBulkTensorTileG2SOp() if self.cluster_m == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
         tile = (self.result_n, self.tile_k)
-        return cpasync.make_tiled_tma_atom(load, mB, slice_b, tile, self.cluster_m, internal_type=self.element)
+        return cpasync.make_tiled_tma_atom(load, mB, slice_b, tile, self.cluster_m, internal_type=self.element_b)
 
     @cute.kernel
     def kernel(
@@ -168,7 +174,7 @@ class Production:
         taken = smem.allocate_array(cutlass.Int64, CONSUMERS)
         sA, sB, sD = (
             smem.allocate_tensor(kind, layout.outer, 1024, swizzle=layout.inner)
-            for kind, layout in ((self.element, layout_a), (self.element, layout_b), (self.out, layout_d))
+            for kind, layout in ((self.element, layout_a), (self.element_b, layout_b), (self.out, layout_d))
         )
         slots = came
         if cutlass.const_expr(self.cluster_k > 1):
@@ -303,10 +309,15 @@ class Production:
         extras, left,
     ):  # fmt: skip
         """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        mma = tiled_mma(self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n))
+        kinds = (self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n), self.element_b)
+        mma = tiled_mma(*kinds)
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
+        found, both = None, None
+        if cutlass.const_expr(self.promoted is not None):
+            found = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
+            both = self.promoted.instructions(mma, tiled_mma(*kinds))
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
             absmax, largest = extras[-1], largest_of_none()
             extras = (*extras, largest)
@@ -327,26 +338,32 @@ class Production:
                 begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
-            # The first product overwrites the sums.
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            before = stage
-            for k in cutlass.range(count):
-                cute.arch.mbarrier_wait(full + stage, phase)
-                warpgroup.fence()
-                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                # With one slice under way the products of the one before are done.
-                warpgroup.wait_group(1)
-                if k > 0:
-                    self.release(empty, before)
+            if cutlass.const_expr(self.promoted is not None):
+                stage, phase = self.promoted.multiply(
+                    both, sums, found, rA, rB, full, stage, phase, count, lambda done: self.release(empty, done)
+                )
+            else:
+                # The first product overwrites the sums.
+                mma.set(warpgroup.Field.ACCUMULATE, False)
                 before = stage
-                stage, phase = self.following(stage, phase)
+                for k in cutlass.range(count):
+                    cute.arch.mbarrier_wait(full + stage, phase)
+                    warpgroup.fence()
+                    for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
+                        cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                        mma.set(warpgroup.Field.ACCUMULATE, True)
+                    warpgroup.commit_group()
+                    # With one slice under way the products of the one before are done.
+                    warpgroup.wait_group(1)
+                    if k > 0:
+                        self.release(empty, before)
+                    before = stage
+                    stage, phase = self.following(stage, phase)
             if cutlass.const_expr(self.pingpong):
                 cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
-            warpgroup.wait_group(0)
-            self.release(empty, before)
+            if cutlass.const_expr(self.promoted is None):
+                warpgroup.wait_group(0)
+                self.release(empty, before)
             if cutlass.const_expr(self.pingpong):
                 passed = stage + self.order.passed(mD, number + step // CONSUMERS, slices)
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied, why_not_written
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType, Precision, accumulator
+from gemmule.core.dtype import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    INT32,
+    DType,
+    Precision,
+    accumulator,
+)
 from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import (
     epilogue_params,
@@ -38,10 +50,12 @@ from .config import BOX_M, K_BYTES, THREADS, ProductionConfig, every_config
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
-    BFLOAT16: (BFLOAT16, FLOAT32),
-    FLOAT16: (FLOAT16, FLOAT32),
+    BFLOAT16: (BFLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
+    FLOAT16: (FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT32: (FLOAT32,),
     INT8: (INT32,),
+    FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
+    FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
 }
 #: Size of the elements that wgmma takes in matrices that are not contiguous along K.
 _ACROSS_BYTES = 2
@@ -53,6 +67,10 @@ _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 _FEW_ROWS, _IDLE = 64, 8
 #: Products of int8 whose sum int32 always holds.
 _MOST_EXACT = (2**31 - 1) // 2**14
+#: Columns of 64 rows that a warpgroup has registers for, where it has two sums of each: those of the instruction too.
+_MOST_PROMOTED = 192
+#: Columns of a box of elements of 8 bits.
+_BYTES_BOX = 16
 #: Bytes of a sum and of a flag.
 _WORD = 4
 
@@ -67,6 +85,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and slices * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more slices than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
+    if problem.d.dtype.is_float8:
+        factors = factors_of(problem.epilogue)
+        if config.swapped or config.tile_n // (config.cluster_k * factors) % _BYTES_BOX:
+            return f"config {config}: 8-bit results are written in rows, {_BYTES_BOX} columns at least by each CTA"
+    if problem.a.dtype.is_float8 and (config.blocks > 1 or config.tile_n > _MOST_PROMOTED):
+        return f"config {config}: sums of 8-bit floats are kept twice, of 64 rows and {_MOST_PROMOTED} columns at most"
     if factors_of(problem.epilogue) > 1:
         if config.stream_k:
             return "a gated form is computed tile by tile, and stream_k=1 shares tiles out"
@@ -113,10 +137,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _why_not_types(problem: GemmProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
-    if a != b or a not in OUTPUTS:
+    if not (a == b or (a.is_float8 and b.is_float8)) or a not in OUTPUTS:
         return f"A is {a} and B is {b}; this kernel takes both of one type among {', '.join(map(str, OUTPUTS))}"
     if a == FLOAT32 and problem.precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    if a.is_float8 and problem.precision is not Precision.FLOAT8:
+        return f"A and B are {a} and {b}; this kernel's sums of such keep 13 bits at first, for precision='float8'"
     if d not in OUTPUTS[a]:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if problem.c is not None and problem.c.dtype != d:
@@ -147,7 +173,7 @@ def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
     along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
-    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, problem.c is not None)
+    plain = _signature((a.dtype, b.dtype), problem.d.dtype, along_a, along_b, problem.c is not None)
     return (*plain, *epilogue_signature(_epilogue(problem, config)))
 
 
@@ -157,13 +183,13 @@ def _epilogue(problem: GemmProblem, config: ProductionConfig) -> Epilogue | None
     return problem.epilogue.transposed() if problem.epilogue is not None and config.swapped else problem.epilogue
 
 
-def _signature(element: DType, out: DType, a: str, b: str, adds: bool) -> Signature:
+def _signature(elements: tuple[DType, DType], out: DType, a: str, b: str, adds: bool) -> Signature:
     return (
-        ("a", element.name),
-        ("b", element.name),
+        ("a", elements[0].name),
+        ("b", elements[1].name),
         ("c", out.name),
         ("d", out.name),
-        ("acc", accumulator(element, element).name),
+        ("acc", accumulator(*elements).name),
         ("a_along", a),
         ("b_along", b),
         ("adds", "yes" if adds else "no"),
@@ -181,7 +207,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         (FLOAT16, FLOAT32, "m", "n", True),
     ]
     every += [(FLOAT32, FLOAT32, "k", "k", True), (INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
-    return tuple(_signature(*one) for one in every)
+    every += [(FLOAT8_E4M3, BFLOAT16, "k", "k", False), (FLOAT8_E5M2, FLOAT32, "k", "k", True)]
+    return tuple(_signature((element, element), out, a, b, adds) for element, out, a, b, adds in every)
 
 
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
@@ -293,6 +320,15 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
     )
 
 
+#: Microseconds in which sums of a slice of 8-bit floats are taken over, and more for each column: between what was
+#: measured on an H200 at 2048 and 4096.
+_PROMOTE_US = 0.01, 0.0003
+#: Configs for 8-bit floats: others are multiplied in turns, where nobody stops to promote sums.
+_FOR_FLOAT8 = (
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
+)
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 in turns were faster there than the times predict.
 _FINISH_US = 5.0
@@ -317,6 +353,10 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
         written=written,
     )
     times = times_us(operation, configs, multiprocessors)
+    if problem.a.dtype.is_float8:
+        times = [time + _promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+    else:
+        times = [math.inf if one in _FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
     if problem.epilogue is None and problem.c is None:
         return times
     return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
@@ -335,15 +375,29 @@ def _begin(matrix: StridedMatrix) -> int:
     return 1 if pitch % 64 == 0 else 2 if pitch % 32 == 0 else 3
 
 
+def _promote_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
+    """Return the time in which nothing is multiplied, since one warpgroup of a CTA takes over sums of 8-bit floats."""
+    if not config.pingpong:
+        return 0.0
+    slices = -(-_slices(problem) // config.cluster_k)
+    first, more = _PROMOTE_US
+    return _waves(problem, config, multiprocessors) * slices * (first + more * config.tile_n)
+
+
 def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue."""
     if config.pingpong:
         return 0.0
+    waves = _waves(problem, config, multiprocessors)
+    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15
+
+
+def _waves(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> int:
+    """Return how many tiles the busiest CTA computes."""
     columns = problem.n * factors_of(problem.epilogue)
     m, n = (columns, problem.m) if config.swapped else (problem.m, columns)
     at_once = max(min(multiprocessors // config.cluster, config.clusters), 1)
-    waves = -(-_tiles(m, n, (problem.batch or (1,))[0], config) // at_once)
-    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15
+    return -(-_tiles(m, n, (problem.batch or (1,))[0], config) // at_once)
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
@@ -367,7 +421,7 @@ def build(config: ProductionConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h09_production",
     operation="gemm",
-    summary="float16 and bfloat16 in any layout, TF32 and int8 along K, pitches of whole 16 bytes: wgmma, TMA, "
+    summary="float16 and bfloat16 in any layout, TF32, int8 and float8 along K, pitches of whole 16 bytes: wgmma, TMA, "
     "persistent CTAs, sums shared by clusters",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
@@ -398,6 +452,7 @@ SPEC = KernelSpec(
         ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
         ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
         ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+        *_FOR_FLOAT8,
     ),
     signatures=signatures,
     why_not=why_not,
