@@ -233,8 +233,12 @@ def main() -> None:
         return
     begin = time.perf_counter()
     options.late = lambda: time.perf_counter() - begin > options.until
-    common = [__file__, str(options.results), "--make-ready", "--strategies", options.strategies, "--two", options.two]
-    others = [subprocess.Popen([sys.executable, *common, text]) for text in {*options.cells, *options.pageable}]
+    ready = ["--make-ready", "--strategies", options.strategies, "--two", options.two]
+    others = [
+        # All that has no name stands together, or it is not understood.
+        subprocess.Popen([sys.executable, __file__, str(options.results), text, *ready])
+        for text in {*options.cells, *options.pageable}
+    ]
     nbytes = max(cell.nbytes for cell in (*cells, *pageable))
     pool = pinned_pool(nbytes) if cells else pageable_pool(nbytes)
     print(f"memory: {time.perf_counter() - begin:.1f} s", flush=True)

@@ -176,8 +176,8 @@ def main() -> None:
     begin = time.perf_counter()
     options.late = lambda: time.perf_counter() - begin > options.until
     bars = Path(__file__).with_name("stream_bars.py")
-    ready = [sys.executable, str(bars), str(options.results), "--make-ready", "--strategies", "default"]
-    others = [subprocess.Popen([*ready, text]) for text in options.cells]
+    begun = [sys.executable, str(bars), str(options.results)]
+    others = [subprocess.Popen([*begun, text, "--make-ready", "--strategies", "default"]) for text in options.cells]
     pool = pageable_pool(max(cell.nbytes for cell in cells))
     for other in others:
         other.wait()

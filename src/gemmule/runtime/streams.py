@@ -20,6 +20,7 @@ from gemmule.core.streams import Array, DeviceMatrix
 from .device import current, get_device
 from .driver import call, driver
 from .execute import prepared_launches
+from .huge_pages import HUGE_PAGE, huge_pages
 from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .tiles import Chooser
@@ -56,6 +57,7 @@ class GpuStreams:
         self._streams: list[int] = []
         self._buffers: list[int] = []
         self._pinned: list[int] = []
+        self._registered: list[tuple[int, Array]] = []
         self._events: list[Any] = []
         self._workspaces: dict[int, Workspaces] = {}
         self._lock = threading.Lock()
@@ -75,6 +77,9 @@ class GpuStreams:
         for workspaces in self._workspaces.values():
             workspaces.free()
         self._workspaces.clear()
+        for address, _ in self._registered:
+            call("cuMemHostUnregister", address)
+        self._registered.clear()
         for name, handles in (
             ("cuEventDestroy", self._events),
             ("cuStreamDestroy", self._streams),
@@ -93,6 +98,10 @@ class GpuStreams:
         """Return a block in which this thread, and those that it starts, run beside the GPU."""
         return bound_to(processors_near(self.device.pci_bus_id))
 
+    def used(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the GPU's context stays this thread's."""
+        return current(self.ordinal)
+
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""
         with current(self.ordinal):
@@ -103,6 +112,11 @@ class GpuStreams:
     def pinned(self, nbytes: int) -> Array:
         """Return new pinned memory as bytes; it lives until the block ends."""
         with current(self.ordinal):
+            if nbytes >= HUGE_PAGE:
+                memory = huge_pages(nbytes)
+                call("cuMemHostRegister", memory.ctypes.data, nbytes, int(driver().CU_MEMHOSTREGISTER_PORTABLE))
+                self._registered.append((memory.ctypes.data, memory))
+                return memory
             address = int(call("cuMemAllocHost", max(nbytes, 1)))
         self._pinned.append(address)
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))

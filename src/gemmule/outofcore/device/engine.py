@@ -24,7 +24,7 @@ from .staging import Filled, Filler, Part, Ring, compact_lines
 from .watch import Progress, Watch
 
 #: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
-RING_BYTES = 8 << 20
+RING_BYTES = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +191,7 @@ class _Run:
             share = settings.pinned // (2 * len(wanted))
             size = max(min(RING_BYTES, share // 4), 4096)
             self.rings[stream] = Ring(self.device, max(share // size, 1), size)
-            fillers[stream] = Filler(self.rings[stream], settings.threads)
+            fillers[stream] = Filler(self.rings[stream], settings.threads, self.device)
         return fillers
 
     def run(self) -> Streamed:
@@ -261,7 +261,8 @@ class _Run:
         if not isinstance(op, Load) or self.memory[op.operand] is not None:
             return []
         source = self.sources[op.operand]
-        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, self.buffers.order(op.operand))
+        order, shared = self.buffers.order(op.operand), source.grain == (1, 1)
+        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, order, shared=shared)
 
     def _note(self, op: Op, start: Any, end: Any) -> None:
         with self.lock:
