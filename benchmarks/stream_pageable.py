@@ -29,7 +29,7 @@ from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.budget import parse_bytes
-from gemmule.outofcore.device import drain, engine
+from gemmule.outofcore.device import engine, rings
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import copy_rate
 from gemmule.runtime.streams import GpuStreams
@@ -57,7 +57,10 @@ class Times:
             any_s += max(stop - max(start, end), 0.0)
             end = max(end, stop)
         together = sum(stop - start for start, stop, _ in self.spans)
-        return {"any_s": any_s, "together_s": together, "bytes": sum(one[2] for one in self.spans)}
+        return {
+            "any_s": any_s, "together_s": together, "bytes": sum(one[2] for one in self.spans),
+            "calls": len(self.spans),
+        }  # fmt: skip
 
 
 class TimedStreams(GpuStreams):
@@ -65,7 +68,7 @@ class TimedStreams(GpuStreams):
 
     def __init__(self, chooser) -> None:
         super().__init__(chooser)
-        self.times = {"allocate": Times(), "pin": Times()}
+        self.times = {name: Times() for name in ("allocate", "pin", "copy_in", "copy_out", "record", "synchronize")}
         self.first = None
 
     def allocate(self, nbytes):
@@ -76,7 +79,16 @@ class TimedStreams(GpuStreams):
 
     def copy_in(self, stream, target, source):
         self.first = self.first or time.perf_counter()
-        super().copy_in(stream, target, source)
+        self.times["copy_in"].ran(source.nbytes, super().copy_in, stream, target, source)
+
+    def copy_out(self, stream, target, source):
+        self.times["copy_out"].ran(target.nbytes, super().copy_out, stream, target, source)
+
+    def record(self, stream):
+        return self.times["record"].ran(0, super().record, stream)
+
+    def synchronize(self, event):
+        self.times["synchronize"].ran(0, super().synchronize, event)
 
 
 class TimedSource(ArraySource):
@@ -141,7 +153,7 @@ def measure(cell: Cell, pool, options, file: RecordFile) -> None:
             if options.late():
                 return
             threads, pinned, buffer = way.split(":")
-            engine.RING_BYTES = drain.RING_BYTES = parse_bytes(buffer)
+            rings.LARGEST = parse_bytes(buffer)
             poison(out)
             load, copied = os.getloadavg()[0], copy_rate(int(threads))
             run, parts = run_once(plan, (a, b, out), engine.Settings(parse_bytes(pinned), int(threads)))

@@ -17,6 +17,7 @@ from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
+from gemmule.outofcore.mapped_sink import array_sink
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
 from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
 from gemmule.outofcore.opening import open_source, result_target
@@ -266,9 +267,9 @@ def planned_part(
         return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0], path)
 
     return plan_device_product(
-        device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,
+        device, a, b, c, sink.shape if sink is not None else shape, dtype, place, rates, alpha=request.alpha,
         beta=request.beta, precision=precision, memory=_bytes(request.device_memory),
-        pinned=max(min(PINNED_BYTES, limit // 2), 1 << 16) if pinned is None else pinned, strategy=request.strategy,
+        pinned=min(PINNED_BYTES, limit) if pinned is None else pinned, host_memory=limit, strategy=request.strategy,
         devices=devices,
     )  # fmt: skip
 
@@ -335,7 +336,7 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")
     _refuse_inputs(request, inputs)
-    return ArraySink(out, "out")
+    return array_sink(out, "out")
 
 
 def _refuse_inputs(request: Request, inputs: Mapping[str, MatrixSource]) -> None:

@@ -30,6 +30,8 @@ from .workspaces import Workspaces
 _MOST_ALIGNMENT = 256
 #: Launches that are kept ready.
 _MOST_PREPARED = 4096
+#: Bytes of the longest line that is copied: drivers take pitches below 2 GiB.
+_LONGEST_LINE = 1 << 30
 
 
 class GpuStreams:
@@ -162,12 +164,15 @@ class GpuStreams:
         lines, along = host.shape if rows else host.shape[::-1]
         lead = host.strides[0] if rows else host.strides[1]
         width = along * host.itemsize
+        if lead == width == matrix.pitch and width * lines <= _LONGEST_LINE:
+            # Short lines are copied slowly, also where they join.
+            width, lines = width * lines, 1
         copy = bindings.CUDA_MEMCPY2D()
         copy.WidthInBytes, copy.Height = width, lines
         sides = ("src", "dst") if direction == "copy_in" else ("dst", "src")
         for side, kind, address, pitch in (
             (sides[0], "HOST", host.ctypes.data, lead if lines > 1 else width),
-            (sides[1], "DEVICE", matrix.buffer + matrix.offset, matrix.pitch),
+            (sides[1], "DEVICE", matrix.buffer + matrix.offset, matrix.pitch if lines > 1 else width),
         ):
             setattr(copy, f"{side}MemoryType", getattr(bindings.CUmemorytype, f"CU_MEMORYTYPE_{kind}"))
             setattr(copy, f"{side}{kind.capitalize()}", address)

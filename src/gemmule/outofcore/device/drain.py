@@ -13,9 +13,6 @@ from .board import Board
 from .schedule import Store
 from .staging import SHARE, Part, Ring, view
 
-#: Size of a buffer of the result's ring, unless the budget is small.
-RING_BYTES = 16 << 20
-
 
 class _Come:
     """A buffer that several threads write from, once the device has filled it."""
@@ -54,8 +51,8 @@ class Drain:
         Where tiles come from.
     board : Board
         What is told of failures.
-    pinned : int
-        Bytes of the ring.
+    buffers : tuple of int, optional
+        Number of pinned buffers, and bytes of each; None where none are needed.
     threads : int
         Threads that write.
     stored : callable, optional
@@ -69,7 +66,7 @@ class Drain:
         device: DeviceStreams,
         board: Board,
         *,
-        pinned: int,
+        buffers: tuple[int, int] | None,
         threads: int,
         stored: Callable[[int, int], None] | None,
     ) -> None:
@@ -79,12 +76,7 @@ class Drain:
         self._left: dict[tuple[int, int], int] = {}
         self._ended: set[tuple[int, int]] = set()
         self._pool = ThreadPoolExecutor(threads, "gemmule-drain")
-        self._ring: Ring | None = None
-        if out is None:
-            # A buffer holds whole lines of the blocks that the store writes as a whole.
-            least = sink.grain[0] * max(sink.shape[1], 1) * sink.dtype.itemsize
-            size = max(min(RING_BYTES, pinned // 4), 4096, least)
-            self._ring = Ring(device, max(pinned // size, 1), size)
+        self._ring = None if buffers is None else Ring(device, *buffers)
         self.bytes_written = 0
         self.tiles = 0
 
