@@ -35,6 +35,7 @@ def runs(monkeypatch):
         return pwrite(descriptor, data[: max(len(data) // 2, 1)], offset)
 
     monkeypatch.setattr(os, "pwrite", noted)
+    monkeypatch.setattr(mapped_sink, "LONG", 1)
     return found
 
 
@@ -63,13 +64,23 @@ def test_pieces_go_to_the_file_and_are_seen_in_the_map(tmp_path, rng, order, dty
     np.testing.assert_array_equal(read, x)
 
 
-def test_whole_rows_are_one_run(path, runs, monkeypatch):
-    monkeypatch.undo()
+def test_whole_rows_are_one_run_and_short_lines_go_to_the_map(path, monkeypatch):
     written, pwrite = [], os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append((at, len(data))) or pwrite(fd, data, at))
     mapped = np.load(path, mmap_mode="r+")
     array_sink(mapped, "out").write(5, 0, np.zeros((20, 53), "f4"))
     assert written == [(mapped.offset + 5 * 53 * 4, 20 * 53 * 4)]
+    sink = array_sink(mapped, "out")
+    sink.write(5, 1, np.full((20, 40), 3, "f4"))
+    assert len(written) == 1
+    assert (np.load(path)[5:25, 1:41] == 3).all()
+    # Of the transpose columns are lines.
+    array_sink(mapped.T, "out").write(0, 2, np.full((53, 4), 4, "f4"))
+    assert written[1:] == [(mapped.offset + 2 * 53 * 4, 4 * 53 * 4)]
+    assert (np.load(path)[2:6] == 4).all()
+    monkeypatch.setattr(mapped_sink, "LONG", 100)
+    array_sink(mapped, "out").write(30, 1, np.full((2, 30), 5, "f4"))
+    assert [length for _, length in written[2:]] == [120, 120]
 
 
 @pytest.mark.parametrize("part", [np.s_[5:], np.s_[2:30, 7:44], np.s_[::2], np.s_[:, :1]])

@@ -68,6 +68,24 @@ def _product(record: Record) -> tuple[Any, ...]:
     return tuple(record[name] for name in ("m", "n", "k", "dtype", "source"))
 
 
+def mapped_table(records: Sequence[Record]) -> str:
+    """Return how fast tiles were written into memory maps, page by page and in runs to the file, by their lines."""
+    rows = [
+        [
+            "whole rows" if r["whole_rows"] else f"{r['line_bytes'] / 1024:.0f} KiB",
+            "written before, in no cache" if r["written_before"] else "just made",
+            str(r["threads"]),
+            f"{r['nbytes'] / r['seconds']['pages'] / 1e9:.2f}",
+            f"{r['nbytes'] / r['seconds']['runs'] / 1e9:.2f}",
+            f"{r['seconds']['pages'] / r['seconds']['runs']:.2f}",
+        ]
+        for r in records
+        if r["record"] == "mapped"
+    ]
+    header = ["line of a tile", "file", "threads", "page by page, GB/s", "to the file, GB/s", "ratio"]
+    return markdown(header, rows)
+
+
 def stream_lines_table(records: Sequence[Record]) -> str:
     """Return how fast lines that lie apart are copied to a GPU, by their length."""
     rows = [

@@ -1,4 +1,4 @@
-"""A memory-mapped array that receives a product: its file is written in long runs, not page by page."""
+"""A memory-mapped array that receives a product: long lines are written to its file, not page by page."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from .matrix import Array
 
 #: Bytes that are put in order in memory before they are written, where items lie otherwise in the file.
 _BLOCK_BYTES = 1 << 20
+#: Bytes of a line from which on runs to the file are faster than pages of the map: a run that begins or ends within a
+#: page makes the system read that page first (benchmarks/stream_maps.py).
+LONG = 64 << 10
 
 
 class MappedSink(ArraySink):
     """A writable array whose items lie in a file that is mapped into memory.
 
-    What is written to the file is found in the array at once, as both are the same pages of the system.
+    What is written to the file is found in the array at once, as both are the same pages of the system. Short lines are
+    assigned to the array.
 
     Parameters
     ----------
@@ -48,11 +52,14 @@ class MappedSink(ArraySink):
         lines, first, across = (tile.T, col, row) if self._columns else (tile, row, col)
         if not lines.size:
             return 0
+        width = lines.shape[1] * self._stored.itemsize
+        if width < min(LONG, self._pitch):
+            return super().write(row, col, tile)
         start = self._offset + first * self._pitch + across * self._stored.itemsize
         if not self.scratch_bytes:
             self._put_lines(lines, start)
             return tile.nbytes
-        height = max(_BLOCK_BYTES // (lines.shape[1] * self._stored.itemsize), 1)
+        height = max(_BLOCK_BYTES // width, 1)
         for top in range(0, lines.shape[0], height):
             block = np.ascontiguousarray(lines[top : top + height], self._stored)
             self._put_lines(block, start + top * self._pitch)
