@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the file is made")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    mapped_sink.LONG = 1
+    mapped_sink.LONG, options.shape = 1, tuple(options.shape)
     numbers = np.random.default_rng().standard_normal(options.shape, "f4")
     with (
         tempfile.TemporaryDirectory(dir=options.folder) as folder,
