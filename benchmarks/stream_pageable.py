@@ -69,7 +69,7 @@ class TimedStreams(GpuStreams):
     def __init__(self, chooser) -> None:
         super().__init__(chooser)
         self.times = {name: Times() for name in ("allocate", "pin", "copy_in", "copy_out", "record", "synchronize")}
-        self.first = None
+        self.first, self.copies = None, []
 
     def allocate(self, nbytes):
         return self.times["allocate"].ran(nbytes, super().allocate, nbytes)
@@ -79,10 +79,23 @@ class TimedStreams(GpuStreams):
 
     def copy_in(self, stream, target, source):
         self.first = self.first or time.perf_counter()
-        self.times["copy_in"].ran(source.nbytes, super().copy_in, stream, target, source)
+        self._between("copy_in", stream, source.nbytes, super().copy_in, target, source)
 
     def copy_out(self, stream, target, source):
-        self.times["copy_out"].ran(target.nbytes, super().copy_out, stream, target, source)
+        self._between("copy_out", stream, target.nbytes, super().copy_out, target, source)
+
+    def _between(self, name, stream, nbytes, copy, *arguments):
+        """Queue a copy between two events."""
+        start = super().record(stream)
+        self.times[name].ran(nbytes, copy, stream, *arguments)
+        self.copies.append((name, start, super().record(stream)))
+
+    def on_the_links(self):
+        """Return the seconds in which each link copied; everything is done."""
+        found = {"copy_in": 0.0, "copy_out": 0.0}
+        for name, start, end in self.copies:
+            found[name] += self.seconds(start, end)
+        return found
 
     def record(self, stream):
         return self.times["record"].ran(0, super().record, stream)
@@ -130,7 +143,7 @@ def run_once(plan, matrices, settings):
         run = engine.stream_product(plan, sources, sink, device, settings=settings)
         ended = time.perf_counter()
         parts = {name: one.summary() for name, one in device.times.items()}
-        first = device.first
+        first, parts["links_s"] = device.first, device.on_the_links()
     parts |= {"read": reads.summary(), "write": sink.times.summary(), "idle": idle(run.activity)}
     parts |= {"open_s": opened - begin, "first_s": first - opened, "close_s": time.perf_counter() - ended}
     return run, parts
