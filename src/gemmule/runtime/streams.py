@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class GpuStreams:
         self._events: list[Any] = []
         self._workspaces: dict[int, Workspaces] = {}
         self._lock = threading.Lock()
+        self._own = threading.local()
         #: Bytes that copies have moved, by direction.
         self.moved = {"copy_in": 0, "copy_out": 0}
 
@@ -100,9 +101,22 @@ class GpuStreams:
         """Return a block in which this thread, and those that it starts, run beside the GPU."""
         return bound_to(processors_near(self.device.pci_bus_id))
 
-    def used(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which the GPU's context stays this thread's."""
-        return current(self.ordinal)
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Return a block in which the GPU's context stays this thread's, and is not asked for again."""
+        with current(self.ordinal):
+            self._own.used = True
+            try:
+                yield
+            finally:
+                self._own.used = False
+
+    def _context(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the GPU's context is this thread's.
+
+        Every call to the driver gives up Python's lock, and where many threads copy it takes a while to have it again.
+        """
+        return contextlib.nullcontext() if getattr(self._own, "used", False) else current(self.ordinal)
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""
@@ -177,7 +191,7 @@ class GpuStreams:
             setattr(copy, f"{side}MemoryType", getattr(bindings.CUmemorytype, f"CU_MEMORYTYPE_{kind}"))
             setattr(copy, f"{side}{kind.capitalize()}", address)
             setattr(copy, f"{side}Pitch", pitch)
-        with current(self.ordinal):
+        with self._context():
             call("cuMemcpy2DAsync", copy, stream)
         with self._lock:
             self.moved[direction] += width * lines
@@ -297,7 +311,7 @@ class GpuStreams:
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""
-        with current(self.ordinal):
+        with self._context():
             event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_BLOCKING_SYNC))
             call("cuEventRecord", event, stream)
         with self._lock:
@@ -306,12 +320,12 @@ class GpuStreams:
 
     def wait(self, stream: int, event: Any) -> None:
         """Let a stream wait for an event of another."""
-        with current(self.ordinal):
+        with self._context():
             call("cuStreamWaitEvent", stream, event, 0)
 
     def synchronize(self, event: Any) -> None:
         """Wait for an event."""
-        with current(self.ordinal):
+        with self._context():
             call("cuEventSynchronize", event)
 
     def seconds(self, start: Any, end: Any) -> float:

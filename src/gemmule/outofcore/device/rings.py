@@ -15,11 +15,11 @@ from .schedule import AB_IN, C_IN, C_OUT
 from .staging import SHARE
 
 #: Size of a pinned buffer where the budget allows for some, and of the smallest one.
-LARGEST, SMALLEST = 16 << 20, 4096
+LARGEST, SMALLEST = 32 << 20, 4096
 #: Buffers beyond one for each thread: those that are on their way to the device, or wait for it.
 _SPARE = 4
 #: Seconds that handing a buffer over takes.
-_HANDED_S = 1.2e-4
+_HANDED_S = 2.5e-4
 #: So many threads copy at half the rate of very many.
 _HALF_THREADS = 7.0
 
