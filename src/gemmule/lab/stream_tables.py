@@ -68,6 +68,31 @@ def _product(record: Record) -> tuple[Any, ...]:
     return tuple(record[name] for name in ("m", "n", "k", "dtype", "source"))
 
 
+def stream_ways_table(records: Sequence[Record]) -> str:
+    """Return products of pageable matrices by threads and pinned buffers, and where their time went."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            str(r["threads"]),
+            r["budgets"]["pinned"],
+            r["buffer"],
+            f"{r['wall_s']:.3f}",
+            f"{100 * r['exposed_copy_share']:.1f} %",
+            f"{r['parts']['pin']['any_s']:.3f}",
+            f"{r['parts']['read']['bytes'] / r['parts']['read']['any_s'] / 1e9:.1f}",
+            f"{r['parts']['read']['together_s'] / r['parts']['read']['any_s']:.1f}",
+            f"{r['copied'] / 1e9:.1f}",
+        ]
+        for r in records
+        if r["record"] == "stream" and "parts" in r
+    ]
+    header = [
+        "product", "threads", "pinned", "buffer", "s", "nothing computed", "pinning, s",
+        "read while threads read, GB/s", "threads at it", "the same threads before, GB/s",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
 def mapped_table(records: Sequence[Record]) -> str:
     """Return how fast tiles were written into memory maps, page by page and in runs to the file, by their lines."""
     rows = [
