@@ -30,6 +30,7 @@ from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.buffers import Buffers
 from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.schedule import Convert, Multiply, operations
 from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.runtime.device import get_device
@@ -121,7 +122,9 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     rates = rates_of(cell, before)
     if source == "pageable":
         staging = copy_rate(settings.threads)
+        rings = cut_rings(("a", "b", "out"), settings.pinned, settings.threads, 1)
         rates = dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+        rates = staged_rates(rates, rings, settings.threads, settings.threads)
     print(source, dataclasses.asdict(rates), flush=True)
     made = []
     ways = [(1, name) for name in options.strategies.split(",")]
@@ -233,8 +236,12 @@ def main() -> None:
         return
     begin = time.perf_counter()
     options.late = lambda: time.perf_counter() - begin > options.until
-    common = [__file__, str(options.results), "--make-ready", "--strategies", options.strategies, "--two", options.two]
-    others = [subprocess.Popen([sys.executable, *common, text]) for text in {*options.cells, *options.pageable}]
+    ready = ["--make-ready", "--strategies", options.strategies, "--two", options.two]
+    others = [
+        # All that has no name stands together, or it is not understood.
+        subprocess.Popen([sys.executable, __file__, str(options.results), text, *ready])
+        for text in {*options.cells, *options.pageable}
+    ]
     nbytes = max(cell.nbytes for cell in (*cells, *pageable))
     pool = pinned_pool(nbytes) if cells else pageable_pool(nbytes)
     print(f"memory: {time.perf_counter() - begin:.1f} s", flush=True)

@@ -40,6 +40,8 @@ def test_a_dry_run_says_what_happens_then(folder):
     before = json.loads(planned.stdout)
     assert not Path("C.npy").exists()
     assert before["device_bytes"] <= 500 << 10
+    assert before["pinned_bytes"] <= before["memory_bytes"] - before["device_bytes"]
+    assert before["binds"]["device"] < 0.99
     assert set(before["works_s"]) == {"compute", "H2D", "D2H", "disk read", "disk write"}
     assert before["bottleneck"] in before["works_s"]
     done = json.loads(run(*options, "--strategy", before["strategy"]).stdout)
@@ -77,8 +79,13 @@ def test_what_is_printed(folder):
     assert "300 x 200 x 400: " in planned.stdout
     assert "bound by" in planned.stdout
     assert "instead of" in planned.stdout
+    assert "binds: device memory (twice as much: " in planned.stdout
+    assert " of it pinned, of 256 MiB" in planned.stdout
     host = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "20MiB", "--dry-run")
     assert "reads 0.0016 GB, writes 0.00048 GB" in host.stdout
+    assert "binds: none; twice as much would save no reads" in host.stdout
+    tight = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "600KB", "--dry-run")
+    assert "binds: memory (twice as much: " in tight.stdout
     done = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "500KiB", "--verify")
     assert done.exit_code == 0, done.output
     plan, time, summary, verified, *_ = done.stdout.splitlines()
@@ -239,8 +246,11 @@ def test_a_plan_shows_how_arrays_are_streamed():
     planned = gm.plan(np.ones((4, 5)), np.ones((5, 6)), executor="host")
     assert "streamed" not in str(planned)
     chosen = streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
-    line = next(x for x in str(dataclasses.replace(planned, streaming=chosen)).splitlines() if x.startswith("streamed"))
-    assert "bound by compute" in line
+    lines = str(dataclasses.replace(planned, streaming=chosen)).splitlines()
+    assert "bound by compute" in next(line for line in lines if line.startswith("streamed"))
+    budgets = next(line for line in lines if line.startswith("budgets"))
+    assert budgets.startswith("budgets: 8.590e+09 bytes of device memory, ")
+    assert " of 2.684e+08 pinned; binds: " in budgets
 
 
 def test_the_table_of_streamed_products():

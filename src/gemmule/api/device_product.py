@@ -10,18 +10,22 @@ from typing import Any
 from gemmule.core.activity import Transfer
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.outofcore.device.choose import Chosen
+from gemmule.core.streams import DeviceStreams
+from gemmule.outofcore.arrays import ArraySink
+from gemmule.outofcore.budget import memory_limit
+from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
 from gemmule.outofcore.device.engine import Settings, Streamed
-from gemmule.outofcore.device.host_memory import is_transpose
+from gemmule.outofcore.device.host_memory import direct_memory, is_transpose
 from gemmule.outofcore.device.plan import DevicePlan
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.several import choose_plan_for, stream_on_devices
+from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.outofcore.device.watch import Progress
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource
 from gemmule.outofcore.multiply import Report
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.outofcore.result import check_product
 from gemmule.outofcore.resume import Work
+from gemmule.outofcore.target import Target
 from gemmule.outofcore.verify import Verdict, verify
 
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
@@ -79,7 +83,7 @@ class DevicePart:
     ----------
     name, device : str
         ``gpu`` or ``host``, and its name in words.
-    chosen : Chosen
+    chosen : Budgeted
         The plan, and what is predicted.
     settings : Settings
         What is taken of the host.
@@ -91,7 +95,7 @@ class DevicePart:
 
     name: str
     device: str
-    chosen: Chosen
+    chosen: Budgeted
     settings: Settings
     precision: Precision
     ordinals: tuple[int, ...] = (0,)
@@ -173,7 +177,7 @@ def plan_device_product(
     c: MatrixSource | None,
     shape: tuple[int, int],
     out: AnyDType,
-    grain: tuple[int, int],
+    place: MatrixSink | Target,
     rates: Callable[[AnyDType], Rates],
     *,
     alpha: Any = 1,
@@ -181,6 +185,7 @@ def plan_device_product(
     precision: Precision = Precision.IEEE,
     memory: int | None = None,
     pinned: int | None = None,
+    host_memory: int | None = None,
     strategy: str | None = None,
     devices: Sequence[int] = (0,),
 ) -> DevicePart:
@@ -192,12 +197,12 @@ def plan_device_product(
         ``gpu`` or ``host``.
     a, b, c : MatrixSource
         The factors, and the matrix to add.
-    shape, out, grain
-        Shape and type of the result, and what its store writes as a whole.
+    shape, out, place
+        Shape and type of the result, and where it goes.
     rates : callable
         Gives the rates, for the type that slices are summed in.
-    memory, pinned : int, optional
-        Bytes of device memory, and of pinned memory for staging.
+    memory, pinned, host_memory : int, optional
+        Bytes of device memory, of pinned memory for staging, and of host memory in all.
     strategy : str, optional
         What stays on the device.
     devices : sequence of int
@@ -215,25 +220,47 @@ def plan_device_product(
         k=a.shape[1] if alpha != 0 else 0,
         a=Operand(a.dtype, a.order, a.stored_itemsize, a.grain),
         b=Operand(b.dtype, b.order, b.stored_itemsize, b.grain),
-        out=Operand(out, grain=grain),
+        out=Operand(out, grain=place.grain),
         c=Operand(c.dtype, c.order, c.stored_itemsize, c.grain) if c is not None and beta != 0 else None,
     )
     sums = sums_of(name, a.dtype, b.dtype, out)
     symmetric = product.c is None and product.k > 0 and is_transpose(a, b)
-    settings = Settings(threads=threads_for_copies())
-    if pinned is not None:
-        if pinned < 1 << 16:
-            raise ArgumentError(f"pinned memory of {pinned} bytes is too small; give at least 64KiB")
-        settings = dataclasses.replace(settings, pinned=pinned)
     described = _one_kind(name, precision, devices)
     taken = device_memory(name, devices) if memory is None else memory
-    if name == "gpu":
-        taken = beside_parts(taken, precision)
-    found = choose_plan_for(
-        len(devices), product, sums, taken, rates(sums),
-        symmetric=symmetric, strategy=strategy,
-    )  # fmt: skip
+    budgets = Budgets(
+        beside_parts(taken, precision) if name == "gpu" else taken,
+        Settings().pinned if pinned is None else pinned,
+        memory_limit(host_memory),
+    )
+    with open_streams(name, precision, devices[0]) as device:
+        staging = _staging(device, product, a, b, c, place, on_host=name != "gpu")
+    found = choose_within(
+        len(devices), product, sums, budgets, staging, rates(sums), symmetric=symmetric, strategy=strategy
+    )
+    settings = Settings(found.pinned, found.threads, found.result)
     return DevicePart(name, described, found, settings, precision, tuple(devices))
+
+
+def _staging(
+    device: DeviceStreams,
+    product: Product,
+    a: MatrixSource,
+    b: MatrixSource,
+    c: MatrixSource | None,
+    place: MatrixSink | Target,
+    *,
+    on_host: bool,
+) -> Staging:
+    """Return which matrices copies cannot run from and to, and what staging them takes."""
+    sources = ({"a": a, "b": b} if product.k else {}) | ({"c": c} if c is not None and product.c is not None else {})
+    staged = {name: one for name, one in sources.items() if direct_memory(one, one.order, device) is None}
+    reading = [
+        max((one.scratch_bytes for name, one in staged.items() if name in group), default=0) for group in ("ab", "c")
+    ]
+    out = not isinstance(place, ArraySink) or direct_memory(place, "C", device) is None
+    return Staging(
+        (*staged, *(["out"] if out else [])), threads_for_copies(), sum(reading) + place.scratch_bytes * out, on_host
+    )
 
 
 def _one_kind(name: str, precision: Precision, devices: Sequence[int]) -> str:

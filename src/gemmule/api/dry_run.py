@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from gemmule.outofcore.budget import memory_limit
-from gemmule.outofcore.device.choose import Chosen
+from gemmule.outofcore.device.budgets import Budgeted
 from gemmule.outofcore.matrix import AnyDType, MatrixSource
 from gemmule.outofcore.multiply import plan_multiply
 from gemmule.outofcore.opening import result_target
@@ -27,13 +27,16 @@ class DryRun:
     ----------
     executor, device : str
         By name and in words.
-    how : Chosen or StreamPlan
+    how : Budgeted or StreamPlan
         The plan: through a device, with what is predicted, or on the host.
+    roomier : StreamPlan or None
+        On the host, the plan within twice the memory.
     """
 
     executor: str
     device: str
-    how: Chosen | StreamPlan
+    how: Budgeted | StreamPlan
+    roomier: StreamPlan | None = None
 
 
 def dry_run(request: Request) -> DryRun:
@@ -62,11 +65,14 @@ def dry_run(request: Request) -> DryRun:
             part = planned_part(request, device, a, b, c, place, shape, dtype, limit)
             return DryRun(device, part.device, part.chosen)
         computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
-        plan = plan_multiply(
-            a, b, shape, dtype, computer, memory=room, grain=place.grain, scratch=place.scratch_bytes,
-            alpha=request.alpha, beta=request.beta, c=c, mirrored=True,
+        plan, roomier = (
+            plan_multiply(
+                a, b, shape, dtype, computer, memory=memory, grain=place.grain, scratch=place.scratch_bytes,
+                alpha=request.alpha, beta=request.beta, c=c, mirrored=True,
+            )
+            for memory in (room, 2 * room)
         )  # fmt: skip
-        return DryRun(computer.name, computer.describe(), plan)
+        return DryRun(computer.name, computer.describe(), plan, roomier)
 
 
 def _free_target(request: Request, shape: tuple[int, int], dtype: AnyDType, inputs: Sequence[MatrixSource]) -> Target:

@@ -88,8 +88,9 @@ def multiply(
         Address of a Dask scheduler, e.g. ``"tcp://node:8786"``, whose workers compute; all of them must see the files,
         and `memory` holds for each.
     device_memory, pinned_memory : int or str, optional
-        Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in. On the host,
-        giving one has the product computed as on a GPU, with host memory as the device's.
+        Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in, which counts
+        within `memory` too. On the host, giving one has the product computed as on a GPU, with host memory as the
+        device's, within `memory`.
     strategy : {'c-stationary', 'panels', 'resident-c', 'paper'}, optional
         What stays on the GPU while the rest passes by; chosen by default.
     devices : int or sequence of int, optional

@@ -10,7 +10,7 @@ from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
 
 if TYPE_CHECKING:
-    from gemmule.outofcore.device.choose import Chosen
+    from gemmule.outofcore.device.budgets import Budgeted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Plan:
         The problem as kernels see it; None where no kernel takes part.
     flop, bytes_min : int
         Operations, and the fewest bytes to move, in all.
-    streaming : Chosen or None
+    streaming : Budgeted or None
         For host arrays that do not fit into the GPU's memory: how they pass through it, and what that is expected to
         take at the chip's peak rate.
     bound_s : float or None
@@ -71,7 +71,7 @@ class Plan:
     bytes_min: int
     bound_s: float | None
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
-    streaming: Chosen | None = None
+    streaming: Budgeted | None = None
     then: str = ""
     chosen_by: str = ""
     chosen_from: str = ""
@@ -108,11 +108,17 @@ class Plan:
         if self.bound_s is not None:
             lines.append(f"bound: {self.bound_s * 1e6:.1f} us at the chip's peak rates")
         if self.streaming is not None:
-            plan, expected = self.streaming.plan, self.streaming.prediction
+            from gemmule.outofcore.device.budgets import binding_line
+
+            plan, expected, budgets = self.streaming.plan, self.streaming.prediction, self.streaming.budgets
             lines.append(
                 f"streamed: {plan.strategy}, {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}, slices {plan.tile_k} "
                 f"deep, {plan.device_bytes:.3e} bytes of device memory; {expected.bytes_in:.3e} bytes in, "
                 f"{expected.bytes_out:.3e} out; at least {expected.seconds:.3g} s, bound by {expected.bottleneck}"
+            )
+            lines.append(
+                f"budgets: {budgets.device:.3e} bytes of device memory, {self.streaming.pinned_bytes:.3e} of "
+                f"{budgets.pinned:.3e} pinned; {binding_line(self.streaming)}"
             )
         lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
         return "\n".join(lines)

@@ -10,9 +10,11 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.arrays import ArraySink
-from gemmule.outofcore.device.choose import Chosen, choose_plan
+from gemmule.outofcore.budget import memory_limit
+from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within
+from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.mapped_sink import array_sink
 from gemmule.outofcore.mapped_source import array_source
 from gemmule.outofcore.matrix import AnyDType
 from gemmule.outofcore.plan import Operand, Product
@@ -26,6 +28,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
 LINK_RATE = 50e9
+#: Bytes a second at which several threads copy into pinned memory, as seen with twelve.
+COPY_RATE = 50e9
 
 
 def multiply_on_gpu(
@@ -61,7 +65,7 @@ def stream_arrays(
     memory: int | None = None,
 ) -> None:
     """Write ``alpha * a @ b + beta * c`` into `out` through the memory of a device, tile by tile."""
-    sink = ArraySink(out, "out")
+    sink = array_sink(out, "out")
 
     with contextlib.ExitStack() as stack:
         left, right = (
@@ -73,14 +77,14 @@ def stream_arrays(
             return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads_for_copies())
 
         part = plan_device_product(
-            device, left, right, added, sink.shape, sink.dtype, (1, 1), rates, alpha=alpha, beta=beta,
+            device, left, right, added, sink.shape, sink.dtype, sink, rates, alpha=alpha, beta=beta,
             precision=precision, memory=memory,
         )  # fmt: skip
         part.run(part.chosen.plan, left, right, added, sink, alpha, beta, None, None)
 
 
-def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> Chosen | None:
-    """Return how a product of host arrays would be streamed, at the chip's peak rate; None if it fits into `memory`.
+def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> Budgeted | None:
+    """Return how a product of pageable arrays would be streamed, at the chip's peak rate; None if it fits `memory`.
 
     Parameters
     ----------
@@ -101,4 +105,7 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
         problem.m, problem.n, problem.k, Operand(a), Operand(b), Operand(d), Operand(c.dtype.numpy()) if c else None
     )
     rate = problem.flop / seconds
-    return choose_plan(product, sums_of("gpu", a, b, d), memory, Rates(rate, rate, LINK_RATE, LINK_RATE))
+    budgets = Budgets(memory, Settings().pinned, memory_limit(None))
+    staging = Staging(("a", "b", *(["c"] if c else []), "out"), threads_for_copies())
+    rates = Rates(rate, rate, LINK_RATE, LINK_RATE, source=COPY_RATE, sink=COPY_RATE)
+    return choose_within(1, product, sums_of("gpu", a, b, d), budgets, staging, rates)

@@ -17,6 +17,7 @@ from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
+from gemmule.outofcore.mapped_sink import array_sink
 from gemmule.outofcore.matrix import AnyDType, Finished, MatrixSink, MatrixSource, TransposedSource
 from gemmule.outofcore.multiply import Progress, Report, multiply, plan_multiply
 from gemmule.outofcore.opening import open_source, result_target
@@ -269,9 +270,9 @@ def planned_part(
         return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0], path)
 
     return plan_device_product(
-        device, a, b, c, sink.shape if sink is not None else shape, dtype, place.grain, rates, alpha=request.alpha,
+        device, a, b, c, sink.shape if sink is not None else shape, dtype, place, rates, alpha=request.alpha,
         beta=request.beta, precision=precision, memory=_bytes(request.device_memory),
-        pinned=max(min(PINNED_BYTES, limit // 2), 1 << 16) if pinned is None else pinned, strategy=request.strategy,
+        pinned=min(PINNED_BYTES, limit) if pinned is None else pinned, host_memory=limit, strategy=request.strategy,
         devices=devices,
     )  # fmt: skip
 
@@ -340,7 +341,7 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
     if any(extent > 1 and not stride for extent, stride in zip(out.shape, out.strides, strict=True)):
         raise OverlapError(f"out has strides {out.strides}, so that elements share memory; pass an array of its own")
     _refuse_inputs(request, inputs)
-    return ArraySink(out, "out")
+    return array_sink(out, "out")
 
 
 def _refuse_inputs(request: Request, inputs: Mapping[str, MatrixSource]) -> None:

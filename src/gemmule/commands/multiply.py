@@ -71,7 +71,7 @@ class _Number(click.ParamType[Any]):
 @click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")
 @click.option(
     "--memory", metavar="SIZE",
-    help="Limit for all buffers, e.g. 256MiB or 2GB; not for those of --device-memory and --pinned-memory. "
+    help="Limit for all buffers on the host, e.g. 256MiB or 2GB, pinned ones among them. "
     "Default: half of what is free.",
 )  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
@@ -108,8 +108,7 @@ class _Number(click.ParamType[Any]):
 )
 @click.option(
     "--pinned-memory", metavar="SIZE",
-    help="Limit for pinned memory that files pass through; a wide result takes at least whole rows. "
-    "Default: 256MiB, at most half of --memory.",
+    help="Limit for pinned memory that files and pageable arrays pass through. Default: 256MiB.",
 )  # fmt: skip
 @click.option(
     "--strategy", type=click.Choice(["c-stationary", "panels", "resident-c", "paper"]),

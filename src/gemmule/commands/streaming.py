@@ -13,7 +13,7 @@ from ..core.errors import ArgumentError
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct, DeviceReport
     from ..api.streamed import Request
-    from ..outofcore.device.choose import Chosen
+    from ..outofcore.device.budgets import Budgeted
     from ..outofcore.plan import StreamPlan
 
 
@@ -39,13 +39,14 @@ def summary_line(report: DeviceReport) -> str:
 def echo_dry_run(request: Request, *, as_json: bool) -> None:
     """Print what would be done, and what it is expected to take."""
     from ..api.dry_run import dry_run
-    from ..outofcore.device.choose import Chosen
+    from ..outofcore.device.budgets import Budgeted
 
     planned = dry_run(request)
-    if isinstance(planned.how, Chosen):
-        record, lines = _predicted(planned.how), _lines(planned.how)
+    record: dict[str, Any]
+    if isinstance(planned.how, Budgeted):
+        record, lines = _predicted(planned.how), [] if as_json else _lines(planned.how)
     else:
-        record, lines = _host_record(planned.how), _host_lines(planned.how)
+        record, lines = _host_record(planned.how, planned.roomier), _host_lines(planned.how, planned.roomier)
     if as_json:
         click.echo(json.dumps({"executor": planned.executor, "device": planned.device, **record}))
         return
@@ -54,63 +55,79 @@ def echo_dry_run(request: Request, *, as_json: bool) -> None:
         click.echo(line)
 
 
-def _host_record(plan: StreamPlan) -> dict[str, Any]:
-    product = plan.product
+def _less_read(plan: StreamPlan, roomier: StreamPlan | None) -> float:
+    """Return what would be read with twice the memory, as a share of what is read; 1 if that is nearly as much."""
+    share = roomier.bytes_read() / plan.bytes_read() if roomier is not None and plan.bytes_read() else 1.0
+    return share if share < 0.99 else 1.0
+
+
+def _host_record(plan: StreamPlan, roomier: StreamPlan | None) -> dict[str, Any]:
+    product, less = plan.product, _less_read(plan, roomier)
     return {
         "m": product.m, "n": product.n, "k": product.k, "tiles": plan.tiles, "tile_m": plan.tile_m,
         "tile_n": plan.tile_n, "tile_k": plan.tile_k, "symmetric": plan.symmetric, "memory_bytes": plan.memory_bytes,
         "bytes_read": plan.bytes_read(), "bytes_written": plan.bytes_written(),
+        "binds": {"memory": less} if less < 1 else {},
     }  # fmt: skip
 
 
-def _host_lines(plan: StreamPlan) -> list[str]:
+def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
     from ..outofcore.budget import format_bytes
 
-    product = plan.product
+    product, less = plan.product, _less_read(plan, roomier)
+    bound = (
+        f"memory (twice as much: {less:.0%} of what is read)" if less < 1 else "none; twice as much would save no reads"
+    )
     half = ", the others mirrored" if plan.symmetric else ""
     return [
         f"{product.m} x {product.n} x {product.k}: {plan.tiles} tiles of {plan.tile_m} x {plan.tile_n}{half}, slices "
         f"{plan.tile_k} deep",
         f"buffers: {format_bytes(plan.memory_bytes)}",
         f"reads {plan.bytes_read() / 1e9:.4g} GB, writes {plan.bytes_written() / 1e9:.4g} GB",
+        f"binds: {bound}",
     ]
 
 
-def _predicted(chosen: Chosen) -> dict[str, Any]:
+def _predicted(chosen: Budgeted) -> dict[str, Any]:
     plan, predicted, product = chosen.plan, chosen.prediction, chosen.plan.product
     return {
         "m": product.m, "n": product.n, "k": product.k, "strategy": plan.strategy, "tiles": plan.tiles,
         "tile_m": plan.tile_m, "tile_n": plan.tile_n, "tile_k": plan.tile_k, "c_tiles": plan.c_tiles,
-        "symmetric": plan.symmetric, "device_bytes": plan.device_bytes, "bytes_h2d": predicted.bytes_in,
+        "symmetric": plan.symmetric, "device_bytes": plan.device_bytes, "pinned_bytes": chosen.pinned_bytes,
+        "memory_bytes": chosen.memory_bytes, "binds": chosen.binding(), "bytes_h2d": predicted.bytes_in,
         "bytes_d2h": predicted.bytes_out, "predicted_s": predicted.seconds, "best_s": predicted.best_s,
         "exposed_copy_share": predicted.exposed_share, "bottleneck": predicted.bottleneck,
         "works_s": predicted.works, "rates_measured": chosen.rates.measured, "others_s": dict(chosen.others),
     }  # fmt: skip
 
 
-def _lines(chosen: Chosen) -> list[str]:
+def _lines(chosen: Budgeted) -> list[str]:
     from ..outofcore.budget import format_bytes
+    from ..outofcore.device.budgets import binding_line
 
-    plan, predicted = chosen.plan, chosen.prediction
+    plan, predicted, budgets = chosen.plan, chosen.prediction, chosen.budgets
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
     buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
     lines = [
         f"{_extents(chosen)}: {_tiles(chosen)}",
         f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
+        f"host memory: {format_bytes(chosen.memory_bytes, up=True)} of {format_bytes(budgets.memory)}, "
+        f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
         f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
         f"each part works: {works}",
         f"expected: {predicted.seconds:.4g} s, of which nothing is computed in {predicted.exposed_share:.1%}; bound by "
         f"{predicted.bottleneck}",
     ]
+    lines.append(binding_line(chosen))
     return lines + [f"instead of {name}: {seconds:.4g} s" for name, seconds in chosen.others]
 
 
-def _extents(chosen: Chosen) -> str:
+def _extents(chosen: Budgeted) -> str:
     product = chosen.plan.product
     return f"{product.m} x {product.n} x {product.k}"
 
 
-def _tiles(chosen: Chosen) -> str:
+def _tiles(chosen: Budgeted) -> str:
     plan = chosen.plan
     tiles = f"{plan.tiles} tile{'s' * (plan.tiles != 1)} of {plan.tile_m} x {plan.tile_n}"
     half = ", the others mirrored" if plan.symmetric else ""

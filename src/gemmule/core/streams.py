@@ -101,6 +101,9 @@ class DeviceStreams(Protocol):
     def near(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which this thread, and those that it starts, run beside the device."""
 
+    def used(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which this thread calls the device often, so that each call does less."""
+
     def allocate(self, nbytes: int) -> Any:
         """Return a buffer of device memory."""
 

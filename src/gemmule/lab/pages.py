@@ -12,6 +12,7 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
 ``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
+``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
 length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
 a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
@@ -62,9 +63,11 @@ from .records import read_records
 from .rung_diff import diff_block, source_block
 from .searched import searched
 from .stream_tables import (
+    mapped_table,
     stream_conditions_table,
     stream_lines_table,
     stream_peers_table,
+    stream_ways_table,
     streamed_files_table,
 )
 from .tables import (
@@ -158,10 +161,12 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "ratios": ratios_block,
                     "speed": faithful.speed_table,
                     "stream": stream_table,
+                    "stream_maps": mapped_table,
                     "stream_conditions": stream_conditions_table,
                     "stream_lines": stream_lines_table,
                     "stream_peers": stream_peers_table,
                     "stream_shapes": stream_shapes.stream_shapes_table,
+                    "stream_ways": stream_ways_table,
                     "streamed": device_stream_table,
                     "streamed_files": streamed_files_table,
                     "training": framework_tables.training_table,

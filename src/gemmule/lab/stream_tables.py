@@ -68,6 +68,49 @@ def _product(record: Record) -> tuple[Any, ...]:
     return tuple(record[name] for name in ("m", "n", "k", "dtype", "source"))
 
 
+def stream_ways_table(records: Sequence[Record]) -> str:
+    """Return products of pageable matrices by threads and pinned buffers, and where their time went."""
+    rows = [
+        [
+            f"{r['m']} x {r['n']} x {r['k']} {r['dtype']}",
+            str(r["threads"]),
+            r["budgets"]["pinned"],
+            r["buffer"],
+            f"{r['wall_s']:.3f}",
+            f"{100 * r['exposed_copy_share']:.1f} %",
+            f"{r['parts']['pin']['any_s']:.3f}",
+            f"{r['parts']['read']['bytes'] / r['parts']['read']['any_s'] / 1e9:.1f}",
+            f"{r['parts']['read']['together_s'] / r['parts']['read']['any_s']:.1f}",
+            f"{r['copied'] / 1e9:.1f}",
+        ]
+        for r in records
+        if r["record"] == "stream" and "parts" in r
+    ]
+    header = [
+        "product", "threads", "pinned", "buffer", "s", "nothing computed", "pinning, s",
+        "read while threads read, GB/s", "threads at it", "the same threads before, GB/s",
+    ]  # fmt: skip
+    return markdown(header, rows)
+
+
+def mapped_table(records: Sequence[Record]) -> str:
+    """Return how fast tiles were written into memory maps, page by page and in runs to the file, by their lines."""
+    rows = [
+        [
+            "whole rows" if r["whole_rows"] else f"{r['line_bytes'] / 1024:.0f} KiB",
+            "written before, in no cache" if r["written_before"] else "just made",
+            str(r["threads"]),
+            f"{r['nbytes'] / r['seconds']['pages'] / 1e9:.2f}",
+            f"{r['nbytes'] / r['seconds']['runs'] / 1e9:.2f}",
+            f"{r['seconds']['pages'] / r['seconds']['runs']:.2f}",
+        ]
+        for r in records
+        if r["record"] == "mapped"
+    ]
+    header = ["line of a tile", "file", "threads", "page by page, GB/s", "to the file, GB/s", "ratio"]
+    return markdown(header, rows)
+
+
 def stream_lines_table(records: Sequence[Record]) -> str:
     """Return how fast lines that lie apart are copied to a GPU, by their length."""
     rows = [

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ArraySource, file_range
+from .fingerprint import mapped_file
 from .matrix import Array
 from .raw_file import RawMatrix
 
@@ -64,6 +65,15 @@ def open_mapped(array: Array, name: str) -> MappedSource | None:
     Lines must be contiguous and follow each other; the mapping must not be a private copy; and the file of that name
     must still be the one that is mapped.
     """
+    opened = backing_file(array, os.O_RDONLY)
+    return None if opened is None else MappedSource(array, name, *opened)
+
+
+def backing_file(array: Array, flags: int) -> tuple[int, int] | None:
+    """Open the file that an array maps; return the descriptor, and where the items begin.
+
+    None where reading and writing the file would not be the same as reading and writing the array.
+    """
     span = file_range(array)
     if span is None or array.ndim != 2 or not array.size or _is_private(array):
         return None
@@ -71,18 +81,18 @@ def open_mapped(array: Array, name: str) -> MappedSource | None:
     item = array.itemsize
     if lines.strides[1] != item or lines.strides[0] % item or lines.strides[0] < lines.shape[1] * item:
         return None
-    source = ArraySource(array, name)
-    if source.path is None:
+    path = mapped_file(array)
+    if path is None:
         return None
     try:
-        descriptor = os.open(source.path, os.O_RDONLY)
+        descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         return None
     status = os.fstat(descriptor)
     if status.st_size < span[1] or status.st_ino != _mapped_inode(array.ctypes.data):
         os.close(descriptor)
         return None
-    return MappedSource(array, name, descriptor, span[0])
+    return descriptor, span[0]
 
 
 def _is_private(array: Array) -> bool:

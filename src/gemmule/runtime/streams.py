@@ -22,6 +22,7 @@ from gemmule.core.streams import Array, DeviceMatrix
 from .device import current, get_device
 from .driver import call, driver
 from .execute import Launches, bound_launches, launches_of
+from .huge_pages import HUGE_PAGE, huge_pages
 from .numa import bound_to, processors_near
 from .stopwatch import closing
 from .tiles import Chooser
@@ -31,7 +32,8 @@ from .workspaces import Workspaces
 _MOST_ALIGNMENT = 256
 #: Launches that are kept ready.
 _MOST_PREPARED = 4096
-_ALREADY: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+#: Bytes of the longest line that is copied: drivers take pitches below 2 GiB.
+_LONGEST_LINE = 1 << 30
 
 
 class GpuStreams:
@@ -57,13 +59,14 @@ class GpuStreams:
         self._choose = choose
         self._prepared: dict[Any, list[Callable[[], None]]] = {}
         self._works: dict[Any, Launches] = {}
-        self._home: int | None = None
         self._streams: list[int] = []
         self._buffers: list[int] = []
         self._pinned: list[int] = []
+        self._registered: list[tuple[int, Array]] = []
         self._events: list[Any] = []
         self._workspaces: dict[int, Workspaces] = {}
         self._lock = threading.Lock()
+        self._own = threading.local()
         #: Bytes that copies have moved, by direction.
         self.moved = {"copy_in": 0, "copy_out": 0}
 
@@ -80,6 +83,9 @@ class GpuStreams:
         for workspaces in self._workspaces.values():
             workspaces.free()
         self._workspaces.clear()
+        for address, _ in self._registered:
+            call("cuMemHostUnregister", address)
+        self._registered.clear()
         for name, handles in (
             ("cuEventDestroy", self._events),
             ("cuStreamDestroy", self._streams),
@@ -94,23 +100,28 @@ class GpuStreams:
         """Name the GPU."""
         return self.device.name
 
-    def near(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def near(self) -> Iterator[None]:
         """Return a block in which this thread, and those that it starts, run beside the GPU."""
-        return self._near()
+        with bound_to(processors_near(self.device.pci_bus_id)), self.used():
+            yield
 
     @contextlib.contextmanager
-    def _near(self) -> Iterator[None]:
-        before = self._home
-        with bound_to(processors_near(self.device.pci_bus_id)), current(self.ordinal):
-            # What this thread calls need not make the context current each time.
-            self._home = threading.get_ident()
+    def used(self) -> Iterator[None]:
+        """Return a block in which the GPU's context stays this thread's, and is not asked for again."""
+        with current(self.ordinal):
+            before, self._own.used = getattr(self._own, "used", False), True
             try:
                 yield
             finally:
-                self._home = before
+                self._own.used = before
 
-    def _current(self) -> contextlib.AbstractContextManager[None]:
-        return _ALREADY if threading.get_ident() == self._home else current(self.ordinal)
+    def _context(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the GPU's context is this thread's.
+
+        Every call to the driver gives up Python's lock, and where many threads copy it takes a while to have it again.
+        """
+        return contextlib.nullcontext() if getattr(self._own, "used", False) else current(self.ordinal)
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new device memory."""
@@ -122,6 +133,11 @@ class GpuStreams:
     def pinned(self, nbytes: int) -> Array:
         """Return new pinned memory as bytes; it lives until the block ends."""
         with current(self.ordinal):
+            if nbytes >= HUGE_PAGE:
+                memory = huge_pages(nbytes)
+                call("cuMemHostRegister", memory.ctypes.data, nbytes, int(driver().CU_MEMHOSTREGISTER_PORTABLE))
+                self._registered.append((memory.ctypes.data, memory))
+                return memory
             address = int(call("cuMemAllocHost", max(nbytes, 1)))
         self._pinned.append(address)
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
@@ -167,17 +183,20 @@ class GpuStreams:
         lines, along = host.shape if rows else host.shape[::-1]
         lead = host.strides[0] if rows else host.strides[1]
         width = along * host.itemsize
+        if lead == width == matrix.pitch and width * lines <= _LONGEST_LINE:
+            # Short lines are copied slowly, also where they join.
+            width, lines = width * lines, 1
         copy = bindings.CUDA_MEMCPY2D()
         copy.WidthInBytes, copy.Height = width, lines
         sides = ("src", "dst") if direction == "copy_in" else ("dst", "src")
         for side, kind, address, pitch in (
             (sides[0], "HOST", host.ctypes.data, lead if lines > 1 else width),
-            (sides[1], "DEVICE", matrix.buffer + matrix.offset, matrix.pitch),
+            (sides[1], "DEVICE", matrix.buffer + matrix.offset, matrix.pitch if lines > 1 else width),
         ):
             setattr(copy, f"{side}MemoryType", getattr(bindings.CUmemorytype, f"CU_MEMORYTYPE_{kind}"))
             setattr(copy, f"{side}{kind.capitalize()}", address)
             setattr(copy, f"{side}Pitch", pitch)
-        with self._current():
+        with self._context():
             call("cuMemcpy2DAsync", copy, stream)
         with self._lock:
             self.moved[direction] += width * lines
@@ -318,7 +337,7 @@ class GpuStreams:
 
     def record(self, stream: int) -> Any:
         """Return an event that tells the time."""
-        with self._current():
+        with self._context():
             event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_BLOCKING_SYNC))
             call("cuEventRecord", event, stream)
         with self._lock:
@@ -327,17 +346,17 @@ class GpuStreams:
 
     def wait(self, stream: int, event: Any) -> None:
         """Let a stream wait for an event of another."""
-        with self._current():
+        with self._context():
             call("cuStreamWaitEvent", stream, event, 0)
 
     def synchronize(self, event: Any) -> None:
         """Wait for an event."""
-        with self._current():
+        with self._context():
             call("cuEventSynchronize", event)
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two events; it is negative where the first was the later one."""
-        with self._current():
+        with self._context():
             return float(call("cuEventElapsedTime", start, end)) * 1e-3
 
 

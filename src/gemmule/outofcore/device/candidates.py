@@ -34,9 +34,31 @@ _CUTS, _LANES = (2048, 1024, 512), 4
 
 
 def candidates(
-    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, symmetric: bool, waves: Waves = (0, 0, 0)
+    strategy: str,
+    product: Product,
+    sum_dtype: AnyDType,
+    memory: int,
+    symmetric: bool,
+    waves: Waves = (0, 0, 0),
+    widest: int | None = None,
 ) -> Iterator[DevicePlan]:
-    """Yield plans that may fit, among them always the one that takes least; `waves` as of `Rates`."""
+    """Yield plans that may fit, among them always the one that takes least.
+
+    `waves` are those of `Rates`; of tiles wider than `widest` none is tried.
+    """
+    found = _candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest)
+    yield from (plan for plan in found if widest is None or plan.result_width <= widest)
+
+
+def _candidates(
+    strategy: str,
+    product: Product,
+    sum_dtype: AnyDType,
+    memory: int,
+    symmetric: bool,
+    waves: Waves,
+    widest: int | None,
+) -> Iterator[DevicePlan]:
     if strategy == PANELS:
         yield from _panels(product, sum_dtype, memory, waves)
         return
@@ -62,16 +84,19 @@ def candidates(
                 )  # fmt: skip
                 return _in_strips(plan)
 
-            yield from _tallest(product, made, memory, square=symmetric)
+            yield from _tallest(product, made, memory, widest, square=symmetric)
 
 
 def _tallest(
-    product: Product, made: Callable[[int, int], DevicePlan], memory: int, *, square: bool
+    product: Product, made: Callable[[int, int], DevicePlan], memory: int, widest: int | None, *, square: bool
 ) -> Iterator[DevicePlan]:
     """Yield, for tiles of several widths, the plan with the tallest ones that fit, and the smallest of all."""
     yield made(_least(product.m), _least(product.n))
     fitting = 0
     for width in _sides(product.n):
+        # Those count that fit into the host's buffers too.
+        if widest is not None and width > widest:
+            continue
         if square:
             yield made(width, width)
             continue

@@ -19,6 +19,8 @@ from .simulate import Prediction
 
 #: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
 _FINALISTS, _MOST_PRODUCTS = 24, 6_000
+#: Plans that are simulated for a quick answer.
+_QUICK = 4
 #: Sides of tiles that several devices share alike are multiples of this, which suits every kernel.
 _TIGHT = 128
 #: Tiles of a plan whose shares are counted.
@@ -67,6 +69,8 @@ def choose_plan(
     symmetric: bool = False,
     strategy: str | None = None,
     count: int = 1,
+    widest: int | None = None,
+    quick: bool = False,
 ) -> Chosen:
     """Return the plan that is expected to be done first, its buffers within `memory` bytes of the device.
 
@@ -86,6 +90,10 @@ def choose_plan(
         The strategy to take; the best one otherwise, among all but that of the paper.
     count : int
         Devices alike that share the tiles, each with that memory.
+    widest : int, optional
+        Most columns that leave the device together: what a buffer on the host has room for.
+    quick : bool
+        Whether to simulate few plans, which tells the time roughly.
 
     Raises
     ------
@@ -103,28 +111,29 @@ def choose_plan(
             f"strategy {RESIDENT!r} is for a matrix times its own transpose; leave it out, or take {C_STATIONARY!r}"
         )
     wanted = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
-    fitting = {
-        name: sorted(
-            (
-                plan
-                for plan in dict.fromkeys(
-                    _candidates(name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count)
-                )
-                if plan.device_bytes <= memory
-            ),
-            key=lambda plan: _estimate(plan, rates, count),
+    every = {
+        name: _candidates(
+            name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count, widest=widest
         )
         for name in wanted
     }
+    fitting = {
+        name: sorted(
+            (plan for plan in dict.fromkeys(plans) if plan.device_bytes <= memory),
+            key=lambda plan: _estimate(plan, rates, count),
+        )
+        for name, plans in every.items()
+    }
+    most = _QUICK if quick else _FINALISTS
     found = {
-        name: sorted((_told(plan, rates, count) for plan in _finalists(plans, count)), key=_key)
+        name: sorted((_told(plan, rates, count) for plan in _finalists(plans, count, most)), key=_key)
         for name, plans in fitting.items()
         if plans
     }
     least = min((told[0][0][0] for told in found.values()), default=0.0)
     for told in found.values():
         # What is far behind does not come to the front.
-        if told[0][0][0] > _NEAR * least:
+        if quick or told[0][0][0] > _NEAR * least:
             continue
         for variants in (_beginnings, _endings, _diagonals):
             told += [_told(plan, rates, count) for _, first, _ in told[:_REFINED] for plan in variants(first)]
@@ -132,9 +141,11 @@ def choose_plan(
     best = {name: told[0] for name, told in found.items()}
     if not best and symmetric and strategy != RESIDENT and product.out.grain != (1, 1):
         # Tiles that are whole blocks in one direction alone may be smaller.
-        return choose_plan(product, sum_dtype, memory, rates, strategy=strategy, count=count)
+        return choose_plan(
+            product, sum_dtype, memory, rates, strategy=strategy, count=count, widest=widest, quick=quick
+        )
     if not best:
-        least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy)
+        least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy, widest=widest)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
             f"of buffers; give device_memory='{amount(least)}' or more"
@@ -145,24 +156,54 @@ def choose_plan(
     return Chosen(plan, prediction, rates, memory, others)
 
 
-def least_memory(product: Product, sum_dtype: AnyDType, *, symmetric: bool = False, strategy: str | None = None) -> int:
+def least_memory(
+    product: Product,
+    sum_dtype: AnyDType,
+    *,
+    symmetric: bool = False,
+    strategy: str | None = None,
+    widest: int | None = None,
+) -> int:
     """Return the fewest bytes of device memory for which there is a plan."""
+    plans = _smallest(product, sum_dtype, symmetric, strategy, widest)
+    return min(plan.device_bytes for plan in plans)
+
+
+def least_width(product: Product, sum_dtype: AnyDType, *, symmetric: bool = False, strategy: str | None = None) -> int:
+    """Return the fewest columns that leave the device together in any plan."""
+    return min(plan.result_width for plan in _smallest(product, sum_dtype, symmetric, strategy, None))
+
+
+def _smallest(
+    product: Product, sum_dtype: AnyDType, symmetric: bool, strategy: str | None, widest: int | None
+) -> Iterator[DevicePlan]:
+    if strategy in (PAPER, PANELS):
+        symmetric = False
     names = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
-    return min(plan.device_bytes for name in names for plan in candidates(name, product, sum_dtype, 0, symmetric))
+    for name in names:
+        yield from candidates(name, product, sum_dtype, 0, symmetric, widest=widest)
 
 
 def _candidates(
-    strategy: str, product: Product, sum_dtype: AnyDType, memory: int, *, symmetric: bool, waves: Waves, count: int
+    strategy: str,
+    product: Product,
+    sum_dtype: AnyDType,
+    memory: int,
+    *,
+    symmetric: bool,
+    waves: Waves,
+    count: int,
+    widest: int | None,
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves):
+    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest):
         yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return
     for side in ("m", "n"):
         extent = max(-(-getattr(product, side) // count), 1)
         band = dataclasses.replace(product, **{side: extent})
-        for plan in candidates(strategy, band, sum_dtype, memory, symmetric, waves):
+        for plan in candidates(strategy, band, sum_dtype, memory, symmetric, waves, widest):
             tile = f"tile_{side}"
             # Of tiles as high as they can be the last device would have a lower one.
             even = -(-extent // plan.grid["mn".index(side)] // _TIGHT) * _TIGHT
@@ -243,10 +284,10 @@ def _estimate(plan: DevicePlan, rates: Rates, count: int) -> float:
     return share * (max(compute, moved + added, results, taken) + launches) + ends
 
 
-def _finalists(plans: list[DevicePlan], count: int) -> Iterator[DevicePlan]:
+def _finalists(plans: list[DevicePlan], count: int, most: int) -> Iterator[DevicePlan]:
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
-    for number, plan in enumerate(plans[: max(_FINALISTS // count, 4)]):
+    for number, plan in enumerate(plans[: max(most // count, 4)]):
         left -= plan.computed[1] * max(plan.grid[2], 1)
         if number and left < 0:
             return

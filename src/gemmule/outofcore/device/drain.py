@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...core.streams import DeviceMatrix, DeviceStreams
 from ..matrix import Array, MatrixSink
 from .board import Board
 from .schedule import Store
-from .staging import Part, Ring, view
+from .staging import SHARE, Part, Ring, view
 
-#: Size of a buffer of the result's ring, unless the budget is small.
-RING_BYTES = 8 << 20
+
+class _Come:
+    """A buffer that several threads write from, once the device has filled it."""
+
+    def __init__(self, device: DeviceStreams, end: Any, ring: Ring, buffer: Array, shares: int) -> None:
+        self._device, self._end, self._ring, self._buffer = device, end, ring, buffer
+        self._there, self._left = False, shares
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Return when the device has filled it; one thread asks."""
+        with self._lock:
+            if not self._there:
+                self._device.synchronize(self._end)
+                self._there = True
+
+    def done(self) -> None:
+        """Tell that a share is written; with the last one the buffer is free."""
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        self._ring.give(self._buffer)
 
 
 class Drain:
@@ -30,8 +51,8 @@ class Drain:
         Where tiles come from.
     board : Board
         What is told of failures.
-    pinned : int
-        Bytes of the ring.
+    buffers : tuple of int, optional
+        Number of pinned buffers, and bytes of each; None where none are needed.
     threads : int
         Threads that write.
     stored : callable, optional
@@ -45,7 +66,7 @@ class Drain:
         device: DeviceStreams,
         board: Board,
         *,
-        pinned: int,
+        buffers: tuple[int, int] | None,
         threads: int,
         stored: Callable[[int, int], None] | None,
     ) -> None:
@@ -54,14 +75,8 @@ class Drain:
         self._lock = threading.Lock()
         self._left: dict[tuple[int, int], int] = {}
         self._ended: set[tuple[int, int]] = set()
-        self._futures: list[Future[None]] = []
         self._pool = ThreadPoolExecutor(threads, "gemmule-drain")
-        self._ring: Ring | None = None
-        if out is None:
-            # A buffer holds whole lines of the blocks that the store writes as a whole.
-            least = sink.grain[0] * max(sink.shape[1], 1) * sink.dtype.itemsize
-            size = max(min(RING_BYTES, pinned // 4), 4096, least)
-            self._ring = Ring(device, max(pinned // size, 1), size)
+        self._ring = None if buffers is None else Ring(device, *buffers)
         self.bytes_written = 0
         self.tiles = 0
 
@@ -84,29 +99,31 @@ class Drain:
             self._submit(self._arrived, op, end)
         else:
             assert self._ring is not None
-            for rows in self._heights(op):
+            for rows in self._heights(op.rows, op, self._ring.nbytes):
                 buffer = self._ring.take()
                 start = start or self._device.record(stream)
                 array = view(buffer, self._sink.dtype, rows, op.cols, "C")
                 within = slice(rows[0] - op.rows[0], rows[1] - op.rows[0])
                 self._device.copy_out(stream, array, source.part(within, slice(0, source.cols)))
                 end = self._device.record(stream)
+                shares = self._heights(rows, op, SHARE)
                 with self._lock:
-                    self._left[op.tile] += 1
-                self._submit(self._write, op, end, rows, buffer, array)
+                    self._left[op.tile] += len(shares)
+                come = _Come(self._device, end, self._ring, buffer, len(shares))
+                for share in shares:
+                    self._submit(self._write, op, come, share, array[share[0] - rows[0] : share[1] - rows[0]])
         with self._lock:
             if op.final:
                 self._ended.add(op.tile)
         self._over(op.tile)
         return start, end
 
-    def _heights(self, op: Store) -> list[Part]:
-        """Cut a part of a tile into what a buffer holds, in whole blocks of the store."""
-        assert self._ring is not None
+    def _heights(self, rows: Part, op: Store, limit: int) -> list[Part]:
+        """Cut rows of a part of a tile into what `limit` bytes hold, in whole blocks of the store."""
         line = (op.cols[1] - op.cols[0]) * self._sink.dtype.itemsize
         grain = self._sink.grain[0]
-        height = max(self._ring.nbytes // max(line, 1) // grain * grain, grain)
-        return [(top, min(top + height, op.rows[1])) for top in range(op.rows[0], op.rows[1], height)]
+        height = max(limit // max(line, 1) // grain * grain, grain)
+        return [(top, min(top + height, rows[1])) for top in range(rows[0], rows[1], height)]
 
     def _submit(self, work: Callable[..., None], *arguments: Any) -> None:
         def guarded() -> None:
@@ -117,9 +134,7 @@ class Drain:
             except BaseException as error:
                 self._board.fail(error)
 
-        with self._lock:
-            self._futures = [future for future in self._futures if not future.done()]
-            self._futures.append(self._pool.submit(guarded))
+        self._pool.submit(guarded)
 
     # What follows runs in the threads that write.
 
@@ -128,11 +143,10 @@ class Drain:
         self._count(op.nbytes)
         self._over(op.tile)
 
-    def _write(self, op: Store, end: Any, rows: Part, buffer: Array, array: Array) -> None:
-        assert self._ring is not None
-        self._device.synchronize(end)
+    def _write(self, op: Store, come: _Come, rows: Part, array: Array) -> None:
+        come.wait()
         written = self._sink.write(rows[0], op.cols[0], array)
-        self._ring.give(buffer)
+        come.done()
         self._count(written)
         self._over(op.tile)
 

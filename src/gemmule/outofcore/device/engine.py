@@ -12,22 +12,21 @@ from typing import Any
 
 from ...core.activity import Transfer
 from ...core.streams import DeviceMatrix, DeviceStreams
-from ..matrix import Array, MatrixSink, MatrixSource
+from ..matrix import MatrixSink, MatrixSource
 from .board import Board
 from .buffers import Buffers
 from .drain import Drain
-from .host_memory import memory_of
+from .host_memory import direct_memory
 from .lanes import Lane
 from .plan import DevicePlan
+from .rings import cut_rings, line_bytes
 from .schedule import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply, Op, Reflect, Store, operations
-from .staging import Filled, Filler, Part, Ring, compact_lines
+from .staging import Filled, Filler, Part, Ring
 from .watch import Progress, Watch
 
 #: Of a plan in strips the products whose kernels are made ready before anything is computed: as long as the first
 #: slice is on its way. Each has a shape of its own, and those of the others are made ready meanwhile.
 _READY = 8
-#: Size of a pinned buffer, unless the budget is small, and what the result's ring takes of the budget.
-RING_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +39,18 @@ class Settings:
         Bytes of pinned memory for what cannot be copied from and to directly.
     threads : int
         Threads that fill pinned buffers, and as many that empty them.
+    result : int, optional
+        What of the pinned memory is for the result; half of it where operands are staged too.
     """
 
     pinned: int = 256 << 20
     threads: int = 4
+    result: int | None = None
+
+    def share(self, count: int) -> Settings:
+        """Return what each of so many devices takes."""
+        result = None if self.result is None else self.result // count
+        return Settings(self.pinned // count, max(self.threads // count, 1), result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,13 +163,17 @@ class _Run:
         self.begin = time.perf_counter()
         self.board = Board()
         self.buffers = Buffers(plan, device)
-        self.memory = {name: self._direct(name, memory_of(source)) for name, source in sources.items()}
-        self.out = self._direct("out", memory_of(sink))
+        self.memory = {
+            name: direct_memory(source, self.buffers.order(name), device) for name, source in sources.items()
+        }
+        self.out = direct_memory(sink, "C", device)
         staged = [name for name, array in self.memory.items() if array is None and name in self._read()]
         self.staged = (*staged, *(["out"] if self.out is None else []))
-        self.fillers = self._fillers(staged, settings)
+        cut = cut_rings(self.staged, settings.pinned, settings.threads, line_bytes(plan), settings.result)
+        self.rings = {stream: Ring(device, *cut[stream]) for stream in cut if stream != C_OUT}
+        self.fillers = {stream: Filler(ring, settings.threads, device) for stream, ring in self.rings.items()}
         self.drain = Drain(
-            sink, self.out, device, self.board, pinned=settings.pinned // 2, threads=settings.threads, stored=stored
+            sink, self.out, device, self.board, buffers=cut.get(C_OUT), threads=settings.threads, stored=stored
         )
         self.board.stops += [*(ring.stop for ring in self.rings.values()), self.drain.stop]
         self.lock = threading.Lock()
@@ -176,26 +187,6 @@ class _Run:
         product = self.plan.product
         names = {"a"} if self.plan.symmetric else {"a", "b"}
         return (names if product.k else set()) | ({"c"} if product.c else set())
-
-    def _direct(self, name: str, array: Array | None) -> Array | None:
-        """Return a host array where copies can run from and to it at the full rate."""
-        order = "C" if name == "out" else self.buffers.order(name)
-        if array is None or not compact_lines(array, order) or not self.device.direct(array):
-            return None
-        return array
-
-    def _fillers(self, staged: list[str], settings: Settings) -> dict[str, Filler]:
-        """Open a ring for slices, and one for the matrix to add."""
-        rings = {AB_IN: [name for name in staged if name in "ab"], C_IN: [name for name in staged if name == "c"]}
-        wanted = [stream for stream, names in rings.items() if names]
-        self.rings: dict[str, Ring] = {}
-        fillers: dict[str, Filler] = {}
-        for stream in wanted:
-            share = settings.pinned // (2 * len(wanted))
-            size = max(min(RING_BYTES, share // 4), 4096)
-            self.rings[stream] = Ring(self.device, max(share // size, 1), size)
-            fillers[stream] = Filler(self.rings[stream], settings.threads)
-        return fillers
 
     def run(self) -> Streamed:
         """Run all operations."""
@@ -265,7 +256,8 @@ class _Run:
         if not isinstance(op, Load) or self.memory[op.operand] is not None:
             return []
         source = self.sources[op.operand]
-        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, self.buffers.order(op.operand))
+        order, shared = self.buffers.order(op.operand), source.grain == (1, 1)
+        return self.fillers[op.stream].ask(source.read, source.dtype, op.rows, op.cols, order, shared=shared)
 
     def _note(self, op: Op, start: Any, end: Any) -> None:
         with self.lock:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ...core.streams import DeviceStreams
 from ..arrays import ArraySink, ArraySource
 from ..converted import ConvertedSource
 from ..matrix import Array, MatrixSink, MatrixSource, TransposedSource
+from .staging import compact_lines
 
 
 def memory_of(matrix: MatrixSource | MatrixSink) -> Array | None:
@@ -13,6 +15,12 @@ def memory_of(matrix: MatrixSource | MatrixSink) -> Array | None:
         array = memory_of(matrix.source)
         return None if array is None else array.T
     return matrix.array if isinstance(matrix, ArraySource | ArraySink) else None
+
+
+def direct_memory(matrix: MatrixSource | MatrixSink, order: str, device: DeviceStreams) -> Array | None:
+    """Return the array behind a source or sink where copies can run from and to it at the full rate, else None."""
+    array = memory_of(matrix)
+    return array if array is not None and compact_lines(array, order) and device.direct(array) else None
 
 
 def same_matrix(first: MatrixSource, second: MatrixSource) -> bool:

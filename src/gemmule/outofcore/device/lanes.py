@@ -69,14 +69,15 @@ class Lane(Generic[T]):
         self._done(op, start, end)
 
     def _work(self) -> None:
-        while (item := self._waiting.get()) is not None:
-            if self._board.failed:
-                # What still waits is let go.
-                continue
-            try:
-                self._queue(*item)
-            except BaseException as error:
-                self._board.fail(error)
+        with self._device.used():
+            while (item := self._waiting.get()) is not None:
+                if self._board.failed:
+                    # What still waits is let go.
+                    continue
+                try:
+                    self._queue(*item)
+                except BaseException as error:
+                    self._board.fail(error)
 
     def finish(self) -> None:
         """Wait until everything is queued; again, where that was interrupted."""

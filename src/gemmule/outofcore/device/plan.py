@@ -171,6 +171,11 @@ class DevicePlan:
             found["mirror"] = (2 if self.strategy == RESIDENT and self.tiles > 3 else 1, size)
         return found
 
+    @property
+    def result_width(self) -> int:
+        """Most columns that a part of the result has when it leaves the device."""
+        return min(max(self.tile_n, self.tile_m if self.symmetric else 0), self.product.n)
+
     @functools.cached_property
     def host_lines(self) -> dict[str, float]:
         """Bytes of the lines that a whole piece of each matrix has in host memory; infinite where they join."""

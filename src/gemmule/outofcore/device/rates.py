@@ -48,6 +48,8 @@ class Rates:
         bytes of a line on, ascending. Empty where lines do not matter.
     staged_line : float
         Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
+    longest : float
+        Bytes of the longest line that is read at once: what a pinned buffer holds.
     """
 
     compute: float
@@ -67,6 +69,7 @@ class Rates:
     waves: tuple[int, int, int] = (0, 0, 0)
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
+    longest: float = math.inf
 
     def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum.
@@ -94,7 +97,7 @@ class Rates:
 
     def arriving(self, nbytes: int, line: float) -> float:
         """Return the seconds in which that many bytes reach the device, from lines of so many bytes on the host."""
-        return self._through(nbytes, self.h2d, self.source, line)
+        return self._through(nbytes, self.h2d, self.source, min(line, self.longest))
 
     def departing(self, nbytes: int, line: float) -> float:
         """Return the seconds in which that many bytes leave the device, to lines of so many bytes on the host."""

@@ -32,6 +32,8 @@ def choose_plan_for(
     *,
     symmetric: bool = False,
     strategy: str | None = None,
+    widest: int | None = None,
+    quick: bool = False,
 ) -> Chosen:
     """Return the plan that is expected to be done first on so many devices alike, each with `memory` bytes.
 
@@ -39,7 +41,10 @@ def choose_plan_for(
     what is raised, are those of `choose_plan`.
     """
     shared = dataclasses.replace(rates, source=rates.source / count, sink=rates.sink / count)
-    return choose_plan(product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy, count=count)
+    return choose_plan(
+        product, sum_dtype, memory, shared, symmetric=symmetric, strategy=strategy, count=count, widest=widest,
+        quick=quick,
+    )  # fmt: skip
 
 
 def stream_on_devices(
@@ -71,7 +76,7 @@ def stream_on_devices(
             stored=stored,
         )  # fmt: skip
     all_settings = settings or Settings()
-    each = Settings(all_settings.pinned // len(devices), max(all_settings.threads // len(devices), 1))
+    each = all_settings.share(len(devices))
     every = set(plan.order())
     parts = shares(plan, len(devices), done)
     busy = [number for number, part in enumerate(parts) if part] or [0]

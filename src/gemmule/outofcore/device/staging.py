@@ -14,6 +14,10 @@ from ..matrix import AnyDType, Array
 
 Part = tuple[int, int]
 
+#: Bytes that one thread reads into a buffer, or writes from it: several share one, since handing a buffer over takes as
+#: long as copying some MiB.
+SHARE = 4 << 20
+
 
 def chunks(rows: Part, cols: Part, itemsize: int, order: str, limit: int) -> Iterator[tuple[Part, Part]]:
     """Yield the parts of a piece of a matrix that fit into `limit` bytes each, long lines first."""
@@ -87,6 +91,7 @@ class _Wanted:
     rows: Part
     cols: Part
     order: str
+    shared: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +112,37 @@ def view(buffer: Array, dtype: AnyDType, rows: Part, cols: Part, order: str) -> 
     return typed.reshape(shape, order="F" if order == "F" else "C")
 
 
+class _Filling:
+    """A buffer that several threads fill."""
+
+    def __init__(self, wanted: _Wanted, buffer: Array) -> None:
+        self.wanted, self.buffer = wanted, buffer
+        self.array = view(buffer, wanted.dtype, wanted.rows, wanted.cols, wanted.order)
+        rows, cols, size = wanted.rows, wanted.cols, wanted.dtype.itemsize
+        limit = SHARE if wanted.shared else self.buffer.nbytes
+        self.shares = deque(chunks(rows, cols, size, wanted.order, limit))
+        self._lock = threading.Lock()
+        self._left, self._read = len(self.shares), 0
+
+    def fill(self, rows: Part, cols: Part) -> None:
+        """Read one share; the last one tells that the buffer is full."""
+        wanted, future = self.wanted, self.wanted.future
+        (top, _), (left, _) = wanted.rows, wanted.cols
+        part = self.array[rows[0] - top : rows[1] - top, cols[0] - left : cols[1] - left]
+        try:
+            read = wanted.read(slice(*rows), slice(*cols), part)
+        except BaseException as error:
+            with self._lock:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        with self._lock:
+            self._read += read
+            self._left -= 1
+            if not self._left and not future.done():
+                future.set_result(Filled(wanted.rows, wanted.cols, self.buffer, self.array, self._read))
+
+
 class Filler:
     """Reads pieces of matrices into a ring ahead of their use, in the order in which they are asked for.
 
@@ -116,46 +152,56 @@ class Filler:
         Where they go.
     threads : int
         Threads that read.
+    device : DeviceStreams
+        What copies from the ring.
     """
 
-    def __init__(self, ring: Ring, threads: int) -> None:
-        self._ring = ring
+    def __init__(self, ring: Ring, threads: int, device: DeviceStreams) -> None:
+        self._ring, self._device = ring, device
         self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._turn = threading.Lock()
+        self._filling: _Filling | None = None
         self._threads = [
             threading.Thread(target=self._work, name=f"gemmule-fill-{number}", daemon=True) for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
 
-    def ask(self, read: Read, dtype: AnyDType, rows: Part, cols: Part, order: str) -> list[Future[Filled]]:
-        """Start reading a piece; return its parts in order. Who uses a part gives its buffer back."""
+    def ask(
+        self, read: Read, dtype: AnyDType, rows: Part, cols: Part, order: str, *, shared: bool = True
+    ) -> list[Future[Filled]]:
+        """Start reading a piece; return its parts in order. Who uses a part gives its buffer back.
+
+        `shared` lets several threads fill one buffer: not for matrices whose blocks would be read more than once.
+        """
         futures = []
         for part in chunks(rows, cols, dtype.itemsize, order, self._ring.nbytes):
             future: Future[Filled] = Future()
-            self._waiting.put(_Wanted(future, read, dtype, *part, order))
+            self._waiting.put(_Wanted(future, read, dtype, *part, order, shared))
             futures.append(future)
         return futures
 
     def _work(self) -> None:
-        while True:
-            # Buffers are taken in the order of the parts: a later part that held the last one would wait for ever.
-            with self._turn:
+        with self._device.used():
+            while (share := self._next()) is not None:
+                filling, rows, cols = share
+                filling.fill(rows, cols)
+
+    def _next(self) -> tuple[_Filling, Part, Part] | None:
+        """Return what to read next, None at the end."""
+        # Buffers are taken in the order of the parts: a later part that held the last one would wait for ever.
+        with self._turn:
+            while self._filling is None or not self._filling.shares:
                 wanted = self._waiting.get()
                 if wanted is None:
                     self._waiting.put(None)
-                    return
+                    return None
                 try:
-                    buffer = self._ring.take()
+                    self._filling = _Filling(wanted, self._ring.take())
                 except BaseException as error:
                     wanted.future.set_exception(error)
-                    continue
-            try:
-                array = view(buffer, wanted.dtype, wanted.rows, wanted.cols, wanted.order)
-                read = wanted.read(slice(*wanted.rows), slice(*wanted.cols), array)
-                wanted.future.set_result(Filled(wanted.rows, wanted.cols, buffer, array, read))
-            except BaseException as error:
-                wanted.future.set_exception(error)
+            rows, cols = self._filling.shares.popleft()
+            return self._filling, rows, cols
 
     def stop(self) -> None:
         """Give up what waits, and wait for what reads."""

@@ -1,0 +1,98 @@
+"""A memory-mapped array that receives a product: long lines are written to its file, not page by page."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .arrays import ArraySink, ArraySource
+from .mapped_source import array_source, backing_file
+from .matrix import Array
+
+#: Bytes that are put in order in memory before they are written, where items lie otherwise in the file.
+_BLOCK_BYTES = 1 << 20
+#: Bytes of a line from which on runs to the file are faster than pages of the map: a run that begins or ends within a
+#: page makes the system read that page first (benchmarks/stream_maps.py).
+LONG = 64 << 10
+
+
+class MappedSink(ArraySink):
+    """A writable array whose items lie in a file that is mapped into memory.
+
+    What is written to the file is found in the array at once, as both are the same pages of the system. Short lines are
+    assigned to the array.
+
+    Parameters
+    ----------
+    array : ndarray
+        The array; `array_sink` says which ones can be.
+    name : str
+        What messages call it.
+    descriptor : int
+        The file, which is closed with the sink.
+    offset : int
+        Where its items begin.
+    """
+
+    def __init__(self, array: Array, name: str, descriptor: int, offset: int) -> None:
+        super().__init__(array, name)
+        self._fd, self._offset = descriptor, offset
+        # Nobody tells a sink of the caller's memory that it is not needed any more.
+        weakref.finalize(self, os.close, descriptor)
+        self._columns = abs(array.strides[1]) > abs(array.strides[0])
+        self._pitch = array.strides[1] if self._columns else array.strides[0]
+        self._stored = array.dtype
+        self.scratch_bytes = _BLOCK_BYTES if self._columns or not array.dtype.isnative else 0
+
+    def write(self, row: int, col: int, tile: Array) -> int:
+        """Put `tile` at (row, col); return the bytes written."""
+        lines, first, across = (tile.T, col, row) if self._columns else (tile, row, col)
+        if not lines.size:
+            return 0
+        width = lines.shape[1] * self._stored.itemsize
+        if width < min(LONG, self._pitch):
+            return super().write(row, col, tile)
+        start = self._offset + first * self._pitch + across * self._stored.itemsize
+        if not self.scratch_bytes:
+            self._put_lines(lines, start)
+            return tile.nbytes
+        height = max(_BLOCK_BYTES // width, 1)
+        for top in range(0, lines.shape[0], height):
+            block = np.ascontiguousarray(lines[top : top + height], self._stored)
+            self._put_lines(block, start + top * self._pitch)
+        return tile.nbytes
+
+    def written(self) -> ArraySource:
+        """Return what was written, to be read back."""
+        return array_source(self.array, self.name)
+
+    def _put_lines(self, lines: Array, start: int) -> None:
+        raw = lines.view(np.uint8)
+        if raw.flags.c_contiguous and (raw.shape[1] == self._pitch or len(raw) == 1):
+            self._put(raw.reshape(-1), start)
+            return
+        for number, line in enumerate(raw):
+            self._put(line, start + number * self._pitch)
+
+    def _put(self, raw: Array, offset: int) -> None:
+        view: Any = raw.data
+        while view:
+            try:
+                count = os.pwrite(self._fd, view, offset)
+            except OSError as error:
+                text = f"writing its file failed: {error.strerror}; choose another disk or folder"
+                raise OSError(error.errno, text, self.name) from error
+            view, offset = view[count:], offset + count
+
+
+def array_sink(array: Array, name: str) -> ArraySink:
+    """Return a sink that writes to an array, or to the file that it maps where that is the same.
+
+    Lines must be contiguous and follow each other; the mapping must not be a private copy; and the file of that name
+    must still be the one that is mapped.
+    """
+    opened = backing_file(array, os.O_WRONLY) if array.flags.writeable else None
+    return ArraySink(array, name) if opened is None else MappedSink(array, name, *opened)
