@@ -215,5 +215,5 @@ def test_gated_forms_are_computed_tile_by_tile():
 
 def test_tiles_that_are_shared_out_cannot_be_sampled():
     choice = Choice(SPEC, SHARED)
-    with pytest.raises(UnsupportedError, match="explain .*stream_k=0.*which does not"):
+    with pytest.raises(UnsupportedError, match=r"explain .*stream_k=0.*which does not"):
         explain(PROBLEM, choice, chip_named("h100"), None)
