@@ -58,9 +58,7 @@ def test_layouts_and_offsets(tile, layout, out, offset, rng):
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [(1, 1, 1), (1, 300, 64), (65, 71, 23), (128, 192, 640), (300, 200, 4200), (1001, 1303, 711), (2049, 519, 63)],
-    ids=str,
+    "shape", [(1, 1, 1), (1, 300, 64), (65, 71, 23), (128, 192, 640), (1001, 1303, 711), (2049, 519, 63)], ids=str
 )
 @pytest.mark.parametrize("tile", TILES)
 def test_ragged_tiles_and_addends(tile, shape, rng):

@@ -4,8 +4,7 @@ Idea
     A float32 has 24 bits, three times those of a bfloat16: a = a1 + a2 + a3. Of the nine products of parts three are
     less than the last bit of the result; the other six are bfloat16 products, whose rate is 16 times that of float32.
     The tensor cores cut what they add, and never round up: so the small products come first, and every 32 of K the sums
-    are added to others that are rounded. These are set aside every 1024 of K, in registers or, of the largest tile, in
-    memory, so that long sums are sums of sums.
+    are added to others that are rounded. These are set aside every 1024 of K, so that long sums are sums of sums.
 Change from the rung before
     A stage holds a slice of one part of A and one of B; three stages are six products. Twice the sums. Rows of float32
     are written from registers, wherever they begin.
@@ -57,7 +56,6 @@ class SixProducts:
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.stages, self.group = config.stages, config.group
         self.parts_of_slice = SLICE // config.depth
-        self.keeps_in_memory = config.keeps_in_memory
 
     @cute.jit
     def __call__(
@@ -199,15 +197,11 @@ class SixProducts:
         shape = mma.partition_shape_C((self.tile_m, self.tile_n))
         sums = cute.make_rmem_tensor(shape, cutlass.Float32)
         rounded = cute.make_rmem_tensor(shape, cutlass.Float32)
-        # Where there are registers for a third set, long sums are in these.
-        longer = None if self.keeps_in_memory else cute.make_rmem_tensor(shape, cutlass.Float32)
         stage, phase = Int32(0), Int32(0)
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.tile(mD, number)
             rounded.fill(0.0)
-            if cutlass.const_expr(not self.keeps_in_memory):
-                longer.fill(0.0)
             for k in cutlass.range(slices):
                 stages = []
                 steps = cutlass.const_expr(cute.size(rA, mode=[2]) // self.parts_of_slice)
@@ -240,16 +234,11 @@ class SixProducts:
                     rounded.store(rounded.load() + sums.load())
                 done = k + 1
                 if done % ASIDE == 0 and done < slices:
-                    if cutlass.const_expr(self.keeps_in_memory):
-                        if done > ASIDE:
-                            self.add_kept(aside, mine, rounded)
-                        self.keep(aside, mine, rounded)
-                    else:
-                        longer.store(longer.load() + rounded.load())
+                    if done > ASIDE:
+                        self.add_kept(aside, mine, rounded)
+                    self.keep(aside, mine, rounded)
                     rounded.fill(0.0)
-            if cutlass.const_expr(not self.keeps_in_memory):
-                rounded.store(longer.load() + rounded.load())
-            elif slices > ASIDE:
+            if slices > ASIDE:
                 self.add_kept(aside, mine, rounded)
             gC, gD = mC[None, None, batch], mD[None, None, batch]
             self.finish(gC, gD, rounded, tile_m * self.tile_m + mine * MMA_M, tile_n * self.tile_n, alpha, beta)

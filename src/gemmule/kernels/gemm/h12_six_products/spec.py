@@ -17,8 +17,8 @@ from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Parts of a number, the greatest first; K of a slice, to whose multiples the parts of a line are filled up.
 PARTS, SLICE = 3, SLICE_BYTES // 2
-#: Slices whose sums are added to those before them: K of 1024. Columns of a tile from which these lie in device memory.
-ASIDE, _IN_MEMORY = 16, 192
+#: Slices whose sums are added to those before them in device memory: K of 1024.
+ASIDE = 16
 #: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
 CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
 THREADS = (1 + CONSUMERS) * WARPGROUP
@@ -69,11 +69,6 @@ class SixProductsConfig(Config):
     @property
     def outputs(self) -> int:
         return self.tile_m * self.tile_n
-
-    @property
-    def keeps_in_memory(self) -> bool:
-        """Whether a thread has no registers for a third set of sums."""
-        return self.tile_n >= _IN_MEMORY
 
     @property
     def shared_bytes(self) -> int:
@@ -156,7 +151,7 @@ def launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
     )
     ctas = min(tiles, config.ctas)
     workspaces: tuple[Workspace, ...] = ()
-    if problem.k > PARTS * SLICE * ASIDE and config.keeps_in_memory:
+    if problem.k > PARTS * SLICE * ASIDE:
         workspaces = (Workspace("long sums", ctas * config.outputs * FLOAT32.itemsize),)
     # Short sums are kept nowhere, and any address will do.
     aside = ("long sums", ctas * config.outputs) if workspaces else ("d", 0)
