@@ -7,12 +7,17 @@ from typing import Any
 
 from .tables import markdown
 
+_NAMES = {"cublas": "cuBLAS"}
+
 
 def float32_errors_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the largest errors by inputs and K, in units of u (|A| |B|)ij."""
-    rows = [r for r in records if r["record"] == "errors"]
-    names = list(dict.fromkeys(name for r in rows for name in r["error_u"]))
-    header = ["inputs", "K", *({"cublas": "cuBLAS"}.get(name, name) for name in names)]
-    return markdown(
-        header, [[r["inputs"], f"{r['k']:,}", *(f"{r['error_u'][name]:.2f}" for name in names)] for r in rows]
-    )
+    """Return the largest errors by inputs and K, of every way to multiply, in units of u (|A| |B|)ij."""
+    found = {(r["inputs"], r["k"]): r["error_u"] for r in records if r["record"] == "errors"}
+    inputs, depths = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    ways = list(next(iter(found.values())))
+    rows = [
+        [one, *(" / ".join(f"{found[one, k][way]:.1f}" for way in ways) if (one, k) in found else "" for k in depths)]
+        for one in inputs
+    ]
+    header = [" / ".join(_NAMES.get(way, way) for way in ways), *(f"K = {k}" for k in depths)]
+    return markdown(header, rows)
