@@ -208,7 +208,8 @@ def test_kernels_know_them_or_refuse_them(spec):
             # The memory is cleared in front, which a kernel that starts early would not wait for.
             assert not spec.launch(one, able[0]).overlaps
         else:
-            odd = dataclasses.replace(one, k=127, a=contiguous(KIND, 256, 127), b=contiguous(KIND, 127, 192))
+            kind = dtype_named("float8_e4m3fn") if spec.name == "h13_widened" else KIND
+            odd = dataclasses.replace(one, k=127, a=contiguous(kind, 256, 127), b=contiguous(kind, 127, 192))
             assert spec.why_not(odd, spec.archs[-1], spec.default) is None
             assert spec.following(odd, spec.default).problem.epilogue.absmax
 
