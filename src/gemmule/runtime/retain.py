@@ -14,14 +14,14 @@ from gemmule.core.errors import DriverError
 from .device import current, primary_context
 from .driver import call, driver
 
-#: Seconds between two looks of the thread, and how much waits for a stream before its calls look themselves. A thread
-#: that is woken takes Python's lock from the one that makes the calls, tens of microseconds each time.
-PAUSE, MANY = 2e-3, 16
+#: Seconds between two looks at what is still to be done, and calls that hurry the next one. A thread that is woken for
+#: each call takes Python's lock from the one that makes them, tens of microseconds each time.
+PAUSE, MANY = 2e-3, 32
 #: Events of a GPU that are kept for later.
 MOST_EVENTS = 64
 
-#: An event behind the work, and what is kept for it.
-_Kept = tuple[Any, object]
+#: The GPU, the stream, an event behind the work, and what is kept for it.
+_Kept = tuple[int, int, Any, object]
 
 
 def retain(kept: object, ordinal: int, stream: int) -> None:
@@ -44,35 +44,39 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
         if capturing != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
             # Nothing runs yet: who replays the graph keeps its memory, as for all that is captured.
             return
-        if _keeper().keep_by_known_event(kept, ordinal, stream):
-            return
+        keeper = _keeper()
+        try:
+            event = keeper.events[ordinal].pop()
+        except IndexError:
+            event = None
+        if event is not None:
+            (status,) = bindings.cuEventRecord(event, stream)
+            if status == bindings.CUresult.CUDA_SUCCESS:
+                keeper.keep((ordinal, stream, event, kept))
+                return
     # There is no event to take, or another context is current than the GPU's.
     with current(ordinal):
         if call("cuStreamIsCapturing", stream) != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
             return
         event = call("cuEventCreate", bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         call("cuEventRecord", event, stream)
-    _keeper().keep(event, kept, ordinal, stream)
-
-
-class _Place:
-    """What waits for a stream, the oldest first, and whether a call was made there since the thread looked."""
-
-    __slots__ = ("active", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: collections.deque[_Kept] = collections.deque()
-        self.active = True
+    _keeper().keep((ordinal, stream, event, kept))
 
 
 class Keeper:
-    """What is kept, and a thread that lets go of it where no further call does."""
+    """A thread that looks at events, and lets go of what belongs to those that have come.
+
+    Attributes
+    ----------
+    events : mapping of int to list of CUevent
+        By GPU, events that can be recorded anew.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # Events that can be recorded anew, by GPU; and what waits, by GPU and stream.
-        self._events: collections.defaultdict[int, list[Any]] = collections.defaultdict(list)
-        self._places: collections.defaultdict[tuple[int, int], _Place] = collections.defaultdict(_Place)
+        self.events: collections.defaultdict[int, list[Any]] = collections.defaultdict(list)
+        self._given: collections.deque[_Kept] = collections.deque()
+        # By stream, for one may wait long while others go on.
+        self._waiting: dict[tuple[int, int], collections.deque[_Kept]] = {}
         self._wake, self._looking, self._ended = threading.Event(), False, False
         # The GPU whose context is the thread's.
         self._ordinal: int | None = None
@@ -87,40 +91,10 @@ class Keeper:
         self._wake.set()
         self._thread.join()
 
-    def keep_by_known_event(self, kept: object, ordinal: int, stream: int) -> bool:
-        """Keep an object until the work queued on a stream is done, if there is an event that can be recorded now."""
-        bindings = driver()
-        done: _Kept | None = None
-        with self._lock:
-            place = self._places[ordinal, stream]
-            free, waiting = self._events[ordinal], place.waiting
-            if len(waiting) >= MANY and _has_come_in_any_thread(waiting[0][0]):
-                done = waiting.popleft()
-                event = done[0]
-            elif free:
-                event = free.pop()
-            else:
-                return False
-            (status,) = bindings.cuEventRecord(event, stream)
-            if status != bindings.CUresult.CUDA_SUCCESS:
-                return False
-            waiting.append((event, kept))
-            place.active = True
-        # Let go of outside of the lock: what happens then is its owner's affair.
-        del done
-        self._look_soon()
-        return True
-
-    def keep(self, event: Any, kept: object, ordinal: int, stream: int) -> None:
-        """Keep an object until an event has come that was recorded on a stream."""
-        with self._lock:
-            place = self._places[ordinal, stream]
-            place.waiting.append((event, kept))
-            place.active = True
-        self._look_soon()
-
-    def _look_soon(self) -> None:
-        if not self._looking and not self._wake.is_set():
+    def keep(self, what: _Kept) -> None:
+        """Keep an object alive until its event has come."""
+        self._given.append(what)
+        if (not self._looking or len(self._given) >= MANY) and not self._wake.is_set():
             self._wake.set()
 
     def _watch(self) -> None:
@@ -132,32 +106,25 @@ class Keeper:
             self._wake.clear()
             while self._look():
                 self._wake.wait(PAUSE)
+                self._wake.clear()
             self._looking = False
-            if self._places:
+            if self._given:
                 # It came after the last look.
                 self._wake.set()
 
     def _look(self) -> bool:
         """Let go of what is done; return whether there is more to come."""
-        done: list[_Kept] = []
-        with self._lock:
-            for (ordinal, stream), place in list(self._places.items()):
-                waiting = place.waiting
-                if place.active and len(waiting) >= MANY:
-                    # Its own calls look.
-                    place.active = False
-                    continue
-                place.active = False
-                try:
-                    come = self._come(ordinal, waiting)
-                except DriverError:
-                    # A broken context reports itself to every later call; there is nothing left to protect.
-                    come = len(waiting)
-                done += [waiting.popleft() for _ in range(come)]
-                if not waiting:
-                    del self._places[ordinal, stream]
-                self._take_back(ordinal, [event for event, _ in done[len(done) - come :]])
-        return bool(self._places) and not self._ended
+        self._sort()
+        for place, waiting in list(self._waiting.items()):
+            try:
+                for _ in range(self._come(place[0], waiting)):
+                    self._let_go(waiting.popleft())
+            except DriverError:
+                # A broken context reports itself to every later call; there is nothing left to protect.
+                waiting.clear()
+            if not waiting:
+                del self._waiting[place]
+        return bool(self._waiting) and not self._ended
 
     def _come(self, ordinal: int, waiting: Sequence[_Kept]) -> int:
         """Return how many events of a stream have come, which they do in order.
@@ -168,32 +135,28 @@ class Keeper:
             call("cuCtxSetCurrent", primary_context(ordinal))
             self._ordinal = ordinal
         some, none = 0, len(waiting)
-        if not waiting or _has_come(waiting[-1][0]):
+        if _has_come(waiting[-1][2]):
             return none
         while some < none:
             middle = (some + none) // 2
-            if _has_come(waiting[middle][0]):
+            if _has_come(waiting[middle][2]):
                 some = middle + 1
             else:
                 none = middle
         return some
 
-    def _take_back(self, ordinal: int, events: Sequence[Any]) -> None:
-        free = self._events[ordinal]
-        room = MOST_EVENTS - len(free)
-        free += events[:room]
-        for event in events[room:]:
+    def _sort(self) -> None:
+        while self._given:
+            what = self._given.popleft()
+            self._waiting.setdefault(what[:2], collections.deque()).append(what)
+
+    def _let_go(self, what: _Kept) -> None:
+        ordinal, _, event, _ = what
+        free = self.events[ordinal]
+        if len(free) < MOST_EVENTS:
+            free.append(event)
+        else:
             driver().cuEventDestroy(event)
-
-
-def _has_come_in_any_thread(event: Any) -> bool:
-    """Whether an event has come, asked by a thread in which a stream may be captured."""
-    bindings = driver()
-    exchange = bindings.cuThreadExchangeStreamCaptureMode
-    _, before = exchange(bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-    come = _has_come(event)
-    exchange(before)
-    return come
 
 
 def _has_come(event: Any) -> bool:
