@@ -57,11 +57,11 @@ def test_the_very_same_arrays_again(torch, planned, shape):
     assert gm.matrix_transpose(x).dtype == torch.float64
     x.t_()
     assert torch.equal(gm.matrix_transpose(x), x.T)
-    held = torch.randn(shape[::-1], device="cuda")
-    x.data, out.data = held, held[:0]
+    size, held = x.numel(), torch.randn(2 * x.numel(), device="cuda")
+    x.data, out.data = held[:size].view(shape), held[:0].view(0, shape[0])
     with pytest.raises(ShapeError):
         gm.transpose(x, out=out)
-    x.data, out.data = held, held.view(shape)
+    out.data = held[shape[0] : shape[0] + size].view(shape[::-1])
     with pytest.raises(OverlapError):
         gm.transpose(x, out=out)
 
