@@ -30,6 +30,7 @@ def multiply(*arguments, **options):
 
 
 def test_a_file_that_is_not_there(folder):
+    pytest.importorskip("zarr"), pytest.importorskip("h5py")
     for names in (("nope.npy", "a.npy"), ("a.npy", "nope.npy"), ("nope.zarr", "a.npy"), ("nope.h5::x", "a.npy")):
         with pytest.raises(gm.FileAccessError, match=r"^nope.*: there is no such file; check the name") as told:
             multiply(*names, "c.npy", transpose_b=True)

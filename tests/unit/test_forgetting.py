@@ -15,7 +15,7 @@ from gemmule.lab.products import gemm_problem
 HOPPER = Arch.parse("sm_90a")
 PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
 #: Two products of arrays that are apart, as an array library describes them.
-LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result)
+LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
 def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
     product = kept.Kept(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
     again = object()
-    library = types.SimpleNamespace(again=lambda *given: again)
+    library = types.SimpleNamespace(again=lambda *given: again, guards_kinds=True)
     if forgotten:
         select.forget_choices()
     kept.make_recent(library, product, ("arrays",), (object(), object()), None, (256, 512, 1024), None)

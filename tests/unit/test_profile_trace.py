@@ -121,7 +121,7 @@ def test_files_of_others_are_left_alone(tmp_path):
     path, other = tmp_path / "trace.json", tmp_path / "trace.json.partial"
     for one in (path, other):
         one.write_text("mine")
-    with pytest.raises(ArgumentError, match=r"trace\.json: exists; give --force"):
+    with pytest.raises(ArgumentError, match=r"trace\.json: exists; give force=True"):
         write_trace(path, Profile(), {}, force=False)
     assert path.read_text() == "mine"
     write_trace(path, Profile(), {}, force=True)

@@ -58,13 +58,15 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "form_counts": {},
     "numa": {},
     "float8": {},
+    "errors": {},
+    "mapped": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
 #: The last kinds.
 PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu", "probe", "cta_times", "training", "survey", "removals",
          "example", "epilogue", "timeline", "ceiling", "form", "form_counts", "random_problems",
-         "untuned", "numa", "float8")  # fmt: skip
+         "untuned", "numa", "float8", "errors", "mapped")  # fmt: skip
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},
