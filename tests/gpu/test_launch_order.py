@@ -36,7 +36,7 @@ def shift(torch, edge, dtype):
     [
         *[("g07_cp_async", "float32", edge) for edge in (32, 64, 131, 256)],
         *[("d03_mma_f64", "float64", edge) for edge in (32, 77, 131, 192)],
-        *[("h01_mma_sync", "bfloat16", edge) for edge in (61, 99)],
+        *[("h01_mma_sync", "bfloat16", edge) for edge in (47, 65)],
         ("h09_production", "float16", 128),
     ],
 )

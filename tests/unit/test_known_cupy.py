@@ -13,6 +13,7 @@ import gemmule as gm
 from gemmule.api import kept, prepared, recent
 from gemmule.api.known_cupy import CupyArrays
 from gemmule.core.errors import ArgumentError
+from gemmule.runtime.arrays.cupy_streams import external_stream
 
 NEW = itertools.count(0x900000, 0x1000)
 
@@ -47,7 +48,7 @@ def state(monkeypatch):
     cuda = types.SimpleNamespace(
         runtime=types.SimpleNamespace(getDevice=lambda: state.device, getDeviceCount=lambda: state.devices),
         get_current_stream=lambda device: Stream(state.stream + 100 * device, device),
-        ExternalStream=Stream,
+        Stream=types.SimpleNamespace(from_external=lambda handle: Stream(handle.__cuda_stream__()[1], state.device)),
     )
 
     def empty(shape, dtype):
@@ -194,3 +195,8 @@ def test_with_several_gpus_results_are_made_where_the_arrays_are(state):
     state.device, state.stream = 1, 8
     gm.matmul(a, b, out=out)
     assert state.queued[-1] == ((0x1000, 0x2000, 0x3000), 8)
+
+
+def test_streams_where_cupy_does_not_know_the_protocol():
+    old = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=object, ExternalStream=lambda *given: given))
+    assert external_stream(old, 11, 2) == (11, 2)

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gemmule.runtime.arrays.cupy_streams import external_stream
+
 from . import recent
 from .known_arrays import LOW, Described, Repeatable, reach_of
 
@@ -72,7 +74,7 @@ class CupyArrays:
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
         """Return what `new` makes while a stream is the current one; its GPU is."""
-        with self._cupy.cuda.ExternalStream(stream, device):
+        with external_stream(self._cupy, stream, device):
             return new()
 
     def again(self, kept: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> recent.Again | None:

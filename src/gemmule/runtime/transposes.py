@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmule.core.problem import TransposeProblem
 
+from .arrays.cupy_streams import external_stream
 from .device import current
 from .driver import call
 from .rotation import OperandSets, Rotation
@@ -91,7 +92,7 @@ class TransposeYardsticks:
                 cupy.asarray(_Memory(addresses[operand], shape, problem.itemsize))
                 for operand, shape in _shapes(problem)
             )
-        stream = cupy.cuda.ExternalStream(self.stream, self.ordinal)
+            stream = external_stream(cupy, self.stream, self.ordinal)
 
         def queue() -> None:
             with stream:

@@ -8,6 +8,7 @@ from typing import Any
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 
+from .cupy_streams import external_stream
 from .view import ArrayView, NewArray
 
 
@@ -50,9 +51,10 @@ class CupyLibrary:
         import cupy
 
         device = self.device_of(like) or 0
-        on_stream: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if stream is not None and stream != self.current_stream(device):
-            on_stream = cupy.cuda.ExternalStream(stream, device)
-        with cupy.cuda.Device(device), on_stream:
-            array = cupy.empty(shape, numpy_dtype(dtype_name))
+        with cupy.cuda.Device(device):
+            on_stream: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if stream is not None and stream != self.current_stream(device):
+                on_stream = external_stream(cupy, stream, device)
+            with on_stream:
+                array = cupy.empty(shape, numpy_dtype(dtype_name))
         return NewArray(self.view(array, stream), lambda: array)
