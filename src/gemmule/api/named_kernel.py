@@ -9,8 +9,8 @@ from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY, VIRTUAL
 
 
-def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...]:
-    """Return the kernels that a plan may choose from on the virtual GPU: all, or the one that is named.
+def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...] | None:
+    """Return what a plan may choose from on the virtual GPU: the kernel that is named, or None for all.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         If the virtual GPU does not run it.
     """
     if word is None:
-        return VIRTUAL
+        return None
     if executor != "vgpu":
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"

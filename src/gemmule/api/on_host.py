@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import VIRTUAL
 from gemmule.dispatch.select import choose, contiguous_gemm
 from gemmule.runtime.device import get_device
 
@@ -23,7 +22,7 @@ from .plan import Plan
 from .planned import planned
 
 
-def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] = VIRTUAL) -> Plan:
+def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] | None = None) -> Plan:
     """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one by a registry."""
     shape, views = product.shape, product.operands.views
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)

@@ -17,13 +17,13 @@ from .planned import planned
 from .virtual import as_device_view, copy_back
 
 
-def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] = VIRTUAL) -> Plan:
-    """Plan a product of host arrays whose kernels, those of a registry, run on the CPU."""
+def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] | None = None) -> Plan:
+    """Plan a product of host arrays whose kernels run on the CPU: those of a registry, all if there is none."""
     from gemmule.vgpu.arch import device_name, virtual_arch
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose(problem, virtual_arch(), registry)
+    choice = choose(problem, virtual_arch(), VIRTUAL if registry is None else registry)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

@@ -43,7 +43,7 @@ def plan_transpose(
 ) -> Plan:
     """Check a transpose and say what would run; the other parameters are those of `transpose` and of `plan`."""
     wanted = wanted_executor(executor)
-    registry = REGISTRY if kernel is None else only_kernel(kernel, "transpose", wanted)
+    registry = only_kernel(kernel, "transpose", wanted) or REGISTRY
     operands = gather({"x": x, "out": out}, stream)
     source = operands.views["x"]
     order = order_of(len(source.shape))
