@@ -149,6 +149,17 @@ def test_those_that_have_come_are_let_go_and_no_more(fake, done):
     assert not any(array() is None for array in arrays[done:])
 
 
+def test_an_event_that_comes_before_one_in_front_tells_nothing_of_it(fake):
+    slow, quick = kept_array(2), kept_array(2)
+    fake.come.add(2)
+    asked = fake.asked
+    wait_until(lambda: fake.asked > asked + 4)
+    gc.collect()
+    assert slow() is not None
+    fake.come.add(1)
+    wait_until(lambda: slow() is quick() is None)
+
+
 def test_the_thread_works_in_the_context_of_each_gpu(fake):
     for ordinal in (0, 1):
         array = kept_array(5 + ordinal, ordinal)
@@ -197,6 +208,27 @@ def test_another_context_is_current(fake):
     assert ("MainThread", 1) in fake.entered
     fake.done.add(5)
     wait_until(lambda: array() is None)
+
+
+def test_an_event_that_could_not_be_recorded_is_recorded_where_it_can_be(fake, monkeypatch):
+    def record(event, stream):
+        fake.recorded[event] = stream
+        return (Result.CUDA_SUCCESS if fake.entered_now else Result.CUDA_ERROR_INVALID_CONTEXT,)
+
+    @contextlib.contextmanager
+    def current(ordinal):
+        fake.entered_now = True
+        yield
+        fake.entered_now = False
+
+    fake.entered_now = False
+    fake.done.add(0)
+    monkeypatch.setattr(fake, "cuEventRecord", record)
+    monkeypatch.setattr(retain, "current", current)
+    for _ in range(5):
+        array = kept_array(0)
+        wait_until(lambda array=array: array() is None)
+    assert fake.created == 1
 
 
 def test_a_broken_context_keeps_nothing(fake):

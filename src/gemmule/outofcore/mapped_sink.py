@@ -56,7 +56,7 @@ class MappedSink(ArraySink):
         if width < min(LONG, self._pitch):
             return super().write(row, col, tile)
         start = self._offset + first * self._pitch + across * self._stored.itemsize
-        if not self.scratch_bytes:
+        if not self.scratch_bytes and lines.dtype == self._stored and lines.strides[1] == lines.itemsize:
             self._put_lines(lines, start)
             return tile.nbytes
         height = max(_BLOCK_BYTES // width, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import collections
 import functools
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +55,14 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
             if status == bindings.CUresult.CUDA_SUCCESS:
                 keeper.keep((ordinal, stream, event, kept))
                 return
+    else:
+        event = None
     # There is no event to take, or another context is current than the GPU's.
     with current(ordinal):
         if call("cuStreamIsCapturing", stream) != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
             return
-        event = call("cuEventCreate", bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        if event is None:
+            event = call("cuEventCreate", bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         call("cuEventRecord", event, stream)
     _keeper().keep((ordinal, stream, event, kept))
 
@@ -75,7 +79,7 @@ class Keeper:
     def __init__(self) -> None:
         self.events: collections.defaultdict[int, list[Any]] = collections.defaultdict(list)
         self._given: collections.deque[_Kept] = collections.deque()
-        # By stream, for one may wait long while others go on.
+        # By the stream's handle, for one may wait long while others go on.
         self._waiting: dict[tuple[int, int], collections.deque[_Kept]] = {}
         self._wake, self._looking, self._ended = threading.Event(), False, False
         # The GPU whose context is the thread's.
@@ -127,23 +131,16 @@ class Keeper:
         return bool(self._waiting) and not self._ended
 
     def _come(self, ordinal: int, waiting: Sequence[_Kept]) -> int:
-        """Return how many events of a stream have come, which they do in order.
+        """Return how many of the first events under a handle have come.
 
-        Each question lets the calling thread go on, and waits for it to stop again, so that few are asked.
+        Nothing is concluded about one from another: threads record events in another order than they hand them over,
+        each has a stream of its own under the handle of the per-thread default stream, and a new stream may get the
+        handle of one that was destroyed while work was queued on it.
         """
         if self._ordinal != ordinal:
             call("cuCtxSetCurrent", primary_context(ordinal))
             self._ordinal = ordinal
-        some, none = 0, len(waiting)
-        if _has_come(waiting[-1][2]):
-            return none
-        while some < none:
-            middle = (some + none) // 2
-            if _has_come(waiting[middle][2]):
-                some = middle + 1
-            else:
-                none = middle
-        return some
+        return sum(1 for _ in itertools.takewhile(lambda one: _has_come(one[2]), waiting))
 
     def _sort(self) -> None:
         while self._given:
