@@ -29,9 +29,10 @@ from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.buffers import Buffers
 from gemmule.outofcore.device.engine import Settings
+from gemmule.outofcore.device.operation import Convert, Multiply
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.rings import cut_rings, staged_rates
-from gemmule.outofcore.device.schedule import Convert, Multiply, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.several import stream_on_devices
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import LINES, copy_rate, link_rates, product_rate, product_waves

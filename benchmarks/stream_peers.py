@@ -32,8 +32,9 @@ from gemmule.outofcore.budget import parse_bytes
 from gemmule.outofcore.device.buffers import Buffers
 from gemmule.outofcore.device.choose import Chosen, choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.operation import Multiply
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import Multiply, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import ALLOCATE_S, ISSUE_S, LINES, copy_rate, link_rates, product_rate, product_waves

@@ -10,8 +10,9 @@ from gemmule.host.streams import HostStreams
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.choose import choose_plan, least_memory
 from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.operation import Multiply, Store
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import Multiply, Store, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.plan import Operand, Product
 
 F4 = np.dtype("f4")

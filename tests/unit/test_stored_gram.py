@@ -25,8 +25,9 @@ from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySource
 from gemmule.outofcore.bands import Band, cut_into_bands
 from gemmule.outofcore.device.choose import choose_plan, least_memory
+from gemmule.outofcore.device.operation import Store
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import Store, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.multiply import plan_multiply
 from gemmule.outofcore.opening import result_target
 from gemmule.outofcore.plan import Operand, Product

@@ -17,9 +17,10 @@ from gemmule.host.streams import HostStreams
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.device.choose import choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
+from gemmule.outofcore.device.operation import LANES, Convert, Load, Mirror, Multiply, Reflect, Store
 from gemmule.outofcore.device.plan import DevicePlan
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import LANES, Convert, Load, Mirror, Multiply, Reflect, Store, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.simulate import simulate
 from gemmule.outofcore.plan import Operand, Product
 

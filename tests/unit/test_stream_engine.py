@@ -18,8 +18,8 @@ from gemmule.outofcore.device.choose import choose_plan, least_memory
 from gemmule.outofcore.device.drain import Drain
 from gemmule.outofcore.device.engine import Settings, stream_product
 from gemmule.outofcore.device.lanes import Lane
+from gemmule.outofcore.device.operation import C_OUT, COMPUTE, STREAMS
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import C_OUT, COMPUTE, STREAMS
 from gemmule.outofcore.device.staging import chunks
 from gemmule.outofcore.plan import Operand, Product
 

@@ -10,9 +10,10 @@ import pytest
 
 from gemmule.core.errors import ArgumentError, MemoryLimitError
 from gemmule.outofcore.device.choose import choose_plan, least_memory
+from gemmule.outofcore.device.operation import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store
 from gemmule.outofcore.device.plan import DevicePlan, edges, ramped
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.simulate import simulate
 from gemmule.outofcore.plan import Operand, Product
 

@@ -12,9 +12,10 @@ import pytest
 
 from gemmule.outofcore import disk_probe
 from gemmule.outofcore.device.choose import choose_plan
+from gemmule.outofcore.device.operation import Load
 from gemmule.outofcore.device.plan import RAMPS, DevicePlan
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.schedule import Load, operations
+from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.shares import predicted, shares
 from gemmule.outofcore.device.simulate import simulate
 from gemmule.outofcore.disk_probe import DISK_RATE, read_rate, write_rate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.streams import DeviceMatrix, DeviceStreams
+from .operation import Convert, Mirror, Multiply, Reflect, Slice, Store
 from .plan import DevicePlan
-from .schedule import Convert, Mirror, Multiply, Reflect, Slice, Store
 from .staging import Part
 
 #: Factors, target, alpha, beta and what is added.

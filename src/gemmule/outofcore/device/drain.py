@@ -10,7 +10,7 @@ from typing import Any
 from ...core.streams import DeviceMatrix, DeviceStreams
 from ..matrix import Array, MatrixSink
 from .board import Board
-from .schedule import Store
+from .operation import Store
 from .staging import SHARE, Part, Ring, view
 
 

@@ -18,9 +18,10 @@ from .buffers import Buffers
 from .drain import Drain
 from .host_memory import direct_memory
 from .lanes import Lane
+from .operation import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rings import cut_rings, line_bytes
-from .schedule import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply, Op, Reflect, Store, operations
+from .schedule import operations
 from .staging import Filled, Filler, Part, Ring
 from .watch import Progress, Watch
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ...core.streams import DeviceStreams
 from .board import Board
-from .schedule import Op
+from .operation import Op
 
 #: Operations that wait for a thread: what they need is asked for ahead.
 AHEAD = 8

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from ...core.errors import MemoryLimitError
 from ..budget import amount, format_bytes
 from ..plan import Product
+from .operation import AB_IN, C_IN, C_OUT
 from .plan import DevicePlan
 from .rates import Rates
-from .schedule import AB_IN, C_IN, C_OUT
 from .staging import SHARE
 
 #: Size of a pinned buffer where the budget allows for some, and of the smallest one.

@@ -5,190 +5,30 @@ The same list is counted, simulated and run, so that what is predicted is what h
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Container, Hashable, Iterator
 
 from ..slots import Slots
+from .operation import (
+    AB_IN,
+    C_IN,
+    C_OUT,
+    LANES,
+    Convert,
+    Load,
+    Mirror,
+    Multiply,
+    Op,
+    Part,
+    Reflect,
+    Slice,
+    Store,
+    length,
+)  # fmt: skip
 from .plan import PAPER, DevicePlan, Step
 
-#: The streams, as the timeline names them.
-C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
-STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
-#: The streams that compute, in plans of several; what is computed is told by the end of a name.
-LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
-
-Part = tuple[int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Op:
-    """One operation on one stream.
-
-    Attributes
-    ----------
-    number : int
-        Its place in the order.
-    stream : str
-        Where it runs, after all earlier ones of that stream.
-    after : tuple of int
-        Operations of other streams that must be done first.
-    """
-
-    number: int
-    stream: str
-    after: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Load(Op):
-    """A piece of a matrix comes to the device.
-
-    Attributes
-    ----------
-    operand : str
-        ``a``, ``b`` or ``c``.
-    rows, cols : tuple of int
-        Which part of the matrix.
-    slot : int
-        The buffer of that operand that it goes to.
-    nbytes : int
-        Bytes that cross the link.
-    """
-
-    operand: str
-    rows: Part
-    cols: Part
-    slot: int
-    nbytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Slice:
-    """A slice on the device: its buffer, and which rows (of B columns) it has."""
-
-    slot: int
-    outer: Part
-
-
-@dataclasses.dataclass(frozen=True)
-class Multiply(Op):
-    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
-
-    Attributes
-    ----------
-    tile : tuple of int
-        The tile (i, j).
-    rows, cols, inner : tuple of int
-        Which part of the product.
-    a, b : Slice
-        The factors. Where the plan is symmetric both are slices of A.
-    target : int
-        Buffer of the sum.
-    first, last : bool
-        Whether the sum begins and ends here.
-    """
-
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
-    inner: Part
-    a: Slice
-    b: Slice
-    target: int
-    first: bool
-    last: bool
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The extents m, n and k."""
-        return _length(self.rows), _length(self.cols), _length(self.inner)
-
-    @property
-    def flop(self) -> int:
-        """Multiplications and additions."""
-        m, n, k = self.shape
-        return 2 * m * n * k
-
-
-@dataclasses.dataclass(frozen=True)
-class Convert(Op):
-    """A finished sum is rounded into the type of the result, in another buffer."""
-
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
-    source: int
-    target: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Mirror(Op):
-    """A finished tile is transposed into another buffer: what is on the other side of the diagonal.
-
-    Attributes
-    ----------
-    tile, rows, cols
-        Which part of the result it is taken from.
-    source : int
-        The buffer of the tile: of results, where the plan keeps them apart from sums.
-    target : int
-        The buffer of the transpose.
-    """
-
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
-    source: int
-    target: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Reflect(Op):
-    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it.
-
-    Attributes
-    ----------
-    tile, rows, cols
-        Which part of the result it is taken from.
-    buffer : int
-        The buffer of the tile: of results, where the plan keeps them apart from sums.
-    """
-
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
-    buffer: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Store(Op):
-    """A tile, or a strip of it, leaves the device.
-
-    Attributes
-    ----------
-    tile, rows, cols
-        Which part of the result.
-    source : int
-        The buffer: of results, where the plan keeps them apart from sums.
-    nbytes : int
-        Bytes that cross the link.
-    final : bool
-        Whether this is the last of its tile.
-    mirrored : bool
-        Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and
-        `cols` are where it goes.
-    """
-
-    tile: tuple[int, int]
-    rows: Part
-    cols: Part
-    source: int
-    nbytes: int
-    final: bool
-    mirrored: bool
 
 
 class _Held:
@@ -307,7 +147,7 @@ class _Schedule:
         rows, cols = _part(plan.rows(step.i)), _part(plan.cols(step.j))
         if "c" in plan.buffers:
             slot, before = 0, self.c_read
-        size = _length(rows) * _length(cols) * plan.product.c.itemsize
+        size = length(rows) * length(cols) * plan.product.c.itemsize
         return Load(next(self.numbers), C_IN, before, "c", rows, cols, slot, size)
 
     def _factor(self, step: Step, operand: str) -> tuple[list[Load], Slice]:
@@ -322,7 +162,7 @@ class _Schedule:
         if not there:
             rows, cols = (outer, step.inner) if name == "a" else (step.inner, outer)
             item = (plan.product.a if name == "a" else plan.product.b).itemsize
-            size = _length(rows) * _length(cols) * item
+            size = length(rows) * length(cols) * item
             ops.append(Load(next(self.numbers), AB_IN, held.used(slot), name, rows, cols, slot, size))
             held.load(slot, ops[0].number)
         return ops, Slice(slot, outer)
@@ -361,7 +201,7 @@ class _Schedule:
             convert = Convert(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
             yield convert
             number, source = convert.number, target
-        size = _length(rows) * _length(cols) * plan.product.out.itemsize
+        size = length(rows) * length(cols) * plan.product.out.itemsize
         mirrored = plan.symmetric and tile[0] != tile[1]
         store = Store(
             next(self.numbers), C_OUT, (number,), tile, rows, cols, source, size, ends and not mirrored, False
@@ -413,7 +253,7 @@ class _Schedule:
                 yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
             over[stream] = number
             stored = next(self.numbers)
-            size = _length(rows) * (right - left) * plan.product.out.itemsize
+            size = length(rows) * (right - left) * plan.product.out.itemsize
             yield Store(
                 stored, C_OUT, (number, *reflected.values()), tile, rows, (left, right), source, size,
                 place == len(strips) - 1, False,
@@ -434,21 +274,17 @@ class _Schedule:
         target, before = self.mirrors.take(tile)
         mirror = Mirror(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
         yield mirror
-        size = _length(rows) * _length(cols) * self.plan.product.out.itemsize
+        size = length(rows) * length(cols) * self.plan.product.out.itemsize
         store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)
         yield store
         self.mirrors.leave(tile, store.number)
 
 
 def _strips(rows: Part, count: int) -> list[Part]:
-    height = max(-(-_length(rows) // count), _LEAST_STRIP)
+    height = max(-(-length(rows) // count), _LEAST_STRIP)
     height = -(-height // _LEAST_STRIP) * _LEAST_STRIP
     return [(start, min(start + height, rows[1])) for start in range(rows[0], rows[1], height)]
 
 
 def _part(part: slice) -> Part:
     return int(part.start), int(part.stop)
-
-
-def _length(part: Part) -> int:
-    return part[1] - part[0]

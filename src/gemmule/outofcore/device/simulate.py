@@ -6,9 +6,10 @@ import dataclasses
 import math
 from collections.abc import Container
 
+from .operation import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rates import Rates
-from .schedule import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store, operations
+from .schedule import operations
 
 #: Bytes a second at which a device rounds sums into results, or transposes them, reading and writing.
 CONVERT_RATE = 1e12

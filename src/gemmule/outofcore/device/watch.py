@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.streams import DeviceStreams
 from .board import Board
-from .schedule import LANES, Load, Multiply, Op, Store
+from .operation import LANES, Load, Multiply, Op, Store
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,186 @@
+"""What is done for a streamed product: the kinds of operations, and the streams that they run on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+#: The streams, as the timeline names them.
+C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
+STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
+#: The streams that compute, in plans of several; what is computed is told by the end of a name.
+LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
+
+Part = tuple[int, int]
+
+
+def length(part: Part) -> int:
+    """Return how many rows, columns or steps of K a part has."""
+    return part[1] - part[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """One operation on one stream.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the order.
+    stream : str
+        Where it runs, after all earlier ones of that stream.
+    after : tuple of int
+        Operations of other streams that must be done first.
+    """
+
+    number: int
+    stream: str
+    after: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Load(Op):
+    """A piece of a matrix comes to the device.
+
+    Attributes
+    ----------
+    operand : str
+        ``a``, ``b`` or ``c``.
+    rows, cols : tuple of int
+        Which part of the matrix.
+    slot : int
+        The buffer of that operand that it goes to.
+    nbytes : int
+        Bytes that cross the link.
+    """
+
+    operand: str
+    rows: Part
+    cols: Part
+    slot: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A slice on the device: its buffer, and which rows (of B columns) it has."""
+
+    slot: int
+    outer: Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiply(Op):
+    """Slices are multiplied, and added to the sum of a tile, or to a strip of it.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        The tile (i, j).
+    rows, cols, inner : tuple of int
+        Which part of the product.
+    a, b : Slice
+        The factors. Where the plan is symmetric both are slices of A.
+    target : int
+        Buffer of the sum.
+    first, last : bool
+        Whether the sum begins and ends here.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    inner: Part
+    a: Slice
+    b: Slice
+    target: int
+    first: bool
+    last: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The extents m, n and k."""
+        return length(self.rows), length(self.cols), length(self.inner)
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions."""
+        m, n, k = self.shape
+        return 2 * m * n * k
+
+
+@dataclasses.dataclass(frozen=True)
+class Convert(Op):
+    """A finished sum is rounded into the type of the result, in another buffer."""
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    target: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Mirror(Op):
+    """A finished tile is transposed into another buffer: what is on the other side of the diagonal.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result it is taken from.
+    source : int
+        The buffer of the tile: of results, where the plan keeps them apart from sums.
+    target : int
+        The buffer of the transpose.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    target: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reflect(Op):
+    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result it is taken from.
+    buffer : int
+        The buffer of the tile: of results, where the plan keeps them apart from sums.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    buffer: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Store(Op):
+    """A tile, or a strip of it, leaves the device.
+
+    Attributes
+    ----------
+    tile, rows, cols
+        Which part of the result.
+    source : int
+        The buffer: of results, where the plan keeps them apart from sums.
+    nbytes : int
+        Bytes that cross the link.
+    final : bool
+        Whether this is the last of its tile.
+    mirrored : bool
+        Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and
+        `cols` are where it goes.
+    """
+
+    tile: tuple[int, int]
+    rows: Part
+    cols: Part
+    source: int
+    nbytes: int
+    final: bool
+    mirrored: bool
