@@ -79,7 +79,7 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
 def sums_of(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
     """Return the type that slices are summed in on that device."""
     if name == "gpu":
-        from gemmule.runtime.streams import sum_dtype
+        from gemmule.runtime.stream_problems import sum_dtype
 
         return sum_dtype(a, b)
     # Integers wrap alike in every width; floats are summed as wide as they are multiplied.
