@@ -33,7 +33,7 @@ class JaxLibrary(DlpackLibrary):
             itemsize=x.dtype.itemsize,
             device=self.device_of(x),
             address=bits.unsafe_buffer_pointer(),
-            strides=compact_strides(tuple(x.shape)),
+            strides=_strides(bits),
             readonly=True,
             keepalive=(capsule, bits),
         )
@@ -67,3 +67,28 @@ class JaxLibrary(DlpackLibrary):
             return array if array.dtype.name == dtype_name else array.view(dtype_name)
 
         return NewArray(result.view, finish)
+
+
+def lies_in_rows(x: Any) -> bool:
+    """Return whether an array lies in memory as arrays of JAX's do unless another layout is asked for."""
+    return bool(_strides(x) == compact_strides(tuple(x.shape)))
+
+
+def _strides(x: Any) -> tuple[int, ...]:
+    """Return the strides of an array in elements.
+
+    Raises
+    ------
+    ArgumentError
+        If it has none: it lies in tiles.
+    """
+    shape = tuple(x.shape)
+    layout = x.format.layout if hasattr(x, "format") else getattr(x.layout, "device_local_layout", None)
+    if layout is None:
+        return compact_strides(shape)
+    if layout.tiling:
+        raise ArgumentError(f"a JAX array lies in memory as {layout}; pass a copy in the default layout")
+    # Dimensions from the one whose steps are the longest to the one whose neighbours touch.
+    order = tuple(layout.major_to_minor)
+    steps = compact_strides(tuple(shape[axis] for axis in order))
+    return tuple(steps[order.index(axis)] for axis in range(len(shape)))
