@@ -106,14 +106,13 @@ class JaxPrograms:
 
         Of the others, some of which may be None, the last is the output.
         """
-        kind = self._kind
+        kind: Any = self._kind
         if type(b) is not kind or others[-1] is not None:
             return None
         place = self._place(a)
         if place is None or self._place(b) is not place:
             return None
         key: tuple[Any, ...] = (options, place, a.aval, b.aval)
-        x: Any
         committed = a._committed or b._committed
         for number, x in enumerate(others[:-1]):
             if x is not None:
