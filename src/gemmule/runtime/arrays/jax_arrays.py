@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import compact_strides
 
 from .dlpack_arrays import DeviceResult, DlpackLibrary
-from .view import ArrayView, NewArray
+from .view import ArrayView, HostArray, NewArray
 
 
 class JaxLibrary(DlpackLibrary):
@@ -59,7 +59,8 @@ class JaxLibrary(DlpackLibrary):
         ordinal = self.device_of(like)
         if ordinal is None or stream is None:
             host = np.empty(shape, numpy_dtype(dtype_name))
-            return NewArray(ArrayView(shape, dtype_name, host.itemsize, None, host), lambda: jax.numpy.asarray(host))
+            view = ArrayView(shape, dtype_name, host.itemsize, None, host)
+            return NewArray(view, lambda: _beside(like, host))
         result = DeviceResult(shape, dtype_name, ordinal, stream)
 
         def finish() -> Any:
@@ -67,6 +68,17 @@ class JaxLibrary(DlpackLibrary):
             return array if array.dtype.name == dtype_name else array.view(dtype_name)
 
         return NewArray(result.view, finish)
+
+
+def _beside(like: Any, host: HostArray) -> Any:
+    """Return host memory as a JAX array on the device of another one, and committed to it if that is."""
+    import jax
+
+    (device,) = like.devices()
+    if like._committed:
+        return jax.device_put(host, device)
+    with jax.default_device(device):
+        return jax.numpy.asarray(host)
 
 
 def lies_in_rows(x: Any) -> bool:
