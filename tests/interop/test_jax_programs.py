@@ -228,6 +228,16 @@ def test_within_a_trace_constants_are_computed_at_once(programs, rng):
     assert not isinstance(seen[0], jax.core.Tracer)
 
 
+def test_results_are_as_committed_as_their_operands(programs, rng):
+    a, b = arrays(rng, (9, 9), (9, 9))
+    bound = jax.device_put(a, jax.devices("cpu")[0])
+    for x, y, committed in ((a, b, False), (bound, b, True), (b, bound, True), (a, b, False)):
+        for _ in range(2):
+            got = gm.matmul(x, y)
+            np.testing.assert_allclose(got, np.asarray(x) @ np.asarray(y), rtol=1e-4, atol=1e-4)
+        assert got.committed == committed
+
+
 def test_the_oldest_program_makes_room(programs, rng, monkeypatch):
     monkeypatch.setattr(jax_programs, "MOST_PROGRAMS", 2)
     for n in (3, 4, 5, 4):
