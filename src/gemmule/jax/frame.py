@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import re
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ _CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments
 # Python's lock is kept meanwhile: to give it up and take it again would cost more than the call.
 _GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))
 
-# To read a struct field by field takes ctypes several times as long as to copy it and take it apart.
+# All memory as one array, from which structs are read where they lie: to read them field by field, or to copy each
+# before it is taken apart, takes ctypes several times as long.
+_MEMORY: Any = (ctypes.c_char * sys.maxsize).from_address(0)
 _WORD = 8
 _FRAME = struct.Struct(f"={ctypes.sizeof(_Frame) // _WORD}Q")
 _API_HEAD = struct.Struct("=4Q2i6Q")
@@ -210,7 +213,7 @@ class CallFrame:
 
     def __init__(self, address: int, minor: int) -> None:
         self._address, self._minor = address, minor
-        self._words = _FRAME.unpack(ctypes.string_at(address, _FRAME.size))
+        self._words = _FRAME.unpack_from(_MEMORY, address)
         self._api: tuple[int, ...] = ()
 
     def answers_metadata(self) -> bool:
@@ -235,7 +238,7 @@ class CallFrame:
             If one of its structs is.
         """
         words = self._words
-        self._api = api = _API_HEAD.unpack(ctypes.string_at(words[_API], _API_HEAD.size))
+        self._api = api = _API_HEAD.unpack_from(_MEMORY, words[_API])
         if (
             words[0] < _SIZES[0] or words[_ARGUMENTS] < _SIZES[1] or words[_RESULTS] < _SIZES[2]
             or words[_ATTRIBUTES] < _SIZES[3] or api[0] < _SIZES[4]
@@ -254,34 +257,40 @@ class CallFrame:
 
     def arrays(self) -> tuple[tuple[Raw, ...], tuple[int, ...]]:
         """Return types and shapes of the arrays, those to read and then those to write, and their addresses."""
-        buffers = [_BUFFER.unpack(ctypes.string_at(at, _BUFFER.size)) for at in self._buffers()]
-        raw = tuple([(kind, ctypes.string_at(dims, _WORD * rank)) for _, _, kind, _, rank, dims in buffers])
+        buffers = [_BUFFER.unpack_from(_MEMORY, at) for at in self._buffers()]
+        raw = tuple([(kind, _MEMORY[dims : dims + _WORD * rank]) for _, _, kind, _, rank, dims in buffers])
         return raw, tuple([buffer[3] for buffer in buffers])
 
     def addresses(self) -> tuple[int, ...]:
         """Return the addresses of the arrays, those to read and then those to write."""
-        return tuple([_BUFFER.unpack(ctypes.string_at(at, _BUFFER.size))[3] for at in self._buffers()])
+        return tuple([_BUFFER.unpack_from(_MEMORY, at)[3] for at in self._buffers()])
 
     def _buffers(self) -> tuple[int, ...]:
         return self._items(_ARGUMENTS) + self._items(_RESULTS)
 
     def _items(self, of: int) -> tuple[int, ...]:
-        count = self._words[of + 2]
-        return struct.unpack(f"={count}Q", ctypes.string_at(self._words[of + 4], _WORD * count))
+        return _pointers(self._words[of + 2]).unpack_from(_MEMORY, self._words[of + 4])
 
     def text(self) -> bytes:
         """Return the one attribute, a string in UTF-8."""
         # Between the types of attributes and their values come their names.
-        (at,) = _ADDRESS.unpack(ctypes.string_at(self._words[_ATTRIBUTES + 5], _WORD))
-        address, length = _SPAN.unpack(ctypes.string_at(at, _SPAN.size))
-        return ctypes.string_at(address, length) if length else b""
+        (at,) = _ADDRESS.unpack_from(_MEMORY, self._words[_ATTRIBUTES + 5])
+        address, length = _SPAN.unpack_from(_MEMORY, at)
+        text: bytes = _MEMORY[address : address + length]
+        return text
 
     def stream(self) -> int:
         """Return the driver's handle of the stream to work on."""
-        wanted = _StreamArguments(_STREAM_SIZE, None, self._words[_CONTEXT], None)
+        try:
+            wanted = _spare.pop()
+        except IndexError:
+            wanted = _StreamArguments(_STREAM_SIZE)
+        wanted.context = self._words[_CONTEXT]
         if _stream_getter(self._api[-1])(ctypes.byref(wanted)):
             raise UnsupportedError("XLA gives no stream for this call; report it, with the version of JAX")
-        return wanted.stream or 0
+        stream = wanted.stream or 0
+        _spare.append(wanted)
+        return stream
 
     def error(self, raised: BaseException) -> int:
         """Return an exception as an error of XLA's, which then owns it."""
@@ -290,6 +299,15 @@ class CallFrame:
         arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, code)
         create = _Api.from_address(self._words[_API]).error_create
         return int(_CREATE_ERROR(create)(ctypes.byref(arguments)))
+
+
+# Those that no call uses now.
+_spare: list[_StreamArguments] = []
+
+
+@functools.cache
+def _pointers(count: int) -> struct.Struct:
+    return struct.Struct(f"={count}Q")
 
 
 @functools.cache
