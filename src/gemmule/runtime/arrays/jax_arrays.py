@@ -95,10 +95,11 @@ def _strides(x: Any) -> tuple[int, ...]:
         If it has none: it lies in tiles.
     """
     shape = tuple(x.shape)
+    # JAX has called it otherwise.
     layout = x.format.layout if hasattr(x, "format") else getattr(x.layout, "device_local_layout", None)
     if layout is None:
         return compact_strides(shape)
-    if layout.tiling:
+    if getattr(layout, "tiling", None) or getattr(layout, "_tiling", None):
         raise ArgumentError(f"a JAX array lies in memory as {layout}; pass a copy in the default layout")
     # Dimensions from the one whose steps are the longest to the one whose neighbours touch.
     order = tuple(layout.major_to_minor)
