@@ -8,6 +8,9 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -312,3 +315,35 @@ def test_layouts():
     assert jax_arrays._strides(otherwise) == (3, 1, 6)
     assert isinstance(jax_arrays.JaxLibrary().view(otherwise, None), ArrayView)
     np.testing.assert_array_equal(gm.transpose(otherwise), np.asarray(x).T)
+
+
+TWO_DEVICES = """
+import jax, jax.numpy as jnp
+import gemmule as gm
+from gemmule.api.jax_programs import Program
+from gemmule.jax import frame, handlers, launches
+
+first, second = jax.devices("cpu")
+minor = frame.spoken_minor(jax.ffi.include_dir())
+handler = frame.HANDLER(lambda address: handlers._answer(lambda call: None, minor, address))
+jax.ffi.register_ffi_target(launches.KEPT, jax.ffi.pycapsule(handler), platform="cpu")
+with jax.default_device(second):
+    x = jnp.ones((4, 4))
+there = jax.device_put(x, second)
+for a, b, committed in ((x, x, False), (x, there, True), (there, there, True)):
+    got = gm.matmul(a, b)
+    assert (got.devices(), got.committed) == ({second}, a.committed), (got.devices(), got.committed)
+    program = Program(jax, "matmul", "any", jax.ShapeDtypeStruct((4, 4), x.dtype), second, wide=False)
+    for _ in range(2):
+        got = program.compile((a, b))(a, b)
+        assert (got.devices(), got.committed) == ({second}, committed), (got.devices(), got.committed)
+"""
+
+
+def test_arrays_stay_on_their_device():
+    """Also those that are committed to none, and lie on another one than JAX's default."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env=os.environ | flags, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
