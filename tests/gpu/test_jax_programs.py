@@ -96,7 +96,8 @@ def test_epilogues(jax, jnp, programs, rng, gated):
         for _ in range(CALLS):
             got = gm.gemm(*on_gpu[:2], bias=on_gpu[2], **call)
             np.testing.assert_allclose(np.asarray(got).astype(np.float64), expected, rtol=5e-3, atol=5e-2)
-    assert compiled(programs) == len(calls)
+    # A name and the function that it stands for are one.
+    assert compiled(programs) == 1
 
 
 def test_a_function_is_read_at_every_call(jax, programs, rng):

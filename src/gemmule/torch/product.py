@@ -39,7 +39,7 @@ def _adds_in_the_kernel(a: Any, precision: str | None) -> bool:
 
 def _plain(x: Any) -> Any:
     """Return a tensor that asks for no gradient: here is below where PyTorch keeps them."""
-    return x.detach() if x.requires_grad and torch.is_grad_enabled() else x
+    return x.detach() if x.requires_grad else x
 
 
 def _checked(a: Any, b: Any, c: Any, out_dtype: Any) -> tuple[tuple[Any, ...], Any]:
