@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
 from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
-from gemmule.jax import frame, handlers  # noqa: E402
+from gemmule.jax import frame, handlers, launches  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -207,17 +207,22 @@ def test_frames_that_are_shorter_than_they_are_read_are_refused():
     call = frame._Frame(ctypes.sizeof(frame._Frame), None, ctypes.pointer(api))
     for part in (call.arguments, call.results, call.attributes):
         part.struct_size = ctypes.sizeof(part)
-    read = frame.CallFrame(ctypes.addressof(call), 3)
-    assert not read.answers_metadata()
-    read.check()
-    for struct, name in ((call, "call frame"), (call.results, "results"), (api, "functions")):
+
+    def read():
+        return frame.CallFrame(ctypes.addressof(call), 3)
+
+    assert not read().answers_metadata()
+    read().check()
+    structs = [(call, "call frame"), (call.arguments, "arguments"), (call.results, "results"),
+               (call.attributes, "attributes"), (api, "functions")]  # fmt: skip
+    for struct, name in structs:
         struct.struct_size -= 8
         with pytest.raises(UnsupportedError, match=f"XLA's {name} take"):
-            read.check()
+            read().check()
         struct.struct_size += 8
     api.version.major = 1
     with pytest.raises(UnsupportedError, match=r"version 1\.3"):
-        read.check()
+        read().check()
 
 
 def test_the_structs_are_those_of_the_header():
@@ -225,30 +230,33 @@ def test_the_structs_are_those_of_the_header():
     assert frame._Version.minor.offset + 4 == 24
     assert frame._Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
     assert (frame._Frame.arguments.offset, frame._Frame.results.offset, frame._Frame.attributes.offset) == (40, 80, 120)
-    assert frame._Buffer.dims.offset == 40
+    assert (frame._Buffer.dtype.offset, frame._Buffer.data.offset, frame._Buffer.dims.offset) == (16, 24, 40)
+    assert frame._BUFFER.size == ctypes.sizeof(frame._Buffer)
+    assert frame._API_HEAD.size == ctypes.sizeof(frame._Api)
+    assert frame._FRAME.size == ctypes.sizeof(frame._Frame)
     assert (frame._Metadata.version.offset, frame._Metadata.traits.offset) == (8, 32)
 
 
 def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     decided = []
-    monkeypatch.setattr(handlers, "get_device", decided.append)
-    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: None)
-    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
-    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
-    described = tuple((role, "float32", (4, 4), 256) for role in "abd")
-    text = Options().text()
+    monkeypatch.setattr(launches, "get_device", decided.append)
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: None)
+    monkeypatch.setattr(launches, "repeated", lambda *what: len)
+    monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    raw = ((11, np.array((4, 4), np.int64).tobytes()),) * 3
+    text = Options().text().encode()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, described, 0, generation())
+        handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 2
     # As another thread may, while this one decides.
-    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: forget_choices())
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: forget_choices())
     forget_choices()
-    handlers._decided(text, described, 0, generation())
-    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 4
     forget_choices()
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import re
-from collections.abc import Iterator
+import struct
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +136,25 @@ class _StreamArguments(ctypes.Structure):
 
 
 _CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))
-_GET_STREAM = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))
+# Python's lock is kept meanwhile: to give it up and take it again would cost more than the call.
+_GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))
+
+# All memory as one array, from which structs are read where they lie: to read them field by field, or to copy each
+# before it is taken apart, takes ctypes several times as long.
+_MEMORY: Any = (ctypes.c_char * sys.maxsize).from_address(0)
+_WORD = 8
+_FRAME = struct.Struct(f"={ctypes.sizeof(_Frame) // _WORD}Q")
+_API_HEAD = struct.Struct("=4Q2i6Q")
+_BUFFER = struct.Struct("=2Qi4xQqQ")
+_SPAN, _ADDRESS = struct.Struct("=2Q"), struct.Struct("=Q")
+# Where the structs within a frame begin, in words; behind a list's size and extension come its length, types and items.
+_ARGUMENTS, _RESULTS, _ATTRIBUTES = (
+    field.offset // _WORD for field in (_Frame.arguments, _Frame.results, _Frame.attributes)
+)
+_API, _CONTEXT = _Frame.api.offset // _WORD, _Frame.context.offset // _WORD
+_STRUCTS = ("call frame", "arguments", "results", "attributes", "functions")
+_SIZES = tuple(map(ctypes.sizeof, (_Frame, _List, _List, _Attributes, _Api)))
+_STREAM_SIZE = ctypes.sizeof(_StreamArguments)
 
 #: The type of a handler: it takes a call frame and returns an error of XLA's, or null.
 HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -158,6 +179,25 @@ class Buffer:
     shape: tuple[int, ...]
 
 
+#: An array's type and shape as XLA has them: the type's number, and the extents as bytes.
+Raw = tuple[int, bytes]
+
+
+def buffer_of(raw: Raw, address: int = 0) -> Buffer:
+    """Return an array of that type and shape.
+
+    Raises
+    ------
+    DTypeError
+        If the type is none that products have.
+    """
+    number, extents = raw
+    if number not in _DTYPES:
+        known = ", ".join(_DTYPES.values())
+        raise DTypeError(f"an array has XLA's type number {number}; gemmule.jax takes {known}: convert it")
+    return Buffer(address, _DTYPES[number], struct.unpack(f"={len(extents) // _WORD}q", extents))
+
+
 class CallFrame:
     """A call by XLA.
 
@@ -169,13 +209,16 @@ class CallFrame:
         The minor version of the interface that is spoken.
     """
 
+    __slots__ = ("_address", "_api", "_minor", "_words")
+
     def __init__(self, address: int, minor: int) -> None:
-        self._frame = _Frame.from_address(address)
-        self._minor = minor
+        self._address, self._minor = address, minor
+        self._words = _FRAME.unpack_from(_MEMORY, address)
+        self._api: tuple[int, ...] = ()
 
     def answers_metadata(self) -> bool:
         """Say which version of the interface is spoken if that is all that was asked; return whether it was."""
-        address = self._frame.extension
+        address = self._words[1]
         while address:
             extension = _Extension.from_address(address)
             if extension.kind == _METADATA:
@@ -194,60 +237,82 @@ class CallFrame:
         UnsupportedError
             If one of its structs is.
         """
-        frame = self._frame
-        api = frame.api.contents
-        for name, struct in (
-            ("call frame", frame), ("arguments", frame.arguments), ("results", frame.results),
-            ("attributes", frame.attributes), ("functions", api),
+        words = self._words
+        self._api = api = _API_HEAD.unpack_from(_MEMORY, words[_API])
+        if (
+            words[0] < _SIZES[0] or words[_ARGUMENTS] < _SIZES[1] or words[_RESULTS] < _SIZES[2]
+            or words[_ATTRIBUTES] < _SIZES[3] or api[0] < _SIZES[4]
         ):  # fmt: skip
-            if struct.struct_size < ctypes.sizeof(struct):
-                raise UnsupportedError(
-                    f"XLA's {name} take {struct.struct_size} bytes, and {ctypes.sizeof(struct)} are read of them; "
-                    "install another version of JAX"
-                )
-        if api.version.major != MAJOR:
+            given = (words[0], words[_ARGUMENTS], words[_RESULTS], words[_ATTRIBUTES], api[0])
+            for name, has, needs in zip(_STRUCTS, given, _SIZES, strict=True):
+                if has < needs:
+                    raise UnsupportedError(
+                        f"XLA's {name} take {has} bytes, and {needs} are read of them; install another version of JAX"
+                    )
+        if api[4] != MAJOR:
             raise UnsupportedError(
-                f"XLA's foreign function interface is of version {api.version.major}.{api.version.minor}, and gemmule "
-                f"speaks {MAJOR}.{MINOR}; install another version of JAX"
+                f"XLA's foreign function interface is of version {api[4]}.{api[5]}, and gemmule speaks "
+                f"{MAJOR}.{MINOR}; install another version of JAX"
             )
 
-    def arguments(self) -> list[Buffer]:
-        """Return the arrays to read."""
-        return list(_buffers(self._frame.arguments))
+    def arrays(self) -> tuple[tuple[Raw, ...], tuple[int, ...]]:
+        """Return types and shapes of the arrays, those to read and then those to write, and their addresses."""
+        buffers = [_BUFFER.unpack_from(_MEMORY, at) for at in self._buffers()]
+        raw = tuple([(kind, _MEMORY[dims : dims + _WORD * rank]) for _, _, kind, _, rank, dims in buffers])
+        return raw, tuple([buffer[3] for buffer in buffers])
 
-    def results(self) -> list[Buffer]:
-        """Return the arrays to write."""
-        return list(_buffers(self._frame.results))
+    def addresses(self) -> tuple[int, ...]:
+        """Return the addresses of the arrays, those to read and then those to write."""
+        return tuple([_BUFFER.unpack_from(_MEMORY, at)[3] for at in self._buffers()])
 
-    def text(self) -> str:
-        """Return the one attribute, a string."""
-        (address,) = self._frame.attributes.items[: self._frame.attributes.size]
-        span = _Bytes.from_address(address)
-        return ctypes.string_at(span.address, span.length).decode() if span.length else ""
+    def _buffers(self) -> tuple[int, ...]:
+        return self._items(_ARGUMENTS) + self._items(_RESULTS)
+
+    def _items(self, of: int) -> tuple[int, ...]:
+        return _pointers(self._words[of + 2]).unpack_from(_MEMORY, self._words[of + 4])
+
+    def text(self) -> bytes:
+        """Return the one attribute, a string in UTF-8."""
+        # Between the types of attributes and their values come their names.
+        (at,) = _ADDRESS.unpack_from(_MEMORY, self._words[_ATTRIBUTES + 5])
+        address, length = _SPAN.unpack_from(_MEMORY, at)
+        text: bytes = _MEMORY[address : address + length]
+        return text
 
     def stream(self) -> int:
         """Return the driver's handle of the stream to work on."""
-        api = self._frame.api.contents
-        wanted = _StreamArguments(ctypes.sizeof(_StreamArguments), None, self._frame.context, None)
-        if _GET_STREAM(api.stream_get)(ctypes.byref(wanted)):
+        try:
+            wanted = _spare.pop()
+        except IndexError:
+            wanted = _StreamArguments(_STREAM_SIZE)
+        wanted.context = self._words[_CONTEXT]
+        if _stream_getter(self._api[-1])(ctypes.byref(wanted)):
             raise UnsupportedError("XLA gives no stream for this call; report it, with the version of JAX")
-        return wanted.stream or 0
+        stream = wanted.stream or 0
+        _spare.append(wanted)
+        return stream
 
     def error(self, raised: BaseException) -> int:
         """Return an exception as an error of XLA's, which then owns it."""
         text = f"{type(raised).__name__}: {raised}".encode(errors="replace")
         code = _INVALID_ARGUMENT if isinstance(raised, GemmuleError) else _INTERNAL
         arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, code)
-        return int(_CREATE_ERROR(self._frame.api.contents.error_create)(ctypes.byref(arguments)))
+        create = _Api.from_address(self._words[_API]).error_create
+        return int(_CREATE_ERROR(create)(ctypes.byref(arguments)))
 
 
-def _buffers(listed: _List) -> Iterator[Buffer]:
-    for address in listed.items[: listed.size]:
-        buffer = _Buffer.from_address(address)
-        if buffer.dtype not in _DTYPES:
-            known = ", ".join(_DTYPES.values())
-            raise DTypeError(f"an array has XLA's type number {buffer.dtype}; gemmule.jax takes {known}: convert it")
-        yield Buffer(buffer.data or 0, _DTYPES[buffer.dtype], tuple(buffer.dims[: buffer.rank]))
+# Those that no call uses now.
+_spare: list[_StreamArguments] = []
+
+
+@functools.cache
+def _pointers(count: int) -> struct.Struct:
+    return struct.Struct(f"={count}Q")
+
+
+@functools.cache
+def _stream_getter(address: int) -> Callable[..., Any]:
+    return _GET_STREAM(address)
 
 
 def spoken_minor(include: Any) -> int:

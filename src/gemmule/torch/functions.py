@@ -8,7 +8,7 @@ import torch
 
 from gemmule.core.errors import ShapeError
 
-from .product import gemm
+from .product import multiply
 from .shapes import check_addend, check_dtypes, result_shape
 
 
@@ -48,7 +48,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     row, col = input.ndim == 1, other.ndim == 1
     a = input.unsqueeze(0) if row else input
     b = other.unsqueeze(-1) if col else other
-    product = gemm(a, b, None, 1.0, 0.0, None, precision)
+    product = multiply(a, b, None, 1.0, 0.0, None, precision)
     if col:
         product = product.squeeze(-1)
     return product.squeeze(-1 if col else -2) if row else product
@@ -170,7 +170,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
     rows = input.unsqueeze(0) if input.ndim == 1 else input
-    result = gemm(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
+    result = multiply(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
     return result.squeeze(0) if input.ndim == 1 else result
 
 
@@ -190,7 +190,7 @@ def _add_product(
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
     check_dtypes(**{first_name: a, second_name: b, given_name: addend})
     check_addend(given_name, addend, result_shape(a, b))
-    return gemm(a, b, addend, float(alpha), float(beta), None, precision)
+    return multiply(a, b, addend, float(alpha), float(beta), None, precision)
 
 
 def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:
