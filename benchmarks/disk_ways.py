@@ -1,7 +1,7 @@
 """Ways to read and write files: through the page cache or past it, threads, lengths of requests, both at once.
 
-``python benchmarks/disk_ways.py RESULTS_FOLDER SCRATCH_FOLDER``. Nothing is computed. The page cache is emptied of a file
-before it is read. One way to read is repeated all along: how much its rate varies is how much the disk does.
+``python benchmarks/disk_ways.py RESULTS_FOLDER SCRATCH_FOLDER``. Nothing is computed. The page cache is emptied of a
+file before it is read. One way to read is repeated all along: how much its rate varies is how much the disk does.
 """
 
 from __future__ import annotations

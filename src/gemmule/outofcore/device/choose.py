@@ -12,9 +12,10 @@ from ..budget import amount, format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
 from .candidates import Waves, candidates, strips_of
+from .long_plans import MOST
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
-from .shares import largest_share, predicted
+from .shares import counted, largest_share, predicted
 from .simulate import Prediction
 
 #: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
@@ -153,6 +154,7 @@ def choose_plan(
     ranked = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])
     _, plan, prediction = best[ranked[0]]
+    prediction = counted(plan, prediction, count)
     return Chosen(plan, prediction, rates, memory, others)
 
 
@@ -288,7 +290,7 @@ def _finalists(plans: list[DevicePlan], count: int, most: int) -> Iterator[Devic
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
     for number, plan in enumerate(plans[: max(most // count, 4)]):
-        left -= plan.computed[1] * max(plan.grid[2], 1)
+        left -= min(plan.computed[1] * max(plan.grid[2], 1), MOST)
         if number and left < 0:
             return
         yield plan

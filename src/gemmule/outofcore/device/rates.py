@@ -50,6 +50,13 @@ class Rates:
         Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     longest : float
         Bytes of the longest line that is read at once: what a pinned buffer holds.
+    split : float
+        Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
+        parts. `compute` and `accumulate` are the rates of what follows.
+    pin : float
+        Seconds in which a byte of pinned memory is made.
+    ready : float
+        Seconds that go by before anything else, beside those that the device's memory takes.
     """
 
     compute: float
@@ -70,6 +77,9 @@ class Rates:
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
     longest: float = math.inf
+    split: float = 0.0
+    pin: float = 0.0
+    ready: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum.
@@ -85,7 +95,7 @@ class Rates:
             found *= self.side * self.side / self._elements(self.side, self.side)
         if added and self.depth:
             found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
-        return found
+        return found + self.split * (m + n) * k
 
     def _elements(self, m: int, n: int, lanes: int = 1) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""

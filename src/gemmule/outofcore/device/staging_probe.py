@@ -60,9 +60,7 @@ def staged_rates_of(device: DeviceStreams, pinned: int, threads: int, rounds: in
     source, target = (_touched(lines, threads) for _ in range(2))
     begin = time.perf_counter()
     ring, board = Ring(device, *cut[AB_IN]), Board()
-    drain = Drain(
-        ArraySink(target, "target"), None, device, board, buffers=cut[C_OUT], threads=threads, stored=None
-    )
+    drain = Drain(ArraySink(target, "target"), None, device, board, buffers=cut[C_OUT], threads=threads, stored=None)
     pin = (time.perf_counter() - begin) / pinned_bytes(cut)
     filler = Filler(ring, threads, device)
     board.stops += [ring.stop, drain.stop]
