@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ class Chosen:
         Device memory that it was to keep to.
     others : tuple of (str, float)
         Best of each other strategy, and the seconds that it would take.
+    count : int
+        Devices that share the tiles.
     """
 
     plan: DevicePlan
@@ -59,6 +62,18 @@ class Chosen:
     rates: Rates
     memory: int
     others: tuple[tuple[str, float], ...] = ()
+    count: int = 1
+
+    @functools.cached_property
+    def between(self) -> tuple[float, float]:
+        """Seconds at the fastest and at the slowest rates that were measured of what brings and takes matrices."""
+        if self.rates.slow == self.rates.fast:
+            return self.prediction.seconds, self.prediction.seconds
+        fast, slow = (
+            predicted(self.plan, self.rates.at(share), self.count).seconds
+            for share in (self.rates.fast, self.rates.slow)
+        )
+        return fast, slow
 
 
 def choose_plan(
@@ -155,7 +170,7 @@ def choose_plan(
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])
     _, plan, prediction = best[ranked[0]]
     prediction = counted(plan, prediction, count)
-    return Chosen(plan, prediction, rates, memory, others)
+    return Chosen(plan, prediction, rates, memory, others, count)
 
 
 def least_memory(

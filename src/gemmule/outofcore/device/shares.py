@@ -9,7 +9,7 @@ from .long_plans import extrapolated, is_long
 from .plan import DevicePlan
 from .rates import Rates
 from .simulate import Prediction, simulated
-from .traffic import bytes_in
+from .traffic import bytes_in, bytes_out, roughly_in
 
 Tile = tuple[int, int]
 
@@ -44,6 +44,8 @@ def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
 
     Of a plan of very many operations a part is simulated; `counted` says exactly what it moves.
     """
+    if rates.crowded != (1.0, 1.0):
+        rates = rates.beside(roughly_in(plan), bytes_out(plan))
     if is_long(plan, count):
         return extrapolated(plan, rates, count)
     if count == 1:
