@@ -19,7 +19,7 @@ from .drain import Drain
 from .operation import AB_IN, C_OUT, Part, Store
 from .rates import Rates
 from .rings import Rings, cut_rings, pinned_bytes, without_handing
-from .staging import Filler, Ring
+from .staging import Filler, Ring, StoppedError
 
 #: Bytes of a line of the matrix that is staged, of a piece of it that crosses the link at a time, and of all of it.
 _LINE, _PIECE, _MOST = 1 << 16, 128 << 20, 512 << 20
@@ -119,7 +119,12 @@ class _Probe:
                 raise
 
         with ThreadPoolExecutor(len(ways)) as pool:
-            return list(pool.map(one, ways))
+            try:
+                return list(pool.map(one, ways))
+            except StoppedError:
+                # What failed first is what counts.
+                self.board.check()
+                raise
 
     def come(self, places: list[Part]) -> None:
         """Bring pieces to the device."""
