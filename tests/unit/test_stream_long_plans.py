@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from gemmule.outofcore.device import shares as shares_module
 from gemmule.outofcore.device import traffic
 from gemmule.outofcore.device.budgets import Budgets, Staging, choose_within
 from gemmule.outofcore.device.long_plans import extrapolated, is_long, operation_count
@@ -15,7 +16,7 @@ from gemmule.outofcore.device.operation import Load, Multiply, Store
 from gemmule.outofcore.device.plan import DevicePlan
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import operations
-from gemmule.outofcore.device.shares import counted, predicted, shares
+from gemmule.outofcore.device.shares import expected, predicted, shares
 from gemmule.outofcore.device.simulate import Model, simulated
 from gemmule.outofcore.plan import Operand, Product
 
@@ -92,8 +93,9 @@ def test_what_moves_is_counted_without_the_operations(number):
         panels((2049, 4097, 500), (64, 64), (3, 29), "b"),
     ],
 )
-def test_a_part_tells_the_time_of_the_whole(plan, files):
+def test_a_part_tells_the_time_of_the_whole(plan, files, monkeypatch):
     assert is_long(plan)
+    monkeypatch.setattr(shares_module, "MOST_OF_CHOSEN", 0)
     for rates in (
         Rates(1e12, 0.95e12, 20e9, 18e9, source=10e9, sink=8e9, launch=2e-4, files=files),
         Rates(1e11, 1e11, 5e9, 5e9, source=1e9, sink=5e9, half=64, files=files),
@@ -101,20 +103,31 @@ def test_a_part_tells_the_time_of_the_whole(plan, files):
         part, whole = extrapolated(plan, rates), simulated(plan, rates)
         assert part.seconds == pytest.approx(whole.seconds, rel=0.06)
         assert part.compute_s == pytest.approx(whole.compute_s, rel=0.01)
-        found = counted(plan, part, 1)
+        found = expected(plan, rates, 1)
+        assert found.seconds == part.seconds
         assert (found.bytes_in, found.bytes_out, found.flop) == (whole.bytes_in, whole.bytes_out, whole.flop)
         assert (found.h2d_s, found.source_s) == pytest.approx((whole.h2d_s, whole.source_s))
 
 
-def test_several_devices_move_what_is_counted():
+def test_several_devices_move_what_is_counted(monkeypatch):
+    monkeypatch.setattr(shares_module, "MOST_OF_CHOSEN", 0)
     plan = stationary((1025, 600, 4097), (64, 64, 64), devices=2)
     rates = Rates(1e12, 1e12, 20e9, 20e9)
     assert is_long(plan, 2)
     every = set(plan.order())
     parts = [simulated(plan, rates, every - share) for share in shares(plan, 2)]
-    found = counted(plan, predicted(plan, rates, 2), 2)
+    found = expected(plan, rates, 2)
+    assert found.seconds == predicted(plan, rates, 2).seconds
     assert found.bytes_in == sum(one.bytes_in for one in parts)
     assert found.seconds == pytest.approx(max(one.seconds for one in parts), rel=0.06)
+
+
+def test_a_longer_plan_that_is_chosen_is_simulated_whole():
+    plan = stationary((2049, 1000, 4097), (160, 144, 128))
+    rates = Rates(1e12, 0.95e12, 20e9, 18e9, issue=2e-4)
+    assert is_long(plan)
+    assert not is_long(plan, most=12_000)
+    assert expected(plan, rates, 1) == simulated(plan, rates)
 
 
 def test_part_of_a_plan_is_its_beginning():

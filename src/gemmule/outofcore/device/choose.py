@@ -13,10 +13,10 @@ from ..budget import amount, format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
 from .candidates import Waves, candidates, strips_of
-from .long_plans import MOST
+from .long_plans import MOST, is_long
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
-from .shares import counted, largest_share, predicted
+from .shares import expected, largest_share, predicted
 from .simulate import Prediction
 
 #: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
@@ -70,7 +70,7 @@ class Chosen:
         if self.rates.slow == self.rates.fast:
             return self.prediction.seconds, self.prediction.seconds
         fast, slow = (
-            predicted(self.plan, self.rates.at(share), self.count).seconds
+            expected(self.plan, self.rates.at(share), self.count).seconds
             for share in (self.rates.fast, self.rates.slow)
         )
         return fast, slow
@@ -169,7 +169,8 @@ def choose_plan(
     ranked = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])
     _, plan, prediction = best[ranked[0]]
-    prediction = counted(plan, prediction, count)
+    if not quick and is_long(plan, count):
+        prediction = expected(plan, rates, count)
     return Chosen(plan, prediction, rates, memory, others, count)
 
 

@@ -15,15 +15,17 @@ from .simulate import CONVERT_RATE, Model, Prediction, simulated
 
 #: Operations of a plan that is simulated whole, and of a part of a longer one.
 MOST, _PART = 3000, 500
+#: Operations of a plan that is simulated whole once it is chosen.
+MOST_OF_CHOSEN = 12_000
 #: Slices of plans that are simulated in place of one of more slices; a tile's time grows evenly with them.
 _FEW, _MORE = 5, 9
 #: Of the tiles that are simulated, the share with which a product begins before it goes on evenly.
 _BEGINNING = 3
 
 
-def is_long(plan: DevicePlan, count: int = 1) -> bool:
-    """Whether a plan has too many operations for each of `count` devices to be simulated whole."""
-    return operation_count(plan) > MOST * count
+def is_long(plan: DevicePlan, count: int = 1, most: int = MOST) -> bool:
+    """Whether a plan has more than so many operations for each of `count` devices."""
+    return operation_count(plan) > most * count
 
 
 def operation_count(plan: DevicePlan) -> int:
@@ -129,7 +131,10 @@ class _Whole:
         part, other = plan.rows(tile[0]), plan.cols(tile[1])
         area = int(part.stop - part.start) * int(other.stop - other.start)
         twice = 2 if plan.symmetric and tile[0] != tile[1] else 1
-        return max(self._computing(tile), area * twice * self._moving)
+        products = len(plan.diagonal(tile[0])) if plan.in_strips(tile) else 1
+        # A product, and the load before it; what leaves with the tile.
+        queued = self._rates.issue * (2 * max(plan.grid[2], 1) + 2) * products
+        return max(self._computing(tile), area * twice * self._moving, queued)
 
     def _computing(self, tile: tuple[int, int]) -> float:
         plan, rates = self._plan, self._rates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container
 
-from .long_plans import extrapolated, is_long
+from .long_plans import MOST_OF_CHOSEN, extrapolated, is_long
 from .plan import DevicePlan
 from .rates import Rates
 from .simulate import Prediction, simulated
@@ -42,12 +42,14 @@ def largest_share(plan: DevicePlan, count: int) -> float:
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move.
 
-    Of a plan of very many operations a part is simulated; `counted` says exactly what it moves.
+    Of a plan of very many operations a part is simulated.
     """
     if rates.crowded != (1.0, 1.0):
         rates = rates.beside(roughly_in(plan), bytes_out(plan))
-    if is_long(plan, count):
-        return extrapolated(plan, rates, count)
+    return extrapolated(plan, rates, count) if is_long(plan, count) else _slowest(plan, rates, count)
+
+
+def _slowest(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     if count == 1:
         return simulated(plan, rates)
     every = set(plan.order())
@@ -63,10 +65,13 @@ def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     )
 
 
-def counted(plan: DevicePlan, prediction: Prediction, count: int) -> Prediction:
-    """Return a prediction with exactly what all devices move."""
-    if not is_long(plan, count):
-        return prediction
+def expected(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
+    """Return what `predicted` does, from all operations of longer plans too, and exactly what moves of any."""
+    if rates.crowded != (1.0, 1.0):
+        rates = rates.beside(roughly_in(plan), bytes_out(plan))
+    if not is_long(plan, count, MOST_OF_CHOSEN):
+        return _slowest(plan, rates, count)
+    prediction = extrapolated(plan, rates, count)
     every = set(plan.order()) if count > 1 else set()
     parts = [every - share for share in shares(plan, count) if share] if count > 1 else [()]
     moved = sum(bytes_in(plan, part) for part in parts)
