@@ -34,10 +34,21 @@ from gemmule.outofcore.device.choose import Chosen, choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
 from gemmule.outofcore.device.operation import Multiply
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.schedule import operations
+from gemmule.outofcore.device.staging_probe import staged_by
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import ALLOCATE_S, ISSUE_S, LINES, copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import (
+    ALLOCATE_S,
+    ISSUE_S,
+    LINES,
+    link_rates,
+    multiplying,
+    product_rate,
+    product_waves,
+    split_seconds,
+)
 from gemmule.runtime.streams import GpuStreams
 
 #: Sides and depth of the product in core, and the depth at which adding to a sum is measured.
@@ -165,15 +176,20 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
         waves = product_waves(device, dtype, dtype, dtype, cell.orders)
+        split = split_seconds(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves)
+    compute = multiplying(compute, split, SIDE, SIDE)
+    plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
+    rates = dataclasses.replace(nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves), split=split)
     if source == "pinned":
         return rates
-    staging = copy_rate(THREADS)
-    return dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+    with cell.streams() as device, device.near():
+        staged = staged_by(device, 256 << 20, THREADS)
+    rings = cut_rings(("a", "b", "out"), 256 << 20, THREADS, 1)
+    return staged_rates(dataclasses.replace(staged.told(rates), launch=2e-4), rings, THREADS, THREADS)
 
 
 def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
