@@ -147,6 +147,8 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 #: Products of bfloat16 that make one of float32.
 BF16_PRODUCTS = 6
+#: Products of int8 that make one of float64.
+INT8_PRODUCTS = 15
 #: Errors of FLOAT8's sums as a share of those of magnitudes, (|A| |B|)ij: what is certain, four times 34 cuts at 13
 #: bits of the fraction; and below what inputs of many kinds stayed, see docs/decisions/0014-sums-of-8-bit-floats.md.
 FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9

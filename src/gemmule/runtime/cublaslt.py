@@ -138,8 +138,10 @@ class CublasLt:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if problem.batch:
             raise UnsupportedError("the yardstick takes one product at a time, no batch")
-        # bf16x6 is to be held against float32. Sums of 8-bit floats are promoted here too, whatever was asked for.
-        if problem.precision not in (Precision.IEEE, Precision.BF16X6, Precision.FLOAT8):
+        # bf16x6 is to be held against float32, int8x15 against float64. Sums of 8-bit floats are promoted here too,
+        # whatever was asked for.
+        beside = (Precision.IEEE, Precision.BF16X6, Precision.INT8X15, Precision.FLOAT8)
+        if problem.precision not in beside:
             raise UnsupportedError(f"the yardstick multiplies in full precision, not in {problem.precision.value}")
         accumulator = problem.accumulator
         if accumulator.name == "int32" and problem.d.dtype.name == "int8":

@@ -12,6 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as PLAIN
@@ -23,8 +24,6 @@ from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
 
 #: Threads of a CTA, and lines across K that it measures side by side.
 THREADS, ACROSS = 256, 16
-#: Bytes of the residues of a block of columns of B and of the result, beside those of A.
-BLOCK_BYTES = 2 << 30
 #: Columns of such a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
 _MAX_EXTENT, _MOST_ELEMENTS = 2**30, 2**37
