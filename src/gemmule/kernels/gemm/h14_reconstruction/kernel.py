@@ -109,7 +109,11 @@ class Reconstruction:
         # The nearest multiple, by adding and taking away what has no bits below 1.
         turns = moved(moved(product_with(sums[0], self.inverse), 1.5 * _BASE), -1.5 * _BASE)
         left = [fused(turns, -self.whole[p], sums[p]) for p in range(3)]
-        return left[0] + (left[1] + left[2])
+        # The first two may cancel, and leave what the third takes away: their sum is rounded with its error beside it.
+        total = left[0] + left[1]
+        second = total - left[0]
+        error = (left[0] - (total - second)) + (left[1] - second)
+        return total + (error + left[2])
 
     @cute.jit
     def scaled(self, value, of_row, of_column):
