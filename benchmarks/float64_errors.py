@@ -32,6 +32,8 @@ SIDE, DEPTHS = 512, (1, 2, 16, 64, 256, 1024, 4096, 16384)
 SCALES = 40
 #: Takes the upper half of a float64's bits.
 _SPLITTER = 2.0**27 + 1
+#: Of K, products that are held at once: a power of two.
+_TOGETHER = 16
 
 
 def uniform(*shape: int) -> torch.Tensor:
@@ -90,20 +92,29 @@ def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return high, x - high
 
 
+def _sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a sum, rounded, and what was lost."""
+    total = a + b
+    taken = total - a
+    return total, (a - (total - taken)) + (b - taken)
+
+
 def exact_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a product as the sum of two float64: products without error, sums with theirs kept."""
+    beyond = -a.shape[1] % _TOGETHER
+    a, b = torch.nn.functional.pad(a, (0, beyond)), torch.nn.functional.pad(b, (0, 0, 0, beyond))
     total = torch.zeros(a.shape[0], b.shape[1], device="cuda", dtype=torch.float64)
     rest = torch.zeros_like(total)
-    (high_a, low_a), (high_b, low_b) = _halves(a), _halves(b)
-    for k in range(a.shape[1]):
-        of_a, of_b = slice(k, k + 1), slice(k, k + 1)
-        product = a[:, of_a] * b[of_b]
-        first, second = high_a[:, of_a], low_a[:, of_a]
-        error = first * high_b[of_b] - product + first * low_b[of_b] + second * high_b[of_b] + second * low_b[of_b]
-        moved = total + product
-        taken = moved - total
-        rest += (total - (moved - taken)) + (product - taken) + error
-        total = moved
+    for k in range(0, a.shape[1], _TOGETHER):
+        x, y = a[:, k : k + _TOGETHER, None], b[None, k : k + _TOGETHER]
+        (high_x, low_x), (high_y, low_y) = _halves(x), _halves(y)
+        parts = x * y
+        rest += (high_x * high_y - parts + high_x * low_y + low_x * high_y + low_x * low_y).sum(1)
+        while parts.shape[1] > 1:
+            parts, lost = _sum(*parts.chunk(2, 1))
+            rest += lost.sum(1)
+        total, lost = _sum(total, parts[:, 0])
+        rest += lost
     return total, rest
 
 
