@@ -86,6 +86,8 @@ def test_every_launch_stays_in_the_workspaces(layout, small_blocks):
     assert [one.problem.m for one in chain[::3]] == [70, 0, 0]
     held = Choice(SPEC, SPEC.default).workspaces(problem)
     assert held == then.workspaces
+    for one in chain:
+        assert set(one.operands.values()) <= {"a", "b", "d", *held}
     assert held["residues of rows"] == 15 * 70 * 256
     assert held["residues of columns"] == 15 * 512 * 256
     reached = dict.fromkeys(held, 0)

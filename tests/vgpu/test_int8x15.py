@@ -40,8 +40,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None):
     run(SPEC, SPEC.default, problem, arrays)
     turned = not problem.d.is_row_major
     for one in then.chain():
-        given = {name: beyond(arrays[of], one.beyond.get(name, 0), turned) for name, of in one.operands.items()
-                 if of in arrays}  # fmt: skip
+        given = {name: beyond(arrays[of], one.beyond.get(name, 0), turned) for name, of in one.operands.items()}
         chosen = config if config is not None and one.spec is PRODUCTS else one.config
         run(one.spec, chosen, one.problem, arrays | given)
     return d

@@ -86,10 +86,10 @@ def _block(
     b = dataclasses.replace(problem.b, cols=n, alignment=item)
     part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
     beyond = {"b": begin * problem.b.col_stride * item, "d": begin * item, "c": begin * item, "columns": 4 * begin}
-    names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result"}
-    last = Following(
-        RECONSTRUCTION, RECONSTRUCTION.default, part, names | {"d": "d", "c": "c"}, {}, beyond=beyond, behind=then
-    )
+    names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result", "d": "d"}
+    if c is not None:
+        names["c"] = "c"
+    last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
     width = _rounded(n, GROUP)
     bytes_problem = GemmProblem(
         m,
