@@ -133,6 +133,7 @@ def _taken(spec):
             for m, n, k, layout in shapes
         ]
         problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
+        problems += [dataclasses.replace(one, precision=Precision.INT8X15) for one in problems if "64" in str(one.a)]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

@@ -70,8 +70,7 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
             continue
         parts = [(spec, config, problem)]
         if spec.following is not None:
-            then = spec.following(problem, config)
-            parts.append((then.spec, then.config, then.problem))
+            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config).chain()]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()
