@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..compiler.pack import Pack
     from ..core.arch import Arch
+    from ..core.problem import Problem
+    from ..core.spec import Config, KernelSpec
     from ..dispatch.tuned_file import Entry
 
 
@@ -68,7 +70,7 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
         config = tuned_config(spec, entry, problem, arch)
         if config is None:
             continue
-        parts = [(spec, config, problem)]
+        parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
         if spec.following is not None:
             parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config).chain()]
         for part, part_config, part_problem in parts:

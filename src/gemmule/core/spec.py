@@ -70,7 +70,7 @@ class Following:
         The kernel, which says of nothing that it follows itself.
     config : Config
         Its config.
-    problem : GemmProblem
+    problem : GemmProblem or TransposeProblem
         What it computes, with at most as many batch dimensions as the first kernel takes.
     operands : mapping of str to str
         For each of its operands the problem's own, or the workspace that the first kernel filled.
@@ -84,7 +84,7 @@ class Following:
 
     spec: KernelSpec
     config: Config
-    problem: GemmProblem
+    problem: Problem
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
     beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -112,6 +112,8 @@ class KernelSpec:
         One line.
     package : str
         The package that holds spec.py and kernel.py; its sources are part of the cache's key.
+    code_from : tuple of str
+        Other packages that the kernel's code comes from, whose sources are part of the key too.
     archs : tuple of Arch
         Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
     configs : tuple of Config
@@ -169,6 +171,7 @@ class KernelSpec:
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
+    code_from: tuple[str, ...] = ()
     batch_dims: int = 1
     in_place: bool = False
     virtual: bool = True
