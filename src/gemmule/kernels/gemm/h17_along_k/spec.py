@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -16,7 +17,8 @@ from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
-from gemmule.kernels.gemm.h11_packed.spec import PITCH, outdone
+from gemmule.kernels.gemm.h11_packed.spec import PITCH
+from gemmule.kernels.gemm.h13_widened.spec import SPEC as WIDENED
 from gemmule.kernels.transpose.t12_production.spec import SPEC as TRANSPOSE
 
 _HOPPER = PRODUCTION.archs[0]
@@ -200,6 +202,37 @@ def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], multiprocesso
 def cost(problem: GemmProblem, config: ByteTileConfig, multiprocessors: int) -> float:
     """Return roughly the time in microseconds."""
     return costs(problem, (config,), multiprocessors)[0]
+
+
+#: What h01_mma_sync takes on an H200: microseconds of a launch; of 128 bytes of K in tiles of so many rows and columns,
+#: as long as multiprocessors have one each; and how much of that where they have more, in float32 and in int8.
+_READ_LAUNCH, _READ_TILES, _READ_MORE, _MULTIPROCESSORS = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}, 132
+
+
+def outdone(problem: GemmProblem, cost: float) -> str | None:
+    """Return the kernel that reads operands as they lie, or widens 8-bit floats, where transposing does not pay."""
+    if problem.a.dtype.is_float8:
+        return WIDENED.name if _widened_us(problem) < cost else None
+    return "h01_mma_sync" if _reading_us(problem) < cost else None
+
+
+def _widened_us(problem: GemmProblem) -> float:
+    if WIDENED.refuses is not None and WIDENED.refuses(problem, _HOPPER):
+        return math.inf
+    assert WIDENED.costs is not None
+    return min(WIDENED.costs(problem, WIDENED.configs, _MULTIPROCESSORS))
+
+
+def _reading_us(problem: GemmProblem) -> float:
+    """Return roughly the time in microseconds of h01_mma_sync: records 20261122T190626 and 20261122T190657."""
+    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
+    slices = -(-problem.k * item // PITCH)
+
+    def tiled(side: int, slice_us: float) -> float:
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / _MULTIPROCESSORS
+        return slices * slice_us * max(1.0, tiles * _READ_MORE[item])
+
+    return _READ_LAUNCH + min(tiled(*one) for one in _READ_TILES)
 
 
 def build(config: ByteTileConfig, signature: Signature) -> Buildable:
