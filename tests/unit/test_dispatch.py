@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.byte_tiles import ByteTileConfig
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -132,7 +133,8 @@ def _taken(spec):
             for dtype in types
             for m, n, k, layout in shapes
         ]
-        problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
+        problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
+        problems += [dataclasses.replace(one, precision=Precision.INT8X15) for one in problems if "64" in str(one.a)]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 
@@ -150,8 +152,8 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
                 launch = spec.launch(problem, other)
                 assert min(*launch.grid, *launch.block) >= 1
     assert meant <= {("pingpong", 0), ("swapped", 0), ("group", 0), ("stream_k", 0)}
-    # In a product 0 tiles before the next column have no meaning.
-    assert spec.operation == "transpose" or ("group", 0) not in meant
+    # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
+    assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant
 
 
 @pytest.mark.parametrize("values", [{"pingpong": 2}, {"swapped": 2}])

@@ -34,6 +34,8 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
     asked, precision = 0, Precision.IEEE
     if spec.name == "h12_bf16x6":
         dtype, out, precision = "float32", "float32", Precision.BF16X6
+    if spec.name == "h14_int8x15":
+        dtype, out, precision = "float64", "float64", Precision.INT8X15
     for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
         problem = dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=precision)
         for config in spec.configs[:2]:
@@ -42,7 +44,7 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
             launches = [spec.launch(problem, config)]
             if spec.following is not None:
                 then = spec.following(problem, config)
-                launches.append(then.spec.launch(then.problem, then.config))
+                launches += [one.spec.launch(one.problem, one.config) for one in then.chain()]
             maps = [param for launch in launches for param in launch.params if isinstance(param, TensorMapParam)]
             assert all(pitch > 0 and pitch % 16 == 0 for param in maps for pitch in param.pitches), (m, n, k)
             asked += len(maps)

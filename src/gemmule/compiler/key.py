@@ -33,7 +33,8 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
     """Return, for each package that a kernel's code comes from, a digest of the sources as they are on disk now."""
-    return {package: _digest(package) for package in (spec.package, "gemmule.parts", "gemmule.compiler")}
+    packages = (spec.package, *spec.code_from, "gemmule.parts", "gemmule.compiler")
+    return {package: _digest(package) for package in packages}
 
 
 def _digest(package: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from .arch import Arch
@@ -67,22 +67,35 @@ class Following:
     Attributes
     ----------
     spec : KernelSpec
-        The kernel, which has nothing following itself.
+        The kernel, which says of nothing that it follows itself.
     config : Config
         Its config.
-    problem : GemmProblem
+    problem : GemmProblem or TransposeProblem
         What it computes, with at most as many batch dimensions as the first kernel takes.
     operands : mapping of str to str
         For each of its operands the problem's own, or the workspace that the first kernel filled.
     workspaces : mapping of str to int
-        Bytes of device memory that the two launches need in addition, by names that launch recipes use.
+        Bytes of device memory that all launches need in addition, by names that launch recipes use.
+    beyond : mapping of str to int
+        For operands that lie behind the beginning of what `operands` names, how many bytes.
+    behind : Following or None
+        What runs behind it; its workspaces are among those of the first one.
     """
 
     spec: KernelSpec
     config: Config
-    problem: GemmProblem
+    problem: Problem
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
+    beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    behind: Following | None = None
+
+    def chain(self) -> Iterator[Following]:
+        """Yield it, and what runs behind it, in order."""
+        one: Following | None = self
+        while one is not None:
+            yield one
+            one = one.behind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +112,8 @@ class KernelSpec:
         One line.
     package : str
         The package that holds spec.py and kernel.py; its sources are part of the cache's key.
+    code_from : tuple of str
+        Other packages that the kernel's code comes from, whose sources are part of the key too.
     archs : tuple of Arch
         Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
     configs : tuple of Config
@@ -156,6 +171,7 @@ class KernelSpec:
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
+    code_from: tuple[str, ...] = ()
     batch_dims: int = 1
     in_place: bool = False
     virtual: bool = True
@@ -242,6 +258,6 @@ class Choice:
         then = self.spec.following(inner, self.config) if self.spec.following is not None else None
         launches = [self.spec.launch(inner, self.config)]
         if then is not None:
-            launches.append(then.spec.launch(then.problem, then.config))
+            launches += [one.spec.launch(one.problem, one.config) for one in then.chain()]
         own = {one.name: one.nbytes for launch in launches for one in launch.workspaces}
         return {**(then.workspaces if then is not None else {}), **own}

@@ -26,6 +26,8 @@ from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
 from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
 from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC as H12
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as H13
+from gemmule.kernels.gemm.h14_int8x15.spec import SPEC as H14
+from gemmule.kernels.gemm.h17_along_k.spec import SPEC as H17
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -50,9 +52,11 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H09,
     H10,
     H11,
+    H17,
     H13,
     H01,
     H12,
+    H14,
     H08,
     H07,
     H06,

@@ -140,8 +140,8 @@ class CublasLt:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if problem.batch:
             raise UnsupportedError("the yardstick takes one product at a time, no batch")
-        # TF32 is held against TF32, bf16x6 against float32. Sums of 8-bit floats are promoted here too, whatever was
-        # asked for.
+        # TF32 is held against TF32, bf16x6 against float32, int8x15 against float64. Sums of 8-bit floats are promoted
+        # here too, whatever was asked for.
         accumulator = problem.accumulator
         if accumulator.name == "int32" and problem.d.dtype.name == "int8":
             return self._type("float32"), np.dtype(np.float32)
