@@ -177,7 +177,7 @@ def _run(
         if verdict is None or verdict.passed:
             product.commit()
         else:
-            product.sink.abort()
+            product.reject()
     if as_json:
         click.echo(json.dumps(_record(report, product, verdict)))
     else:
