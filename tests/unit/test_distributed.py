@@ -211,3 +211,21 @@ def test_arrays_do_not_go_to_workers(folder):
     with pytest.raises(gm.ArgumentError, match="out is an array, which workers do not see"):
         gm.multiply("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)
     assert results() == []
+
+
+def test_a_scheduler_that_does_not_answer(folder):
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "gemmule", "multiply", "A.npy", "B.npy", "-o", "C.npy"]
+    within = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "0.3s"}
+    done = subprocess.run(
+        [*command, "--scheduler", "tcp://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | within,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("gemmule: scheduler tcp://127.0.0.1:1: does not answer (")
+    assert done.stderr.endswith("or give another address\n")
+    assert done.stderr.count("\n") == 1
+    assert results() == []
