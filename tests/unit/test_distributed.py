@@ -200,3 +200,17 @@ def test_a_killed_worker_loses_no_finished_tile_and_repeats_none(folder, workers
     assert set(tiles.values()) == {1}
     assert str(pids[0]) in processes
     assert results() == ["C.npy"]
+
+
+def test_a_scheduler_that_does_not_answer(folder):
+    pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    refused = (
+        r"scheduler tcp://127.0.0.1:1: does not answer \(.*\); start one there with dask scheduler, or give another"
+    )
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(gm.UnsupportedError, match=refused),
+    ):
+        gm.multiply("A.npy", "B.npy", "C.npy", scheduler="tcp://127.0.0.1:1")
+    assert results() == []

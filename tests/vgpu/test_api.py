@@ -50,6 +50,31 @@ def test_a_batch_whose_factor_is_the_same_is_one_product(rng):
     assert_product(vectors.execute(), a[0, :, 1:2], b)
 
 
+def between_elements(x, offset=1):
+    """Return the values of `x` at an address that is no multiple of an element's bytes."""
+    y = np.full(x.nbytes + 8, 0xFF, np.uint8)[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
+
+
+def test_arrays_between_elements(rng):
+    a, b = rng.integers(-4, 5, (20, 17)).astype("f4"), rng.integers(-4, 5, (17, 30)).astype("f4")
+    out = between_elements(np.full((20, 30), np.nan, np.float32), 2)
+    assert gm.matmul(between_elements(a), between_elements(b, 3), out=out, executor="vgpu") is out
+    np.testing.assert_array_equal(out, a @ b)
+    turned = between_elements(np.full((17, 20), np.nan, np.float32))
+    gm.matrix_transpose(between_elements(a, 2), out=turned, executor="vgpu")
+    np.testing.assert_array_equal(turned, a.T)
+
+
+def test_a_plan_computes_what_the_arrays_hold_then(rng):
+    a, b = rng.integers(-4, 5, (5, 7)).astype(">f4"), rng.integers(-4, 5, (7, 6)).astype("f4")
+    product, transpose = gm.plan(a, b, executor="vgpu"), gm.plan(a, executor="vgpu")
+    a += 1
+    np.testing.assert_array_equal(product.execute(), a @ b)
+    np.testing.assert_array_equal(transpose.execute(), a.T)
+
+
 def test_gemm_writes_where_it_is_told(rng):
     a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((40, 33), (33, 50), (40, 50)))
     out = np.full((40, 100), np.nan, np.float32)[:, ::2]

@@ -344,6 +344,12 @@ class DeviceProduct:
             self.work.check_inputs()
         self.sink.commit()
 
+    def reject(self) -> None:
+        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.abort()
+
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""
         with contextlib.closing(self.sink.written()) as written:

@@ -149,7 +149,7 @@ def multiply(
         else:
             report = product.run(progress)
         if verify and not (verdict := product.verify()).passed:
-            product.sink.abort()
+            product.reject()
             raise WrongResultError(
                 f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
                 f"the seed {verdict.seed}"
