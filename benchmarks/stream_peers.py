@@ -37,7 +37,16 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import ALLOCATE_S, ISSUE_S, LINES, copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import (
+    ALLOCATE_S,
+    ISSUE_S,
+    LINES,
+    copy_rate,
+    link_rates,
+    product_rate,
+    product_stairs,
+    product_waves,
+)
 from gemmule.runtime.streams import GpuStreams
 
 #: Sides and depth of the product in core, and the depth at which adding to a sum is measured.
@@ -164,37 +173,43 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     dtype = cell.numpy
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
-        waves = product_waves(device, dtype, dtype, dtype, cell.orders)
+        kernel = kernel_of(cell, device)
         plain, added = (
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves)
+    rates = nominal(compute, compute * min(added / plain, 1), h2d, *kernel)
     if source == "pinned":
         return rates
     staging = copy_rate(THREADS)
     return dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
 
 
-def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
+def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:
+    """Return what the planner is told of the kernel of large products: its waves, and the stairs that it knows."""
+    given = (device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
+    return product_waves(*given), product_stairs(*given)
+
+
+def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
         compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
-        waves=waves, lines=LINES,
+        waves=waves, stairs=stairs, lines=LINES,
     )  # fmt: skip
 
 
 def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
-        waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
+        kernel = kernel_of(cell, device)
         rate = NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
+        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):
                 for arguments in buffers.products(op, 1, BETA if cell.operation == "added" else 0):
-                    device.prepare(stream, *arguments)
+                    device.prepare(stream, *arguments, needed=op.needed)
 
 
 def checked(cell: Cell, matrices, name: str) -> float:

@@ -121,6 +121,7 @@ def measured_rates(
         copy_rate,
         link_rates,
         product_rate,
+        product_stairs,
         product_waves,
     )
     from gemmule.runtime.streams import GpuStreams
@@ -131,6 +132,7 @@ def measured_rates(
         compute = product_rate(device, a.dtype, b.dtype, out, added=False, orders=orders)
         added = product_rate(device, a.dtype, b.dtype, sums, added=True, orders=orders)
         waves = product_waves(device, a.dtype, b.dtype, out, orders)
+        stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (*source, to)]
     staging = math.inf if all(direct) else copy_rate(threads)
     reads = min(staging, read_rate([a.path, b.path], threads)) if files else staging
@@ -143,7 +145,7 @@ def measured_rates(
         source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
         half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, issue=ISSUE_S if all(direct) else 0.0,
         allocate=ALLOCATE_S, files=files, measured=True,
-        side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
+        side=SHAPE[0], depth=SHAPE[1], waves=waves, stairs=stairs, lines=LINES,
         staged_line=_FILE_LINE if files else 0,
     )  # fmt: skip
 

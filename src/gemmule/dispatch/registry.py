@@ -13,6 +13,7 @@ from gemmule.kernels.gemm.g04_register_tile.spec import SPEC as G04
 from gemmule.kernels.gemm.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
+from gemmule.kernels.gemm.g08_triangle.spec import SPEC as G08
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.gemm.h02_wgmma_tma.spec import SPEC as H02
 from gemmule.kernels.gemm.h03_stages.spec import SPEC as H03
@@ -60,6 +61,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H04,
     H03,
     H02,
+    G08,
     G07,
     G06,
     G05,
@@ -97,7 +99,7 @@ VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(
     spec.name
-    for spec in (G01, G02, G03, G04, G05, G06, G07, D01, D02, D03, H01, H02, H03, H04, H05, H06, H07, H08, H09)
+    for spec in (G01, G02, G03, G04, G05, G06, G07, G08, D01, D02, D03, H01, H02, H03, H04, H05, H06, H07, H08, H09)
 )  # fmt: skip
 
 #: The rungs of the study of transposes, in its order.

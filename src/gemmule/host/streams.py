@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.staircase import Staircase
 from ..core.streams import Array, DeviceMatrix
 from .gemm import gemm
 from .tiles import HostTileExecutor
@@ -126,12 +127,17 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,  # noqa: ARG002 - BLAS chooses for itself
+        needed: Staircase | None = None,
     ) -> None:
         """Queue a product on the host's BLAS."""
 
         def work() -> None:
             added = array_of(c) if c is not None else None
             gemm(array_of(a), array_of(b), array_of(d), alpha=alpha, beta=beta, c=added)
+            if needed is not None:
+                # Whoever looks at the rest shall see it.
+                for row, line in enumerate(array_of(d)):
+                    line[needed.columns(row) :].view(np.uint8)[:] = 0xFF
 
         self._queue(stream, "multiply", 2 * d.rows * d.cols * a.cols, work)
 
@@ -145,6 +151,7 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Do nothing: BLAS is ready."""
 

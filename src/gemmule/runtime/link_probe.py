@@ -110,11 +110,23 @@ def product_waves(
     device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
 ) -> tuple[int, int, int]:
     """Return what the CTAs of a large product of those types compute, as `GpuStreams.waves`."""
-    first, second, target = (
+    return device.waves(*_large(a, b, d, orders))
+
+
+def _large(
+    a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str
+) -> list[DeviceMatrix]:
+    return [
         DeviceMatrix.compact(0, dtype, 4 * _SIDE, 4 * _SIDE, order)
         for dtype, order in zip((a, b, d), orders + "C", strict=True)
-    )
-    return device.waves(first, second, target)
+    ]
+
+
+def product_stairs(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
+) -> int:
+    """Return the steps above which a large product of those types is left out, as `GpuStreams.stairs`."""
+    return device.stairs(*_large(a, b, d, orders))
 
 
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:

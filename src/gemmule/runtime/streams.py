@@ -17,6 +17,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
@@ -211,9 +212,10 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        for launch in self._launches(stream, a, b, d, alpha, beta, c, like):
+        for launch in self._launches(stream, a, b, d, alpha, beta, c, like, needed):
             launch()
 
     def prepare(
@@ -226,9 +228,10 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Load the kernel, and keep the launch."""
-        self._launches(stream, a, b, d, alpha, beta, c, like)
+        self._launches(stream, a, b, d, alpha, beta, c, like, needed)
 
     def _launches(
         self,
@@ -240,9 +243,10 @@ class GpuStreams:
         beta: float | int,
         c: DeviceMatrix | None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> list[Callable[[], None]]:
-        given = (a, b, d, alpha, beta, c, like)
-        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c), like)
+        given = (a, b, d, alpha, beta, c, like, needed)
+        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c, needed), like)
 
     def _kept(
         self,
@@ -286,12 +290,13 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
+        needed: Staircase | None = None,
     ) -> tuple[GemmProblem, dict[str, int]]:
         operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         matrices = {name: _strided(matrix) for name, matrix in operands.items()}
         problem = GemmProblem(
             m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
-            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision,
+            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision, needed=needed,
         )  # fmt: skip
         return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
@@ -305,6 +310,14 @@ class GpuStreams:
         if choice.spec.cost_in_us or not (hasattr(config, "tile_m") and hasattr(config, "tile_n")):
             return 0, 0, 0
         return config.tile_m, config.tile_n, self.device.multiprocessors
+
+    def stairs(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> int:
+        """Return the rows and columns of a staircase's steps above which a product's kernel computes nothing, or 0."""
+        step = max(self.whole[:2])
+        choice = self._choice(self._problem(a, b, d, 1, 0, None, Staircase(0, step))[0])
+        # A kernel that leaves something out is not for results that are needed as a whole.
+        whole = self._problem(a, b, d, 1, 0, None)[0]
+        return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
 
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(
@@ -385,9 +398,10 @@ def _own_dtype(dtype: np.dtype[Any]) -> DType:
 def _enlarged(problem: GemmProblem, m: int, n: int) -> GemmProblem:
     """Return the problem with more rows and columns."""
     c = None if problem.c is None else dataclasses.replace(problem.c, rows=m, cols=n)
+    needed = None if problem.needed is None else dataclasses.replace(problem.needed, first=0)
     return dataclasses.replace(
         problem, m=m, n=n, a=dataclasses.replace(problem.a, rows=m), b=dataclasses.replace(problem.b, cols=n), c=c,
-        d=dataclasses.replace(problem.d, rows=m, cols=n),
+        d=dataclasses.replace(problem.d, rows=m, cols=n), needed=needed,
     )  # fmt: skip
 
 

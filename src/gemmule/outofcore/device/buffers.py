@@ -60,6 +60,8 @@ class Buffers:
         b = b.T if self.plan.symmetric else b
         m = _grown(rows, self.plan.rows(op.tile[0]), self.plan.tile_m, self._whole[0])
         n = _grown(cols, self.plan.cols(op.tile[1]), self.plan.tile_n, self._whole[1])
+        if op.needed is not None and op.needed.first + m > n:
+            m = target.rows
         target = target.shaped(m, n)
         depth = op.inner[1] - op.inner[0]
         cut = depth - depth % self._whole[2] if target.dtype == self.plan.sum_dtype else 0

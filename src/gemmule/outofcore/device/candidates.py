@@ -31,6 +31,8 @@ _MOST_PANELS = 128
 _STRIPS = 8
 #: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
 _CUTS, _LANES = (2048, 1024, 512), 4
+#: Where a tile on the diagonal is one product two are enough.
+_FEW_LANES = 2
 
 
 def candidates(
@@ -41,12 +43,13 @@ def candidates(
     symmetric: bool,
     waves: Waves = (0, 0, 0),
     widest: int | None = None,
+    stairs: int = 0,
 ) -> Iterator[DevicePlan]:
     """Yield plans that may fit, among them always the one that takes least.
 
-    `waves` are those of `Rates`; of tiles wider than `widest` none is tried.
+    `waves` and `stairs` are those of `Rates`; of tiles wider than `widest` none is tried.
     """
-    found = _candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest)
+    found = _candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs)
     yield from (plan for plan in found if widest is None or plan.result_width <= widest)
 
 
@@ -58,12 +61,13 @@ def _candidates(
     symmetric: bool,
     waves: Waves,
     widest: int | None,
+    stairs: int,
 ) -> Iterator[DevicePlan]:
     if strategy == PANELS:
         yield from _panels(product, sum_dtype, memory, waves)
         return
     if strategy == RESIDENT:
-        yield from _resident(product, sum_dtype, memory)
+        yield from _resident(product, sum_dtype, memory, stairs)
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
@@ -82,7 +86,7 @@ def _candidates(
                     product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
                     (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
-                return _in_strips(plan)
+                return _in_strips(plan, stairs)
 
             yield from _tallest(product, made, memory, widest, square=symmetric)
 
@@ -175,9 +179,9 @@ def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
     return [(one, other) for one, other in sides if max(one, other) <= 3 * min(one, other)]
 
 
-def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
+def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -> Iterator[DevicePlan]:
     """Yield plans in which all tiles on and below the diagonal stay."""
-    for depth in _depths(product.k):
+    for depth in _depths(product.k, _DEEPER):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
         for side in sorted({_square(product, side) for side in sides}, reverse=True):
             count = len(edges(product.m, side)) - 1
@@ -186,7 +190,7 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
                     (2 * max(count, 1), 0), symmetric=True, strips=_strips(product),
                 )  # fmt: skip
-                plan = _in_strips(plan)
+                plan = _in_strips(plan, stairs)
                 if plan.device_bytes <= memory or memory == 0:
                     yield plan
 
@@ -229,10 +233,12 @@ def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     return tall, wide
 
 
-def _in_strips(plan: DevicePlan) -> DevicePlan:
+def _in_strips(plan: DevicePlan, stairs: int) -> DevicePlan:
     """Return the plan with strips of the tiles on the diagonal, where it is symmetric and they would not be thin."""
     cut = next((cut for cut in strips_of(plan.product) if 4 * cut <= plan.tile_m), 0)
-    return dataclasses.replace(plan, cut=cut, lanes=_LANES) if plan.symmetric and cut else plan
+    if not (plan.symmetric and cut):
+        return plan
+    return dataclasses.replace(plan, cut=cut, lanes=_FEW_LANES if stairs else _LANES, stairs=stairs)
 
 
 def strips_of(product: Product) -> list[int]:

@@ -113,7 +113,15 @@ def choose_plan(
     wanted = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
     every = {
         name: _candidates(
-            name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count, widest=widest
+            name,
+            product,
+            sum_dtype,
+            memory,
+            symmetric=symmetric,
+            waves=rates.waves,
+            count=count,
+            widest=widest,
+            stairs=rates.stairs,
         )
         for name in wanted
     }
@@ -194,9 +202,10 @@ def _candidates(
     waves: Waves,
     count: int,
     widest: int | None,
+    stairs: int,
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest):
+    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs):
         yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return

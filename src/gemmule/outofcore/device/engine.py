@@ -298,7 +298,7 @@ class _Run:
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
-                self.device.multiply(stream, *arguments, like=self._like(op))
+                self.device.multiply(stream, *arguments, like=self._like(op), needed=op.needed)
         return start, self.device.record(stream)
 
     def _like(self, op: Multiply) -> tuple[int, int] | None:
@@ -322,7 +322,7 @@ class _Run:
                 if kind not in seen:
                     seen.add(kind)
                     for arguments in self.buffers.products(op, self.alpha, self.beta):
-                        self.device.prepare(stream, *arguments, like=self._like(op))
+                        self.device.prepare(stream, *arguments, like=self._like(op), needed=op.needed)
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))

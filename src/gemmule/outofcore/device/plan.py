@@ -9,6 +9,7 @@ import math
 from collections.abc import Container, Iterator
 
 from ...core.dtype import numpy_dtype
+from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product
@@ -71,6 +72,9 @@ class DevicePlan:
     lanes : int
         Streams that compute beside each other: products of different parts of the result, so that one fills what
         another one leaves idle at its end.
+    stairs : int
+        Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
+        the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
     """
 
     product: Product
@@ -89,6 +93,7 @@ class DevicePlan:
     devices: int = 1
     cut: int = 0
     lanes: int = 1
+    stairs: int = 0
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
@@ -268,6 +273,8 @@ class DevicePlan:
         """Return the elements of a tile that are computed."""
         rows, cols = self.rows(tile[0]), self.cols(tile[1])
         if self.in_strips(tile):
+            if self.stairs:
+                return Staircase(0, self.stairs).tiles(rows.stop - rows.start, cols.stop - cols.start)
             return sum((stop - start) * (stop - int(rows.start)) for start, stop in self.diagonal(tile[0]))
         return int((rows.stop - rows.start) * (cols.stop - cols.start))
 
@@ -281,8 +288,12 @@ class DevicePlan:
         A strip's rows are whole once those below it are mirrored: so they leave one after another, in whole lines.
         """
         rows = self.rows(i)
-        tops = range(int(rows.start), int(rows.stop), self.cut)
-        return [(top, min(top + self.cut, int(rows.stop))) for top in reversed(tops)]
+        if self.stairs and i < self.grid[0] - 1:
+            return [(int(rows.start), int(rows.stop))]
+        # Whole steps of the staircase that other slices have.
+        height = math.lcm(self.cut, max(self.stairs, 1))
+        tops = range(int(rows.start), int(rows.stop), height)
+        return [(top, min(top + height, int(rows.stop))) for top in reversed(tops)]
 
     @functools.cached_property
     def computed(self) -> tuple[int, int]:
@@ -294,8 +305,12 @@ class DevicePlan:
         for i in range(rows):
             own = self.rows(i)
             area += int((own.stop - own.start) * own.start) + self.area((i, i))
-            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) else 1)
+            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
+
+    def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:
+        """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
+        return Staircase(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
 
     def _first_slices(self) -> list[tuple[int, int]]:
         # A depth that is not cut at all is not summed in the accumulator's type.

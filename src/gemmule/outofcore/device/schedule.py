@@ -109,6 +109,8 @@ class _Schedule:
         # All products of a part of the result run on one stream, in order.
         self.lane_of: dict[tuple[int, int], str] = {}
         self.turn = itertools.cycle(self.lanes)
+        # The last product of a tile on the diagonal.
+        self.summed: dict[tuple[int, int], int] = {}
 
     def run(self) -> Iterator[Op]:
         plan = self.plan
@@ -227,7 +229,12 @@ class _Schedule:
         plan, tile = self.plan, (step.i, step.j)
         left, right = _part(plan.cols(step.j))
         target = self.sums.of(tile)
-        strips = plan.diagonal(step.i)
+        rows = _part(plan.rows(step.i))
+        # What is not finished need not be cut, where what is above the diagonal is left out anyway.
+        strips = plan.diagonal(step.i) if step.last or not plan.stairs else [rows]
+        lanes = self.lanes if len(strips) > 1 else (self.lane_of[tile],)
+        if plan.stairs and tile in self.summed and len(lanes) > 1:
+            before = (*before, self.summed[tile])
         a, b = factors
         # The last operations of each stream that the buffers are free after, and that lines are whole after.
         over: dict[str, int] = {}
@@ -237,20 +244,25 @@ class _Schedule:
         if step.last and self.results is not None:
             source, apart = self.results.take(tile)
         for place, rows in enumerate(strips):
-            stream = self.lanes[place % len(self.lanes)]
+            stream = lanes[place % len(lanes)]
             # What follows on the same stream need not wait again.
-            first = place < len(self.lanes)
+            first = place < len(lanes)
             number, cols = next(self.numbers), (left, rows[1])
             yield Multiply(
                 number, stream, before if first else (), tile, rows, cols, step.inner, a, b, target, step.first,
-                step.last,
+                step.last, plan.below(step.i, rows),
             )  # fmt: skip
             self.a.use(a.slot, stream, number)
+            self.summed[tile] = number
             if not step.last:
                 continue
             if self.results is not None:
                 number = next(self.numbers)
                 yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
+            for part, columns in _squares(rows, plan.stairs):
+                # Above the diagonal of the strip itself nothing was computed.
+                number = next(self.numbers)
+                yield Reflect(number, stream, (), tile, part, columns, source)
             over[stream] = number
             stored = next(self.numbers)
             size = length(rows) * (right - left) * plan.product.out.itemsize
@@ -284,6 +296,17 @@ def _strips(rows: Part, count: int) -> list[Part]:
     height = max(-(-length(rows) // count), _LEAST_STRIP)
     height = -(-height // _LEAST_STRIP) * _LEAST_STRIP
     return [(start, min(start + height, rows[1])) for start in range(rows[0], rows[1], height)]
+
+
+def _squares(rows: Part, side: int) -> Iterator[tuple[Part, Part]]:
+    """Yield what lies below squares of that side on the diagonal, in rows and columns; nothing where it is 0."""
+    count = -(-length(rows) // side) if side else 0
+    if count < 2:
+        return
+    middle = rows[0] + (count + 1) // 2 * side
+    yield (middle, rows[1]), (rows[0], middle)
+    yield from _squares((rows[0], middle), side)
+    yield from _squares((middle, rows[1]), side)
 
 
 def _part(part: slice) -> Part:

@@ -100,7 +100,9 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     for op in operations(plan, done):
         start = max([free[op.stream], begin + len(ran) * rates.issue, *(ends[number] for number in op.after)])
         if isinstance(op, Multiply):
-            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
+            duration = rates.launch + rates.seconds(
+                *op.shape, added=plan.grid[2] > 1, lanes=plan.lanes, needed=op.needed
+            )
             compute += duration
             flop += op.flop
         elif isinstance(op, Convert):
