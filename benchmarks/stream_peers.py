@@ -178,7 +178,7 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, *kernel)
+    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel)
     if source == "pinned":
         return rates
     staging = copy_rate(THREADS)
