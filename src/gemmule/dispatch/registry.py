@@ -6,6 +6,7 @@ from gemmule.core.spec import KernelSpec
 from gemmule.kernels.gemm.d01_shared_ab.spec import SPEC as D01
 from gemmule.kernels.gemm.d02_b_in_registers.spec import SPEC as D02
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as D03
+from gemmule.kernels.gemm.d04_triangle_f64.spec import SPEC as D04
 from gemmule.kernels.gemm.g01_naive_uncoalesced.spec import SPEC as G01
 from gemmule.kernels.gemm.g02_naive_coalesced.spec import SPEC as G02
 from gemmule.kernels.gemm.g03_shared_tile.spec import SPEC as G03
@@ -69,6 +70,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     G03,
     G02,
     G01,
+    D04,
     D03,
     D02,
     D01,
@@ -99,7 +101,9 @@ VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(
     spec.name
-    for spec in (G01, G02, G03, G04, G05, G06, G07, G08, D01, D02, D03, H01, H02, H03, H04, H05, H06, H07, H08, H09)
+    for spec in (
+        G01, G02, G03, G04, G05, G06, G07, G08, D01, D02, D03, D04, H01, H02, H03, H04, H05, H06, H07, H08, H09,
+    )
 )  # fmt: skip
 
 #: The rungs of the study of transposes, in its order.

@@ -18,20 +18,16 @@ from __future__ import annotations
 
 from cutlass import Int32, cute
 
+from gemmule.core.below_stairs import STEP
 from gemmule.core.spec import Buildable
 from gemmule.kernels.gemm.g07_cp_async.kernel import CpAsync
 from gemmule.kernels.gemm.g07_cp_async.kernel import buildable as whole
+from gemmule.kernels.gemm.g07_cp_async.spec import CpAsyncConfig
 from gemmule.parts.raster import staircase_tile
-
-from .spec import TriangleConfig
 
 
 class Triangle(CpAsync):
     """D = alpha * A @ B + beta * C on and below a staircase, for row-major C and D (M, N, 1)."""
-
-    def __init__(self, config: TriangleConfig, types: dict[str, str]) -> None:
-        super().__init__(config, types)
-        self.up, self.over = config.step_tiles
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
@@ -45,12 +41,11 @@ class Triangle(CpAsync):
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         cta, _, _ = cute.arch.block_idx()
         tiles_m = cute.ceil_div(mD.shape[0], self.tile_m)
-        tile_m, tile_n = staircase_tile(cta, tiles_m, first, self.up, self.over, self.group)
+        tile_m, tile_n = staircase_tile(cta, tiles_m, first, STEP // self.tile_m, STEP // self.tile_n, self.group)
         gA, gB, gC, gD = (mX[None, None, 0] for mX in (mA, mB, mC, mD))
         self.compute(gA, gB, gC, gD, alpha, beta, tile_m * self.tile_m, tile_n * self.tile_n)
 
 
-def buildable(config: TriangleConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: CpAsyncConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
-    arguments = whole(config, types).arguments
-    return Buildable(Triangle(config, types), (*arguments, Int32(0)))
+    return Buildable(Triangle(config, types), (*whole(config, types).arguments, Int32(0)))
