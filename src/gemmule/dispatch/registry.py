@@ -101,9 +101,7 @@ VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(
     spec.name
-    for spec in (
-        G01, G02, G03, G04, G05, G06, G07, G08, D01, D02, D03, D04, H01, H02, H03, H04, H05, H06, H07, H08, H09,
-    )
+    for spec in (G01, G02, G03, G04, G05, G06, G07, D01, D02, D03, H01, H02, H03, H04, H05, H06, H07, H08, H09)
 )  # fmt: skip
 
 #: The rungs of the study of transposes, in its order.
