@@ -125,7 +125,7 @@ def test_strips_cover_the_triangle_once(dtype, stairs):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_nothing_is_overwritten_before_it_was_used(lanes, stairs, strategy, dtype):
     """Whatever two operations touch, one of them writing, happens one after the other: by streams and events alone."""
-    plan = planned(400, 300, dtype, strategy, 96, 32, lanes, depth=64, strips=1, sums="float32", stairs=stairs)
+    plan = planned(400, 300, dtype, strategy, 110, 32, lanes, depth=64, strips=1, sums="float32", stairs=stairs)
     ops = list(operations(plan))
     before: list[int] = []
     last: dict[str, int] = {}
