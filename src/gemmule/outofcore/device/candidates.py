@@ -71,7 +71,7 @@ def _candidates(
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
-    for depth in _depths(product.k, _DEEPER if symmetric else ()):
+    for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):
         for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
@@ -89,6 +89,8 @@ def _candidates(
                 return _in_strips(plan, stairs)
 
             yield from _tallest(product, made, memory, widest, square=symmetric)
+            for side in _shorter_at_the_end(product.m) if stairs else ():
+                yield made(side, side)
 
 
 def _tallest(
@@ -181,8 +183,9 @@ def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
 
 def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -> Iterator[DevicePlan]:
     """Yield plans in which all tiles on and below the diagonal stay."""
-    for depth in _depths(product.k, _DEEPER):
+    for depth in _depths(product.k, _deep(product.k, stairs)):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
+        sides |= set(_shorter_at_the_end(product.m) if stairs else ())
         for side in sorted({_square(product, side) for side in sides}, reverse=True):
             count = len(edges(product.m, side)) - 1
             if count <= 64:
@@ -198,6 +201,18 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -
 def _depths(extent: int, more: tuple[int, ...] = ()) -> list[int]:
     """Return the depths of a slice that are tried, each at most the extent."""
     return sorted({min(depth, max(extent, 1)) for depth in (*more, *_DEPTHS)}, reverse=True)
+
+
+def _deep(extent: int, stairs: int) -> tuple[int, ...]:
+    """Return further depths of a symmetric plan; where products on the diagonal are few, those that cut K evenly too."""
+    even = [-(-extent // parts // _DEPTHS[-2]) * _DEPTHS[-2] for parts in (2, 3, 4, 6)] if stairs else []
+    return (*_DEEPER, *(depth for depth in even if depth >= _DEPTHS[2]))
+
+
+def _shorter_at_the_end(extent: int) -> list[int]:
+    """Return sides that cut the extent evenly but for a last tile of half the side: what leaves last is small."""
+    sides = {_even(2 * extent, -(-2 * extent // parts)) for parts in (3, 5, 7, 9)}
+    return [side for side in sides if 4 * _CUTS[-1] <= side < extent]
 
 
 def _sides(extent: int) -> Iterator[int]:

@@ -34,7 +34,7 @@ class Rates:
     issue : float
         Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
     allocate : float
-        Seconds in which a byte of the device's memory is allocated, before anything else.
+        Seconds in which a byte of the device's memory is allocated, by who queues what first fills it.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool

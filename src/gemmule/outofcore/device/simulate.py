@@ -89,7 +89,8 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     """
     free = dict.fromkeys((*STREAMS, *LANES), 0.0)
     processor = 0.0
-    begin = plan.device_bytes * rates.allocate
+    queued = 0.0
+    allocated: set[tuple[str, int]] = set()
     link = {"h2d": 0.0, "d2h": 0.0}
     # What is asked for again is the end of an operation that others wait for; few are kept long.
     ends: dict[int, float] = {}
@@ -98,7 +99,12 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     moved = {"h2d": 0, "d2h": 0}
     flop = 0
     for op in operations(plan, done):
-        start = max([free[op.stream], begin + len(ran) * rates.issue, *(ends[number] for number in op.after)])
+        # The host allocates a buffer when an operation is the first to fill it, and queues one after another.
+        if (filled := _filled(plan, op)) not in allocated:
+            allocated.add(filled)
+            queued += plan.buffers[filled[0]][1] * rates.allocate if filled[0] in plan.buffers else 0.0
+        start = max([free[op.stream], queued, *(ends[number] for number in op.after)])
+        queued += rates.issue
         if isinstance(op, Multiply):
             duration = rates.launch + rates.seconds(
                 *op.shape, added=plan.grid[2] > 1, lanes=plan.lanes, needed=op.needed
@@ -156,6 +162,17 @@ def _line(plan: DevicePlan, op: Load | Store) -> float:
     part, extent = (op.cols, extents[1]) if operand.order == "C" else (op.rows, extents[0])
     length = part[1] - part[0]
     return math.inf if length >= extent else float(length * operand.itemsize)
+
+
+def _filled(plan: DevicePlan, op: Op) -> tuple[str, int]:
+    """Return the buffer that an operation writes to; a store writes to none."""
+    if isinstance(op, Load):
+        return op.operand if op.operand in plan.buffers else "sum", op.slot
+    if isinstance(op, Multiply):
+        return "sum", op.target
+    if isinstance(op, Convert):
+        return "out", op.target
+    return ("mirror", op.target) if isinstance(op, Mirror) else ("", 0)
 
 
 def _area(op: Convert | Mirror | Reflect) -> int:
