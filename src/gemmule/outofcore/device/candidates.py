@@ -204,7 +204,7 @@ def _depths(extent: int, more: tuple[int, ...] = ()) -> list[int]:
 
 
 def _deep(extent: int, stairs: int) -> tuple[int, ...]:
-    """Return further depths of a symmetric plan; where products on the diagonal are few, those that cut K evenly too."""
+    """Return further depths of a symmetric plan; with few products on the diagonal also those that cut K evenly."""
     even = [-(-extent // parts // _DEPTHS[-2]) * _DEPTHS[-2] for parts in (2, 3, 4, 6)] if stairs else []
     return (*_DEEPER, *(depth for depth in even if depth >= _DEPTHS[2]))
 
