@@ -1,4 +1,4 @@
-"""Products of which a part is needed, on a GPU: what is on and below the staircase is right, nothing else is touched."""
+"""Products of which a part is needed, on a GPU: what is on and below the staircase is right, all else untouched."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def on_device(device, stream, array, order="C"):
     return matrix
 
 
-@pytest.mark.parametrize(("shape", "orders"), itertools.product(SHAPES, ("FC", "CF")), ids=str)
+@pytest.mark.parametrize(("shape", "orders"), list(itertools.product(SHAPES, ("FC", "CF"))), ids=str)
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_what_is_needed_is_right(device, name, shape, orders):
     m, first, behind, k = shape

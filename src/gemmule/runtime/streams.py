@@ -161,10 +161,12 @@ class GpuStreams:
             status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
         )
 
-    def stream(self) -> int:
-        """Return a new stream, which does not wait for the default one."""
+    def stream(self, *, urgent: bool = False) -> int:
+        """Return a new stream, which does not wait for the default one; CTAs of an `urgent` one begin before others."""
+        flags = int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
         with current(self.ordinal):
-            stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            least, greatest = call("cuCtxGetStreamPriorityRange")
+            stream = int(call("cuStreamCreateWithPriority", flags, int(greatest if urgent else least)))
         self._streams.append(stream)
         return stream
 

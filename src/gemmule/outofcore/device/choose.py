@@ -246,10 +246,13 @@ def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 
 def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
-    """Yield the plan with fewer strips, which leave later and fill the device better."""
+    """Yield the plan with fewer strips, which leave later and fill the device better, or with small tiles at the end."""
     for strips in (2, 4):
         if strips < plan.strips:
             yield dataclasses.replace(plan, strips=strips)
+    if plan.stairs and plan.strategy == C_STATIONARY and plan.tiles > 1:
+        for taper in (2, 4, 8):
+            yield dataclasses.replace(plan, taper=taper)
 
 
 def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:

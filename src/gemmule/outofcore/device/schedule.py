@@ -14,6 +14,7 @@ from .operation import (
     C_IN,
     C_OUT,
     LANES,
+    MIRRORING,
     Convert,
     Load,
     Mirror,
@@ -211,7 +212,7 @@ class _Schedule:
         yield store
         over = [store.number]
         if ends and mirrored:
-            for op in self._mirror(tile, source):
+            for op in self._mirror(tile, source, number):
                 yield op
                 if isinstance(op, Mirror):
                     over.append(op.number)
@@ -236,9 +237,9 @@ class _Schedule:
         if plan.stairs and tile in self.summed and len(lanes) > 1:
             before = (*before, self.summed[tile])
         a, b = factors
-        # The last operations of each stream that the buffers are free after, and that lines are whole after.
+        # The last operations of each stream that the sum is free after, and the one that lines are whole after.
         over: dict[str, int] = {}
-        reflected: dict[str, int] = {}
+        reflected: tuple[int, ...] = ()
         apart: tuple[int, ...] = ()
         source, stored = target, 0
         if step.last and self.results is not None:
@@ -259,32 +260,32 @@ class _Schedule:
             if self.results is not None:
                 number = next(self.numbers)
                 yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
+            over[stream] = number
             for part, columns in _squares(rows, plan.stairs):
                 # Above the diagonal of the strip itself nothing was computed.
-                number = next(self.numbers)
-                yield Reflect(number, stream, (), tile, part, columns, source)
-            over[stream] = number
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, part, columns, source)
             stored = next(self.numbers)
             size = length(rows) * (right - left) * plan.product.out.itemsize
             yield Store(
-                stored, C_OUT, (number, *reflected.values()), tile, rows, (left, right), source, size,
+                stored, C_OUT, (number, *reflected), tile, rows, (left, right), source, size,
                 place == len(strips) - 1, False,
             )  # fmt: skip
             if rows[0] > left:
-                reflected[stream] = next(self.numbers)
-                yield Reflect(reflected[stream], stream, (), tile, rows, (left, rows[0]), source)
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, rows, (left, rows[0]), source)
         if step.last:
             # The last one was stored after everything was reflected.
             self.sums.leave(tile, *((stored,) if self.results is None else over.values()))
             if self.results is not None:
                 self.results.leave(tile, stored)
 
-    def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
+    def _mirror(self, tile: tuple[int, int], source: int, finished: int) -> Iterator[Op]:
         """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
         assert self.mirrors is not None
         rows, cols = _part(self.plan.rows(tile[0])), _part(self.plan.cols(tile[1]))
         target, before = self.mirrors.take(tile)
-        mirror = Mirror(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
+        mirror = Mirror(next(self.numbers), MIRRORING, (finished, *before), tile, rows, cols, source, target)
         yield mirror
         size = length(rows) * length(cols) * self.plan.product.out.itemsize
         store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Container
 
-from .operation import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .operation import C_OUT, LANES, MIRRORING, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rates import Rates
 from .schedule import operations
@@ -87,7 +87,7 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
     Streams that compute take turns at the processor. Tiles that are `done` are left out.
     """
-    free = dict.fromkeys((*STREAMS, *LANES), 0.0)
+    free = dict.fromkeys((*STREAMS, *LANES, MIRRORING), 0.0)
     processor = 0.0
     queued = 0.0
     allocated: set[tuple[str, int]] = set()
@@ -126,7 +126,7 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
             duration = rates.launch + over(op.nbytes, _line(plan, op))
             link.update(dict.fromkeys(ways, start + duration))
             moved[direction] += op.nbytes
-        if op.stream in LANES:
+        if op.stream in (*LANES, MIRRORING):
             start = max(start, processor)
             processor = start + duration
         end = start + duration
