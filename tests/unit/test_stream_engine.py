@@ -308,7 +308,7 @@ class Prepared(HostStreams):
         super().__init__()
         self.ready, self.surprised = set(), []
 
-    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         self.ready.add((d.rows, d.cols, a.cols, beta))
 
     def prepare_convert(self, stream, target, source):
@@ -322,7 +322,7 @@ class Prepared(HostStreams):
             self.surprised.append(target)
         super().transpose(stream, target, source)
 
-    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         if (d.rows, d.cols, a.cols, beta) not in self.ready:
             self.surprised.append(d)
         super().multiply(stream, a, b, d, alpha, beta, c)

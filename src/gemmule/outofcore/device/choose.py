@@ -246,7 +246,7 @@ def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 
 def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
-    """Yield the plan with fewer strips, which leave later and fill the device better, or with small tiles at the end."""
+    """Yield the plan with fewer strips, which leave later and fill the device better, or with small last tiles."""
     for strips in (2, 4):
         if strips < plan.strips:
             yield dataclasses.replace(plan, strips=strips)
