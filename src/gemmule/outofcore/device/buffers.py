@@ -15,6 +15,10 @@ from .staging import Part
 Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
 
 
+#: Kinds of buffers of which one is allocated before anything else: what comes first would come more slowly beside it.
+FIRST = ("a", "b", "sum")
+
+
 class _Kind:
     """Buffers of one size. Each is allocated when it is first asked for: most of that takes place beside products."""
 
@@ -45,6 +49,9 @@ class Buffers:
         self.plan = plan
         self._whole = device.whole
         self.buffers = {name: _Kind(device, *sizes) for name, sizes in plan.buffers.items()}
+        for name in FIRST:
+            if plan.buffers[name][0]:
+                _ = self.buffers[name][0]
 
     def order(self, operand: str) -> str:
         product = self.plan.product

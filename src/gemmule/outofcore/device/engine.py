@@ -219,7 +219,8 @@ class _Run:
         finally:
             self._finish()
         self.board.check()
-        for _, _, end in self.events:
+        # Streams work in order: what each was given last is what is waited for.
+        for end in {op.stream: end for op, _, end in self.events}.values():
             self.device.synchronize(end)
         self.sink.flush()
         return self._report(time.perf_counter() - self.begin)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Container
 
+from .buffers import FIRST
 from .operation import C_OUT, LANES, MIRRORING, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rates import Rates
@@ -89,8 +90,8 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     """
     free = dict.fromkeys((*STREAMS, *LANES, MIRRORING), 0.0)
     processor = 0.0
-    queued = 0.0
-    allocated: set[tuple[str, int]] = set()
+    allocated = {(name, 0) for name in FIRST if plan.buffers[name][0]}
+    queued = sum(plan.buffers[name][1] for name, _ in allocated) * rates.allocate
     link = {"h2d": 0.0, "d2h": 0.0}
     # What is asked for again is the end of an operation that others wait for; few are kept long.
     ends: dict[int, float] = {}
