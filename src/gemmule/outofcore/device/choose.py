@@ -238,7 +238,7 @@ def _key(told: _Told) -> tuple[float, float]:
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
     if plan.strategy == C_STATIONARY:
-        for share in (1, 2, 4, 8):
+        for share in (1, 2, 4, 8, 32):
             yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
     elif plan.strategy == PANELS:
         for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
