@@ -46,6 +46,7 @@ from gemmule.runtime.link_probe import (
     link_rates,
     multiplying,
     product_rate,
+    product_stairs,
     product_waves,
     split_seconds,
 )
@@ -175,7 +176,7 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     dtype = cell.numpy
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
-        waves = product_waves(device, dtype, dtype, dtype, cell.orders)
+        kernel = kernel_of(cell, device)
         split = split_seconds(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
@@ -183,7 +184,7 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
         )
     compute = multiplying(compute, split, SIDE, SIDE)
     plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
-    rates = dataclasses.replace(nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves), split=split)
+    rates = dataclasses.replace(nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
     if source == "pinned":
         return rates
     with cell.streams() as device, device.near():
@@ -192,25 +193,31 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     return staged_rates(dataclasses.replace(staged.told(rates), launch=2e-4), rings, THREADS, THREADS)
 
 
-def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
+def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:
+    """Return what the planner is told of the kernel of large products: its waves, and the stairs that it knows."""
+    given = (device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
+    return product_waves(*given), product_stairs(*given)
+
+
+def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
         compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
-        waves=waves, lines=LINES,
+        waves=waves, stairs=stairs, lines=LINES,
     )  # fmt: skip
 
 
 def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
-        waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
+        kernel = kernel_of(cell, device)
         rate = NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
+        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):
                 for arguments in buffers.products(op, 1, BETA if cell.operation == "added" else 0):
-                    device.prepare(stream, *arguments)
+                    device.prepare(stream, *arguments, needed=op.needed)
 
 
 def checked(cell: Cell, matrices, name: str) -> float:

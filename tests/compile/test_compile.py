@@ -17,11 +17,13 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.below_stairs import STEP
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -31,7 +33,7 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
 #: 16 bytes do not divide among others, and of long sums.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48), (64, 64, 2048))
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048))
 
 
 #: Types of elements that a kernel moves without reading them.
@@ -57,6 +59,8 @@ def products(types):
             operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
             yield from (problem, dataclasses.replace(problem, c=None, beta=0))
+            if m <= n and precision is Precision.IEEE:
+                yield dataclasses.replace(problem, needed=Staircase(0, STEP))
 
     return tuple(every())
 
@@ -135,7 +139,7 @@ STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
-LONG = ("g07_cp_async", "h01_mma_sync")
+LONG = ("g07_cp_async", "g08_triangle", "h01_mma_sync")
 
 
 def covering(jobs):

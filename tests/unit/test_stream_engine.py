@@ -72,7 +72,8 @@ def test_products(strategy, shape, direct, whole):
         # What was predicted is what crossed the links.
         moved = {"copy_in": chosen.prediction.bytes_in, "copy_out": chosen.prediction.bytes_out}
         assert device.moved == moved
-        assert device.allocated == chosen.plan.device_bytes
+        # Plans with few tiles leave some of their buffers unused.
+        assert 0 < device.allocated <= chosen.plan.device_bytes
     np.testing.assert_array_equal(out, 3 * (a @ b) - 2 * c)
     assert (streamed.bytes_in, streamed.bytes_out) == tuple(moved.values())
     assert streamed.bytes_written == out.nbytes
@@ -309,7 +310,7 @@ class Prepared(HostStreams):
         super().__init__()
         self.ready, self.surprised = set(), []
 
-    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         self.ready.add((d.rows, d.cols, a.cols, beta))
 
     def prepare_convert(self, stream, target, source):
@@ -323,7 +324,7 @@ class Prepared(HostStreams):
             self.surprised.append(target)
         super().transpose(stream, target, source)
 
-    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         if (d.rows, d.cols, a.cols, beta) not in self.ready:
             self.surprised.append(d)
         super().multiply(stream, a, b, d, alpha, beta, c)

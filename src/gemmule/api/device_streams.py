@@ -171,6 +171,7 @@ def _gpu_rates(
         link_rates,
         multiplying,
         product_rate,
+        product_stairs,
         product_waves,
         split_seconds,
     )
@@ -185,11 +186,12 @@ def _gpu_rates(
             for one, added in ((out, False), (sums, True))
         )
         waves = product_waves(device, a.dtype, b.dtype, out, orders)
+        stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
         compute, added, h2d, d2h, half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
-        waves=waves, lines=LINES, split=split,
+        waves=waves, stairs=stairs, lines=LINES, split=split,
     )  # fmt: skip
     if all(direct):
         return found

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from .dtype import DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
+from .staircase import Staircase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,9 @@ class GemmProblem:
         What a float32 product may be rounded to.
     epilogue : Epilogue or None
         What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
+    needed : Staircase or None
+        Which elements of D are needed, where these are not all: the others may hold anything afterwards. Kernels may
+        leave them out, and need not.
     """
 
     m: int
@@ -45,6 +49,7 @@ class GemmProblem:
     beta: float | int = 0
     precision: Precision = Precision.IEEE
     epilogue: Epilogue | None = None
+    needed: Staircase | None = None
 
     @property
     def accumulator(self) -> DType:

@@ -6,6 +6,7 @@ from gemmule.core.spec import KernelSpec
 from gemmule.kernels.gemm.d01_shared_ab.spec import SPEC as D01
 from gemmule.kernels.gemm.d02_b_in_registers.spec import SPEC as D02
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as D03
+from gemmule.kernels.gemm.d04_triangle_f64.spec import SPEC as D04
 from gemmule.kernels.gemm.g01_naive_uncoalesced.spec import SPEC as G01
 from gemmule.kernels.gemm.g02_naive_coalesced.spec import SPEC as G02
 from gemmule.kernels.gemm.g03_shared_tile.spec import SPEC as G03
@@ -13,6 +14,7 @@ from gemmule.kernels.gemm.g04_register_tile.spec import SPEC as G04
 from gemmule.kernels.gemm.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
+from gemmule.kernels.gemm.g08_triangle.spec import SPEC as G08
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.gemm.h02_wgmma_tma.spec import SPEC as H02
 from gemmule.kernels.gemm.h03_stages.spec import SPEC as H03
@@ -64,6 +66,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H04,
     H03,
     H02,
+    G08,
     G07,
     G06,
     G05,
@@ -71,6 +74,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     G03,
     G02,
     G01,
+    D04,
     D03,
     D02,
     D01,

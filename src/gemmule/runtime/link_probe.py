@@ -19,7 +19,7 @@ _COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
 LINES = ((0, 0.28), (2 << 10, 0.37), (8 << 10, 0.6), (32 << 10, 0.82), (64 << 10, 1.0))
 #: Seconds in which the host queues an operation of a product, its kernel's parameters packed anew, and in which a byte
 #: of the GPU's memory is allocated, as measured on an H200.
-ISSUE_S, ALLOCATE_S = 2e-4, 1.8e-12
+ISSUE_S, ALLOCATE_S = 2e-4, 6e-13
 #: How often numbers are taken again, shifted by one each time.
 _SHIFTS = 4093
 #: Sides of the product that is timed, and its depth.
@@ -147,11 +147,23 @@ def product_waves(
     device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
 ) -> tuple[int, int, int]:
     """Return what the CTAs of a large product of those types compute, as `GpuStreams.waves`."""
-    first, second, target = (
+    return device.waves(*_large(a, b, d, orders))
+
+
+def _large(
+    a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str
+) -> list[DeviceMatrix]:
+    return [
         DeviceMatrix.compact(0, dtype, 4 * _SIDE, 4 * _SIDE, order)
         for dtype, order in zip((a, b, d), orders + "C", strict=True)
-    )
-    return device.waves(first, second, target)
+    ]
+
+
+def product_stairs(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
+) -> int:
+    """Return the steps above which a large product of those types is left out, as `GpuStreams.stairs`."""
+    return device.stairs(*_large(a, b, d, orders))
 
 
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:

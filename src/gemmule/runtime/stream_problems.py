@@ -43,9 +43,10 @@ def _own_dtype(dtype: np.dtype[Any]) -> DType:
 def enlarged(problem: GemmProblem, m: int, n: int) -> GemmProblem:
     """Return a product with more rows and columns."""
     c = None if problem.c is None else dataclasses.replace(problem.c, rows=m, cols=n)
+    needed = None if problem.needed is None else dataclasses.replace(problem.needed, first=0)
     return dataclasses.replace(
         problem, m=m, n=n, a=dataclasses.replace(problem.a, rows=m), b=dataclasses.replace(problem.b, cols=n), c=c,
-        d=dataclasses.replace(problem.d, rows=m, cols=n),
+        d=dataclasses.replace(problem.d, rows=m, cols=n), needed=needed,
     )  # fmt: skip
 
 

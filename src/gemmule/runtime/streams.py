@@ -13,6 +13,7 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
@@ -155,10 +156,12 @@ class GpuStreams:
             status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
         )
 
-    def stream(self) -> int:
-        """Return a new stream, which does not wait for the default one."""
+    def stream(self, *, urgent: bool = False) -> int:
+        """Return a new stream, which does not wait for the default one; CTAs of an `urgent` one begin before others."""
+        flags = int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
         with current(self.ordinal):
-            stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            least, greatest = call("cuCtxGetStreamPriorityRange")
+            stream = int(call("cuStreamCreateWithPriority", flags, int(greatest if urgent else least)))
         self._streams.append(stream)
         return stream
 
@@ -206,9 +209,10 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        for launch in self._launches(stream, a, b, d, alpha, beta, c, like):
+        for launch in self._launches(stream, a, b, d, alpha, beta, c, like, needed):
             launch()
 
     def prepare(
@@ -221,9 +225,10 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Load the kernel, and keep the launch."""
-        self._launches(stream, a, b, d, alpha, beta, c, like)
+        self._launches(stream, a, b, d, alpha, beta, c, like, needed)
 
     def launches(self, stream: int, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> list[Callable[[], None]]:
         """Return what a product is made of: the last launch multiplies, those before it make its factors ready."""
@@ -239,9 +244,10 @@ class GpuStreams:
         beta: float | int,
         c: DeviceMatrix | None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> list[Callable[[], None]]:
-        given = (a, b, d, alpha, beta, c, like)
-        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c), like)
+        given = (a, b, d, alpha, beta, c, like, needed)
+        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c, needed), like)
 
     def _kept(
         self,
@@ -285,12 +291,13 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
+        needed: Staircase | None = None,
     ) -> tuple[GemmProblem, dict[str, int]]:
         operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         matrices = {name: strided(matrix) for name, matrix in operands.items()}
         problem = GemmProblem(
             m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
-            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision,
+            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision, needed=needed,
         )  # fmt: skip
         return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
@@ -304,6 +311,14 @@ class GpuStreams:
         if choice.spec.cost_in_us or not (hasattr(config, "tile_m") and hasattr(config, "tile_n")):
             return 0, 0, 0
         return config.tile_m, config.tile_n, self.device.multiprocessors
+
+    def stairs(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> int:
+        """Return the rows and columns of a staircase's steps above which a product's kernel computes nothing, or 0."""
+        step = max(self.whole[:2])
+        choice = self._choice(self._problem(a, b, d, 1, 0, None, Staircase(0, step))[0])
+        # A kernel that leaves something out is not for results that are needed as a whole.
+        whole = self._problem(a, b, d, 1, 0, None)[0]
+        return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
 
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(

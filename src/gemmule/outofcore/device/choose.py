@@ -129,7 +129,15 @@ def choose_plan(
     wanted = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
     every = {
         name: _candidates(
-            name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count, widest=widest
+            name,
+            product,
+            sum_dtype,
+            memory,
+            symmetric=symmetric,
+            waves=rates.waves,
+            count=count,
+            widest=widest,
+            stairs=rates.stairs,
         )
         for name in wanted
     }
@@ -212,9 +220,10 @@ def _candidates(
     waves: Waves,
     count: int,
     widest: int | None,
+    stairs: int,
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest):
+    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs):
         yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return
@@ -247,7 +256,7 @@ def _key(told: _Told) -> tuple[float, float]:
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
     if plan.strategy == C_STATIONARY:
-        for share in (1, 2, 4, 8):
+        for share in (1, 2, 4, 8, 32):
             yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
     elif plan.strategy == PANELS:
         for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
@@ -255,10 +264,13 @@ def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 
 def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
-    """Yield the plan with fewer strips, which leave later and fill the device better."""
+    """Yield the plan with fewer strips, which leave later and fill the device better, or with small last tiles."""
     for strips in (2, 4):
         if strips < plan.strips:
             yield dataclasses.replace(plan, strips=strips)
+    if plan.stairs and plan.strategy == C_STATIONARY and plan.tiles > 1:
+        for taper in (2, 4, 8):
+            yield dataclasses.replace(plan, taper=taper)
 
 
 def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:

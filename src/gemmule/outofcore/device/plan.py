@@ -9,6 +9,7 @@ import math
 from collections.abc import Container, Iterator
 
 from ...core.dtype import numpy_dtype
+from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product, parts
@@ -19,6 +20,8 @@ STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
 #: The first panel of rows, that of columns, and the first slice are cut into parts that double from one in so many on,
 #: so that computing begins early. Every part of a panel takes a whole buffer.
 RAMPS = (4, 4, 16)
+#: Parts of a last tile that is cut are multiples of this.
+_TAPERED = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +74,12 @@ class DevicePlan:
     lanes : int
         Streams that compute beside each other: products of different parts of the result, so that one fills what
         another one leaves idle at its end.
+    stairs : int
+        Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
+        the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
+    taper : int
+        Smallest part that the last row of tiles, and the last column, are cut into: one in so many, so that little is
+        left to leave when everything is computed.
     """
 
     product: Product
@@ -89,6 +98,8 @@ class DevicePlan:
     devices: int = 1
     cut: int = 0
     lanes: int = 1
+    stairs: int = 0
+    taper: int = 1
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
@@ -117,8 +128,9 @@ class DevicePlan:
 
     def _edges(self, extent: int, part: int, share: int) -> tuple[int, ...]:
         # Stores that are written in blocks take tiles that are multiples of them.
-        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
-        return ramped(edges(extent, part), share if ramp else 1)
+        if self.product.out.grain != (1, 1):
+            return edges(extent, part)
+        return tapered(ramped(edges(extent, part), share if self.strategy == PANELS else 1), self.taper)
 
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
@@ -272,6 +284,8 @@ class DevicePlan:
         """Return the elements of a tile that are computed."""
         rows, cols = self.rows(tile[0]), self.cols(tile[1])
         if self.in_strips(tile):
+            if self.stairs:
+                return Staircase(0, self.stairs).tiles(rows.stop - rows.start, cols.stop - cols.start)
             return sum((stop - start) * (stop - int(rows.start)) for start, stop in self.diagonal(tile[0]))
         return int((rows.stop - rows.start) * (cols.stop - cols.start))
 
@@ -285,8 +299,12 @@ class DevicePlan:
         A strip's rows are whole once those below it are mirrored: so they leave one after another, in whole lines.
         """
         rows = self.rows(i)
-        tops = range(int(rows.start), int(rows.stop), self.cut)
-        return [(top, min(top + self.cut, int(rows.stop))) for top in reversed(tops)]
+        if self.stairs and i < self.grid[0] - 1:
+            return [(int(rows.start), int(rows.stop))]
+        # Whole steps of the staircase that other slices have.
+        height = math.lcm(self.cut, max(self.stairs, 1))
+        tops = range(int(rows.start), int(rows.stop), height)
+        return [(top, min(top + height, int(rows.stop))) for top in reversed(tops)]
 
     @functools.cached_property
     def computed(self) -> tuple[int, int]:
@@ -298,8 +316,12 @@ class DevicePlan:
         for i in range(rows):
             own = self.rows(i)
             area += int((own.stop - own.start) * own.start) + self.area((i, i))
-            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) else 1)
+            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
+
+    def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:
+        """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
+        return Staircase(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
 
     def first_slices(self) -> list[tuple[int, int]]:
         """Return the slices of a tile that a device begins with: the first one in parts."""
@@ -348,6 +370,16 @@ def _grouped(outer: int, outer_held: int, opening: int) -> tuple[int, int]:
     # One slot of each side takes the next panel meanwhile.
     group = max(outer_held - (outer_held < outer), 1)
     return group, min(opening or group, group)
+
+
+def tapered(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
+    """Cut the last part into parts that halve down to one in `share`, the rest unchanged."""
+    cuts, (left, end) = list(regular[:-1]), (regular[-2:] if len(regular) > 1 else (0, 0))
+    while share > 1 and (half := (end - left) // 2 // _TAPERED * _TAPERED):
+        left += half
+        cuts.append(left)
+        share //= 2
+    return (*cuts, regular[-1])
 
 
 def _panels(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ...core.staircase import Staircase
+
 #: Waves of CTAs that a product leaves idle beside those of another stream, on one of several, times how many these are:
 #: as measured with 20 to 65 products of float32 on two and on four streams of an H200.
 _LEFT_IDLE = 0.17
@@ -32,7 +34,7 @@ class Rates:
     issue : float
         Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
     allocate : float
-        Seconds in which a byte of the device's memory is allocated, before anything else.
+        Seconds in which a byte of the device's memory is allocated, by who queues what first fills it.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -43,6 +45,9 @@ class Rates:
     waves : tuple of int
         Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
         Zeros where that is not known.
+    stairs : int
+        Rows and columns of the steps of a staircase above which products are not computed where it is not needed; 0
+        where everything is computed.
     lines : tuple of (int, float)
         The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
         bytes of a line on, ascending. Empty where lines do not matter.
@@ -78,6 +83,7 @@ class Rates:
     side: int = 0
     depth: int = 0
     waves: tuple[int, int, int] = (0, 0, 0)
+    stairs: int = 0
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
     longest: float = math.inf
@@ -88,28 +94,31 @@ class Rates:
     fast: tuple[float, float] = (1.0, 1.0)
     ready: float = 0.0
 
-    def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1) -> float:
-        """Return what a product of that shape takes; `added` where it is added to a sum.
+    def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: Staircase | None = None) -> float:
+        """Return what a product of that shape takes; `added` where it is added to a sum, `needed` if it is not all.
 
         Of several `lanes`, streams that compute, others fill most of what its last wave leaves idle.
         """
+        if not self.stairs:
+            needed = None
         rate = self.accumulate if added and not self.depth else self.compute
         filled = 1.0
         for extent in (4 * k,) if self.waves[2] else (m, n, 4 * k):
             filled *= extent / (extent + self.half) if extent else 1.0
-        found = 2 * self._elements(m, n, lanes) * k / (rate * filled)
+        found = 2 * self._elements(m, n, lanes, needed) * k / (rate * filled)
         if self.side:
             found *= self.side * self.side / self._elements(self.side, self.side)
         if added and self.depth:
-            found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
+            area = m * n if needed is None else needed.tiles(m, n)
+            found += 2 * area * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
         return found + self.split * (m + n) * k
 
-    def _elements(self, m: int, n: int, lanes: int = 1) -> float:
+    def _elements(self, m: int, n: int, lanes: int = 1, needed: Staircase | None = None) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""
         tall, wide, ctas = self.waves
         if not ctas:
-            return m * n
-        taken = -(-m // tall) * -(-n // wide)
+            return m * n if needed is None else needed.tiles(m, n)
+        taken = -(-m // tall) * -(-n // wide) if needed is None else needed.tiles(m, n, tall, wide)
         return (-(-taken // ctas) * ctas if lanes == 1 else taken + _LEFT_IDLE / lanes * ctas) * tall * wide
 
     def arriving(self, nbytes: int, line: float) -> float:

@@ -14,6 +14,7 @@ from .operation import (
     C_IN,
     C_OUT,
     LANES,
+    MIRRORING,
     Convert,
     Load,
     Mirror,
@@ -111,6 +112,8 @@ class _Schedule:
         # All products of a part of the result run on one stream, in order.
         self.lane_of: dict[tuple[int, int], str] = {}
         self.turn = itertools.cycle(self.lanes)
+        # The last product of a tile on the diagonal.
+        self.summed: dict[tuple[int, int], int] = {}
 
     def run(self, most: int | None) -> Iterator[Op]:
         plan = self.plan
@@ -218,7 +221,7 @@ class _Schedule:
         yield store
         over = [store.number]
         if ends and mirrored:
-            for op in self._mirror(tile, source):
+            for op in self._mirror(tile, source, number):
                 yield op
                 if isinstance(op, Mirror):
                     over.append(op.number)
@@ -236,52 +239,62 @@ class _Schedule:
         plan, tile = self.plan, (step.i, step.j)
         left, right = _part(plan.cols(step.j))
         target = self.sums.of(tile)
-        strips = plan.diagonal(step.i)
+        rows = _part(plan.rows(step.i))
+        # What is not finished need not be cut, where what is above the diagonal is left out anyway.
+        strips = plan.diagonal(step.i) if step.last or not plan.stairs else [rows]
+        lanes = self.lanes if len(strips) > 1 else (self.lane_of[tile],)
+        if plan.stairs and tile in self.summed and len(lanes) > 1:
+            before = (*before, self.summed[tile])
         a, b = factors
-        # The last operations of each stream that the buffers are free after, and that lines are whole after.
+        # The last operations of each stream that the sum is free after, and the one that lines are whole after.
         over: dict[str, int] = {}
-        reflected: dict[str, int] = {}
+        reflected: tuple[int, ...] = ()
         apart: tuple[int, ...] = ()
         source, stored = target, 0
         if step.last and self.results is not None:
             source, apart = self.results.take(tile)
         for place, rows in enumerate(strips):
-            stream = self.lanes[place % len(self.lanes)]
+            stream = lanes[place % len(lanes)]
             # What follows on the same stream need not wait again.
-            first = place < len(self.lanes)
+            first = place < len(lanes)
             number, cols = next(self.numbers), (left, rows[1])
             yield Multiply(
                 number, stream, before if first else (), tile, rows, cols, step.inner, a, b, target, step.first,
-                step.last,
+                step.last, plan.below(step.i, rows),
             )  # fmt: skip
             self.a.use(a.slot, stream, number)
+            self.summed[tile] = number
             if not step.last:
                 continue
             if self.results is not None:
                 number = next(self.numbers)
                 yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
             over[stream] = number
+            for part, columns in _squares(rows, plan.stairs):
+                # Above the diagonal of the strip itself nothing was computed.
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, part, columns, source)
             stored = next(self.numbers)
             size = length(rows) * (right - left) * plan.product.out.itemsize
             yield Store(
-                stored, C_OUT, (number, *reflected.values()), tile, rows, (left, right), source, size,
+                stored, C_OUT, (number, *reflected), tile, rows, (left, right), source, size,
                 place == len(strips) - 1, False,
             )  # fmt: skip
             if rows[0] > left:
-                reflected[stream] = next(self.numbers)
-                yield Reflect(reflected[stream], stream, (), tile, rows, (left, rows[0]), source)
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, rows, (left, rows[0]), source)
         if step.last:
             # The last one was stored after everything was reflected.
             self.sums.leave(tile, *((stored,) if self.results is None else over.values()))
             if self.results is not None:
                 self.results.leave(tile, stored)
 
-    def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
+    def _mirror(self, tile: tuple[int, int], source: int, finished: int) -> Iterator[Op]:
         """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
         assert self.mirrors is not None
         rows, cols = _part(self.plan.rows(tile[0])), _part(self.plan.cols(tile[1]))
         target, before = self.mirrors.take(tile)
-        mirror = Mirror(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
+        mirror = Mirror(next(self.numbers), MIRRORING, (finished, *before), tile, rows, cols, source, target)
         yield mirror
         size = length(rows) * length(cols) * self.plan.product.out.itemsize
         store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)
@@ -293,6 +306,17 @@ def _strips(rows: Part, count: int) -> list[Part]:
     height = max(-(-length(rows) // count), _LEAST_STRIP)
     height = -(-height // _LEAST_STRIP) * _LEAST_STRIP
     return [(start, min(start + height, rows[1])) for start in range(rows[0], rows[1], height)]
+
+
+def _squares(rows: Part, side: int) -> Iterator[tuple[Part, Part]]:
+    """Yield what lies below squares of that side on the diagonal, in rows and columns; nothing where it is 0."""
+    count = -(-length(rows) // side) if side else 0
+    if count < 2:
+        return
+    middle = rows[0] + (count + 1) // 2 * side
+    yield (middle, rows[1]), (rows[0], middle)
+    yield from _squares((rows[0], middle), side)
+    yield from _squares((middle, rows[1]), side)
 
 
 def _part(part: slice) -> Part:

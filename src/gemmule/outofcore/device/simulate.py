@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Container, Hashable
 
-from .operation import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .buffers import FIRST
+from .operation import C_OUT, LANES, MIRRORING, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rates import Rates
 from .schedule import operations
@@ -115,9 +116,10 @@ class Model:
 
     def __init__(self, plan: DevicePlan, rates: Rates) -> None:
         self._plan, self._rates = plan, rates
-        self._free = dict.fromkeys((*STREAMS, *LANES), 0.0)
+        self._free = dict.fromkeys((*STREAMS, *LANES, MIRRORING), 0.0)
         self._processor = 0.0
-        self._begin = plan.device_bytes * rates.allocate + rates.ready
+        self._allocated = {(name, 0) for name in FIRST if plan.buffers[name][0]}
+        self._queued = sum(plan.buffers[name][1] for name, _ in self._allocated) * rates.allocate + rates.ready
         self._link = {"h2d": 0.0, "d2h": 0.0}
         self._ends: list[float] = []
         # Operations of one shape come again and again.
@@ -134,7 +136,13 @@ class Model:
     def run(self, op: Op) -> tuple[float, float]:
         """Run the next operation; return when it begins and ends."""
         ends, rates = self._ends, self._rates
-        start = max(self._free[op.stream], self._begin + len(ends) * rates.issue)
+        # The host allocates a buffer when an operation is the first to fill it, and queues one after another.
+        if (filled := _filled(self._plan, op)) not in self._allocated:
+            self._allocated.add(filled)
+            buffers = self._plan.buffers
+            self._queued += buffers[filled[0]][1] * rates.allocate if filled[0] in buffers else 0.0
+        start = max(self._free[op.stream], self._queued)
+        self._queued += rates.issue
         for number in op.after:
             start = max(start, ends[number])
         if isinstance(op, Load | Store):
@@ -167,10 +175,10 @@ class Model:
 
     def _computing(self, op: Op) -> float:
         plan, rates = self._plan, self._rates
-        key = (type(op), op.shape if isinstance(op, Multiply) else _area(op))
+        key = (type(op), *((op.shape, op.needed) if isinstance(op, Multiply) else (_area(op),)))
         if key not in self._durations:
             if isinstance(op, Multiply):
-                took = rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
+                took = rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes, needed=op.needed)
             elif isinstance(op, Convert):
                 took = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize) / CONVERT_RATE
             else:
@@ -208,6 +216,17 @@ def _line(plan: DevicePlan, op: Load | Store) -> float:
     part, extent = (op.cols, extents[1]) if operand.order == "C" else (op.rows, extents[0])
     length = part[1] - part[0]
     return math.inf if length >= extent else float(length * operand.itemsize)
+
+
+def _filled(plan: DevicePlan, op: Op) -> tuple[str, int]:
+    """Return the buffer that an operation writes to; a store writes to none."""
+    if isinstance(op, Load):
+        return op.operand if op.operand in plan.buffers else "sum", op.slot
+    if isinstance(op, Multiply):
+        return "sum", op.target
+    if isinstance(op, Convert):
+        return "out", op.target
+    return ("mirror", op.target) if isinstance(op, Mirror) else ("", 0)
 
 
 def _area(op: Op) -> int:
