@@ -17,6 +17,7 @@ from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 
@@ -52,7 +53,10 @@ def products(types):
         for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
             operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
-            yield from (problem, dataclasses.replace(problem, c=None, beta=0))
+            alone = dataclasses.replace(problem, c=None, beta=0)
+            yield from (problem, alone)
+            if (own := told(alone, same=True)).own_transpose:
+                yield own
 
     return tuple(every())
 

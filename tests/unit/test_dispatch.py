@@ -20,7 +20,7 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.products import gemm_problem
+from gemmule.lab.products import gemm_problem, own_product
 from gemmule.lab.transposes import problem_for
 
 HOPPER = Arch.parse("sm_90a")
@@ -133,6 +133,7 @@ def _taken(spec):
             for m, n, k, layout in shapes
         ]
         problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
+        problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

@@ -37,7 +37,13 @@ def repeating(made):
             return addresses[0] != addresses[2]
 
         again = of_two_in_one_launch(
-            lambda *_: state["guard"], apart, new, launch, lambda device: state["stream"], device=0
+            lambda *_: state["guard"],
+            apart,
+            new,
+            launch,
+            lambda device: state["stream"],
+            device=0,
+            same=first[0] == first[1],
         )
         return again, state, launch
 

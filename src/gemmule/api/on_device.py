@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem
 from gemmule.core.stacking import stacked
 from gemmule.runtime.arrays import ArrayView
@@ -57,7 +58,7 @@ def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[
     if product.ending is not None:
         problem, further = with_ending(problem, product.ending, views, shape)
         roles |= further
-    return stacked(problem), roles
+    return told(stacked(problem), same=views["a"].address == views["b"].address), roles
 
 
 def plan_on_device(product: Product, executor: str | None) -> Plan:

@@ -31,6 +31,9 @@ class GemmProblem:
         What a float32 product may be rounded to.
     epilogue : Epilogue or None
         What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
+    own_transpose : bool
+        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint, which
+        kernels may leave aside; see `own_transpose.told`.
     """
 
     m: int
@@ -45,6 +48,7 @@ class GemmProblem:
     beta: float | int = 0
     precision: Precision = Precision.IEEE
     epilogue: Epilogue | None = None
+    own_transpose: bool = False
 
     @property
     def accumulator(self) -> DType:
@@ -65,7 +69,8 @@ class GemmProblem:
     @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
-        return sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        once = sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by the names that launch recipes use."""

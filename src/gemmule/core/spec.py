@@ -143,6 +143,10 @@ class KernelSpec:
     outdone : callable, optional
         ``outdone(problem, cost)`` is the name of a later kernel that is expected to be faster than this one with that
         cost, where it takes the problem too; else None.
+    mirrors : bool
+        Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
+    built_on : tuple of str
+        Packages of other kernels that its code is made of, beside its own and the parts.
     """
 
     name: str
@@ -169,6 +173,8 @@ class KernelSpec:
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
+    mirrors: bool = False
+    built_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.epilogues and self.gated and self.absmax):

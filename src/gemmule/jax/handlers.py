@@ -14,6 +14,7 @@ import gemmule as gm
 from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.core.stacking import stacked
@@ -90,7 +91,8 @@ def _on_gpu(frame: CallFrame) -> None:
     attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     ordinal = int(call("cuPointerGetAttribute", attribute, result.address))
     described = tuple([(role, x.dtype, x.shape, _alignment(x)) for role, x in named.items()])
-    queue = _decided(frame.text(), described, ordinal, generation())
+    same = named["a"].address == named["b"].address
+    queue = _decided(frame.text(), described, ordinal, generation(), same)
     queue(tuple([x.address for x in named.values()]), frame.stream())
 
 
@@ -100,9 +102,16 @@ def _alignment(buffer: Buffer) -> int:
 
 @functools.lru_cache(maxsize=2048)
 def _decided(
-    text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int, began: int
+    text: str,
+    described: tuple[tuple[str, str, tuple[int, ...], int], ...],
+    ordinal: int,
+    began: int,
+    same: bool = False,
 ) -> Queue:
-    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
+    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses.
+
+    `same` says whether A and B begin at one address: what is decided for such holds for no others.
+    """
     # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
     del began
     options = Options.parse(text)
@@ -116,6 +125,7 @@ def _decided(
             Precision.parse(options.precision),
         )
     )  # fmt: skip
+    problem = told(problem, same)
     device, names = get_device(ordinal), tuple(matrices)
     # Addresses that are as aligned as those to come stand in for them.
     aligned = [(1 << 20) + alignment for *_, alignment in described]

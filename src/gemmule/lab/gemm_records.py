@@ -62,6 +62,7 @@ def named(problem: GemmProblem) -> Record:
         "layout": problem.layout,
         "batch": list(problem.batch),
         **({"alignment": problem.a.alignment} if problem.a.alignment < _ALIGNED else {}),
+        **({"own_transpose": True} if problem.own_transpose else {}),
     }
 
 

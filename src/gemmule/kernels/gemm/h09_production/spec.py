@@ -46,7 +46,8 @@ from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
-from .config import BOX_M, K_BYTES, THREADS, ProductionConfig, every_config
+from .config import BOX_M, K_BYTES, THREADS, every_config
+from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - the symmetric product extends it
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -287,11 +288,11 @@ def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharer
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if _in_rows(matrix):
-        described = _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+        described = map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
     else:
         # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
         row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = _map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
+        described = map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
 
@@ -300,10 +301,10 @@ def _boxes_of(
 ) -> tuple[Param, Param]:
     """Describe C or D, whose lines are rows."""
     extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
-    return _map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
+    return map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
 
 
-def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
+def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
     """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
     item = lines.dtype.itemsize
     # Where there is only one line, or one matrix, it does not matter where the next would be.
@@ -337,9 +338,22 @@ _FINISH_US = 5.0
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
+    times = times_us(operation(problem), configs, multiprocessors)
+    if problem.a.dtype.is_float8:
+        times = [time + _promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+    else:
+        times = [math.inf if one in _FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
+    if problem.epilogue is None and problem.c is None:
+        return times
+    return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+
+
+def operation(problem: GemmProblem) -> Operation:
+    """Return a product as the prediction sees it."""
+    oriented, _, _ = row_result(problem)
     batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
     written = problem.d.dtype.itemsize * problem.m * problem.n * batch
-    operation = Operation(
+    return Operation(
         rows=oriented.m,
         cols=oriented.n * factors_of(oriented.epilogue),
         batch=batch,
@@ -352,14 +366,6 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
         read=problem.bytes_min - written,
         written=written,
     )
-    times = times_us(operation, configs, multiprocessors)
-    if problem.a.dtype.is_float8:
-        times = [time + _promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
-    else:
-        times = [math.inf if one in _FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
-    if problem.epilogue is None and problem.c is None:
-        return times
-    return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
 
 
 def _lines(matrix: StridedMatrix) -> Lines:
