@@ -143,3 +143,11 @@ def test_columns_batches_and_C_through_the_interface(torch, rng):
     c = to_torch(torch, random_matrix(rng, kind, (1104, 1104)))
     got = gm.gemm(x[0].T, x[0], c, beta=1.0)
     assert_product(to_numpy(torch, got), values[0].T, values[0], to_numpy(torch, c), 1.0, 1.0)
+
+
+@pytest.mark.parametrize("shape", [(2048, 4095), (2047, 2048), (2047, 4095), (640, 33)], ids=str)
+def test_lines_that_are_packed_first_or_written_by_threads(torch, shape, rng):
+    values = random_matrix(rng, dtype_named("bfloat16"), shape)
+    x = to_torch(torch, values)
+    assert_product(to_numpy(torch, gm.matmul(x, x.T)), values, values.T)
+    assert_product(to_numpy(torch, gm.matmul(x.T, x)), values.T, values)
