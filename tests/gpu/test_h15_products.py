@@ -37,9 +37,9 @@ def square(a, out, config, *, kind="row", out_kind="row", batch=(), alpha=1):
 
         def device(values, how):
             dtype, sides = dtype_named(values.dtype.name), values.shape[-2:]
-            return stack.enter_context(
-                DeviceMatrix(dtype, (*batch, *sides), strides_of(how, batch, *sides), chunk=16)
-            ).put(values)
+            return stack.enter_context(DeviceMatrix(dtype, (*batch, *sides), strides_of(how, batch, *sides))).put(
+                values
+            )
 
         da, dd = device(a, kind), device(out, out_kind)
         one = da.matrix()
@@ -63,6 +63,17 @@ def test_ragged_tiles(config, shape, rng):
     kind = dtype_named("bfloat16")
     a = random_matrix(rng, kind, (m, k))
     check(square(a, poisoned(kind, (m, m)), config, kind="whole", alpha=0.75), a, 0.75)
+
+
+@pytest.mark.parametrize("out_kind", ["row", "col", "padded"])
+@pytest.mark.parametrize("shape", [(1, 64), (71, 24), (513, 200), (2047, 328)], ids=str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_results_whose_lines_begin_anywhere(config, shape, out_kind, rng):
+    if config.cluster > 1 or config.tile_n % 64 or not config.holds_lines:
+        pytest.skip("threads write boxes of 64 columns, without clusters")
+    kind = dtype_named("bfloat16")
+    a = random_matrix(rng, kind, shape)
+    check(square(a, poisoned(kind, (shape[0], shape[0])), config, kind="whole", out_kind=out_kind, alpha=2), a, 2)
 
 
 @pytest.mark.parametrize("out", ["float16", "float32"])

@@ -37,16 +37,35 @@ def square(a, d, alpha=1, config=SMALL):
     return d
 
 
-@pytest.mark.parametrize("shape", [(8, 1), (56, 64), (64, 72), (72, 200), (200, 72)], ids=str)
-def test_ragged_tiles(shape, rng):
-    # Rows of A that are longer than K.
+def longer_rows(rng, shape):
+    """Rows that begin at multiples of 16 bytes."""
     a = np.zeros((shape[0], -(-shape[1] // 8) * 8), BFLOAT16.numpy())[:, : shape[1]]
     a[...] = random_matrix(rng, BFLOAT16, shape)
-    square(a, poisoned(BFLOAT16, (shape[0], shape[0])), 0.75)
+    return a
 
 
-@pytest.mark.parametrize("kind", ["row", "col"])
-@pytest.mark.parametrize(("dtype", "out"), [(BFLOAT16, BFLOAT16), (FLOAT16, FLOAT32)], ids=str)
+@pytest.mark.parametrize("shape", [(8, 1), (56, 64), (64, 72), (72, 200), (200, 72)], ids=str)
+def test_ragged_tiles(shape, rng):
+    square(longer_rows(rng, shape), poisoned(BFLOAT16, (shape[0], shape[0])), 0.75)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 8), (71, 40), (201, 72)], ids=str)
+def test_results_whose_lines_begin_anywhere(shape, offset, rng):
+    for kind in ("row", "col"):
+        d = laid_out(poisoned(BFLOAT16, (shape[0], shape[0])), kind, offset)
+        square(longer_rows(rng, shape), d, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "kind"),
+    [
+        (BFLOAT16, BFLOAT16, "col"),
+        (FLOAT16, FLOAT32, "row"),
+        pytest.param(FLOAT16, FLOAT32, "col", marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_tiles_that_are_wider_than_high(dtype, out, kind, rng):
     a = laid_out(random_matrix(rng, dtype, (208, 136)), kind)
     square(a, laid_out(poisoned(out, (208, 208)), kind), config=WIDE)
@@ -64,8 +83,8 @@ def test_every_config(config, rng):
     square(random_matrix(rng, BFLOAT16, (n, k)), poisoned(BFLOAT16, (n, n)), config=config)
 
 
-@pytest.mark.parametrize("ctas", [1, 3])
-def test_few_ctas_go_over_many_tiles(ctas, rng):
+@pytest.mark.parametrize("rows", [5, pytest.param(18, marks=pytest.mark.slow)])
+def test_few_ctas_go_over_many_tiles(rows, rng):
     """More rows of tiles than a group has, and groups that are passed at once."""
-    config = dataclasses.replace(SMALL, ctas=ctas, group=1)
-    square(random_matrix(rng, BFLOAT16, (64 * 18 - 24, 8)), poisoned(BFLOAT16, (64 * 18 - 24,) * 2), config=config)
+    config, n = dataclasses.replace(SMALL, ctas=2, group=1), 64 * rows - 24
+    square(random_matrix(rng, BFLOAT16, (n, 8)), poisoned(BFLOAT16, (n, n)), config=config)

@@ -147,9 +147,9 @@ class Production:
         mA: cute.Tensor,
         tma_b: cute.CopyAtom,
         mB: cute.Tensor,
-        tma_c: cute.CopyAtom,
-        mC: cute.Tensor,
-        tma_d: cute.CopyAtom,
+        tma_c,
+        mC,
+        tma_d,
         mD: cute.Tensor,
         layout_a: cute.ComposedLayout,
         layout_b: cute.ComposedLayout,
@@ -180,7 +180,8 @@ class Production:
         if warp == 0:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
-            cpasync.prefetch_descriptor(tma_d)
+            if cutlass.const_expr(tma_d is not None):
+                cpasync.prefetch_descriptor(tma_d)
             if cutlass.const_expr(self.factors > 1):
                 cpasync.prefetch_descriptor(tma_u)
             with cute.arch.elect_one():

@@ -30,6 +30,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.gemm.h09_production.config import BOX_M, CONSUMERS, THREADS
 from gemmule.kernels.gemm.h09_production.kernel import Production
 from gemmule.parts.mirrored_boxes import MirroredBoxes
+from gemmule.parts.mirrored_runs import MirroredRuns, lines_of
 from gemmule.parts.tensors import cute_type, major_tensor
 from gemmule.parts.triangle_tiles import TriangleTiles
 
@@ -49,12 +50,16 @@ class Symmetric(Production):
             self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, turned=False, reads_c=False
         )
 
-    @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mM: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+    def slices(self) -> tuple[Any, Any]:
+        """Return how slices of A and B lie in shared memory."""
         tile = (self.tile_m, self.tile_n, self.tile_k)
         layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element_b, self.stages)
+        return sA, hopper_helpers.make_smem_layout_b(layout_b, tile, self.element_b, self.stages)
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mM: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+        sA, sB = self.slices()
         box, count = (BOX_M, self.box_n), CONSUMERS * self.buffers
         sD, sM = (
             hopper_helpers.make_smem_layout_epi(self.out, layout, box, count)
@@ -70,6 +75,29 @@ class Symmetric(Production):
         )
 
 
+class SymmetricRuns(Symmetric):
+    """As `Symmetric`, for D (M, M, L) in rows that begin anywhere: threads write it."""
+
+    def __init__(self, config: SymmetricConfig, types: dict[str, str]) -> None:
+        super().__init__(config, types)
+        boxes = self.plain
+        self.plain = MirroredRuns(
+            self.out, BOX_M, self.box_n, self.blocks, self.boxes, boxes.apart, 2, turned=False, reads_c=False
+        )
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta):
+        sA, sB = self.slices()
+        lines = hopper_helpers.make_smem_layout_epi(
+            self.out, LayoutEnum.ROW_MAJOR, (lines_of(BOX_M), self.box_n), CONSUMERS * 2
+        )
+        tma_a, tA = self.map_a(mA, cute.slice_(sA, (None, None, 0)))
+        tma_b, tB = self.map_b(mB, cute.slice_(sB, (None, None, 0)))
+        self.kernel(tma_a, tA, tma_b, tB, None, None, None, mD, sA, sB, lines, alpha, beta).launch(
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.size, 1, 1), min_blocks_per_mp=1
+        )
+
+
 def buildable(config: SymmetricConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
 
@@ -78,5 +106,7 @@ def buildable(config: SymmetricConfig, types: dict[str, str]) -> Buildable:
 
     along = [1 if types[f"{operand}_along"] == "k" else 0 for operand in "ab"]
     acc = cute_type(types["acc"])
-    arguments = (tensor("a", along[0]), tensor("b", along[1]), tensor("d", 0), tensor("d", 1))
-    return Buildable(Symmetric(config, types), (*arguments, Int32(1), acc(1), acc(0)))
+    factors, rest = (tensor("a", along[0]), tensor("b", along[1])), (Int32(1), acc(1), acc(0))
+    if types["written"] == "threads":
+        return Buildable(SymmetricRuns(config, types), (*factors, major_tensor(types["d"], 1, batch=1), *rest))
+    return Buildable(Symmetric(config, types), (*factors, tensor("d", 0), tensor("d", 1), *rest))

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from typing import cast
 
 from gemmule.core.arch import Arch
-from gemmule.core.copied_tiles import BOX_ROWS, SLICE_BYTES
+from gemmule.core.copied_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES, why_not_copied, why_not_written
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, accumulator
 from gemmule.core.errors import ArgumentError
 from gemmule.core.hopper_cost import times_us
 from gemmule.core.hopper_rungs import CONSUMERS
-from gemmule.core.launch import ExtentsParam, Launch
-from gemmule.core.problem import GemmProblem
+from gemmule.core.launch import ExtentsParam, Launch, Param, TensorParam
+from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 from gemmule.kernels.gemm.h09_production import spec as production
 from gemmule.kernels.gemm.h09_production.spec import ProductionConfig
+from gemmule.kernels.gemm.h10_ragged_result import spec as ragged
+from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
 #: Shared memory of a CTA, and pairs of boxes that a warpgroup has of it where there is enough.
@@ -27,6 +29,10 @@ _MOST_SHARED, _PAIRS = 227 << 10, (2, 1)
 _MOST_TILES = 1 << 30
 #: Multiprocessors for which the other kernel's time is predicted.
 _MULTIPROCESSORS = 132
+#: How often a tile is written, and what that is where threads write it: so much longer than the copy engine.
+_WRITES, _THREADS_WRITE = 2.0, 5.4
+#: Bytes of a line of a box and the gap behind it, where threads write it.
+_LINE_BYTES = 144
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +65,15 @@ class SymmetricConfig(ProductionConfig):
         room = _MOST_SHARED - self.bytes_beside_boxes
         return 2 * next((some for some in _PAIRS if count % some == 0 and CONSUMERS * 2 * some * box <= room), 1)
 
+    @property
+    def holds_lines(self) -> bool:
+        """Whether there is shared memory for the lines that threads write: of a box and of its mirror image."""
+        return _MOST_SHARED - self.bytes_beside_boxes >= CONSUMERS * 2 * BOX_ROWS * _LINE_BYTES
+
+    def _boxes_bytes(self, factors: int) -> int:
+        boxes = super()._boxes_bytes(factors)
+        return max(boxes, 2 * BOX_ROWS * _LINE_BYTES) if self.holds_lines else boxes
+
     def tiles(self, m: int, batch: int) -> int:
         """Return how many tiles of whole clusters reach to the diagonal or below it."""
         rows, cols = self.tile_m * self.cluster_m, self.tile_n * self.cluster_n
@@ -71,7 +86,13 @@ def why_not(problem: GemmProblem, arch: Arch, config: SymmetricConfig) -> str | 
         return reason
     if config.tiles(problem.m, (problem.batch or (1,))[0]) > _MOST_TILES:
         return f"config {config}: the result has more than {_MOST_TILES} tiles, which 32-bit numbers count"
-    return production.why_not(problem, arch, config)
+    if not _by_threads(problem):
+        return production.why_not(problem, arch, config)
+    if config.box_n(problem.d.dtype.itemsize) < BOX_COLS or config.cluster > 1:
+        return f"config {config}: threads write boxes of {BOX_COLS} columns, without clusters"
+    if not config.holds_lines:
+        return f"config {config}: there is no shared memory for the lines that threads write"
+    return None
 
 
 @remembered
@@ -86,17 +107,27 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return (
             f"A is {problem.a.dtype} and the output {problem.d.dtype}; this kernel takes {types}, for it or {FLOAT32}"
         )
+    if _by_threads(problem):
+        return ragged.refuses(problem, arch)
     return production.refuses(problem, arch)
+
+
+@remembered
+def _by_threads(problem: GemmProblem) -> bool:
+    """Whether the result lies where the copy engine cannot write it."""
+    oriented, _, _ = row_result(split_batch(problem, SPEC.batch_dims)[0])
+    return bool(why_not_copied("d", oriented.d, oriented.batch) or why_not_written(oriented.d))
 
 
 def signature(problem: GemmProblem, config: SymmetricConfig) -> Signature:
     """Specialise for the types, and the direction in which A is contiguous."""
     del config
     oriented, _, _ = row_result(problem)
-    return _signature(problem.a.dtype, problem.d.dtype, "k" if oriented.a.lies_in_rows else "m")
+    along = "k" if oriented.a.lies_in_rows else "m"
+    return _signature(problem.a.dtype, problem.d.dtype, along, "threads" if _by_threads(problem) else "boxes")
 
 
-def _signature(element: DType, out: DType, along: str) -> Signature:
+def _signature(element: DType, out: DType, along: str, written: str) -> Signature:
     return (
         ("a", element.name),
         ("b", element.name),
@@ -105,37 +136,42 @@ def _signature(element: DType, out: DType, along: str) -> Signature:
         ("a_along", along),
         ("b_along", {"k": "k", "m": "n"}[along]),
         ("adds", "no"),
+        ("written", written),
     )
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(element, out, along) for element in DTYPES for out in (element, FLOAT32) for along in "km")
+    kinds = [(out, along, "boxes") for out in (None, FLOAT32) for along in "km"] + [(None, "k", "threads")]
+    return tuple(_signature(element, out or element, *rest) for element in DTYPES for out, *rest in kinds)
 
 
 def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
     """Return the launch recipe: that of the production kernel, its D in columns too, where that has C."""
     plain = production.launch(problem, config)
     oriented, _, _ = row_result(problem)
-    batch = (problem.batch or (1,))[0]
-    item = problem.d.dtype.itemsize
-    box = (SLICE_BYTES // item, config.box_n(item))
-    mirrored = (
-        production.map_of("d", oriented.d, batch, box, SLICE_BYTES),
-        ExtentsParam("d", (oriented.d.cols, oriented.d.rows, batch)),
-    )
+    batch, d = (problem.batch or (1,))[0], oriented.d
     clusters = min(config.tiles(problem.m, batch), config.clusters)
-    return dataclasses.replace(
-        plain, grid=(clusters * config.cluster, 1, 1), params=(*plain.params[:4], *mirrored, *plain.params[6:])
-    )
+    if _by_threads(problem):
+        written: tuple[Param, ...] = (
+            TensorParam("d", (d.rows, d.cols, batch), (d.row_stride, *(d.batch_strides or (0,)))),
+        )
+    else:
+        item = d.dtype.itemsize
+        box = (SLICE_BYTES // item, config.box_n(item))
+        mirrored = production.map_of("d", d, batch, box, SLICE_BYTES)
+        written = (mirrored, ExtentsParam("d", (d.cols, d.rows, batch)), *plain.params[6:8])
+    params = (*plain.params[:4], *written, *plain.params[8:])
+    return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
 
 
 def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: those of the production kernel, with fewer tiles, written twice."""
     one = production.operation(problem)
     tiles = [config.tiles(problem.m, one.batch) for config in configs]
-    return times_us(one._replace(tiles=tiles, writes=2.0), configs, multiprocessors)
+    writes = _THREADS_WRITE if _by_threads(problem) else _WRITES
+    return times_us(one._replace(tiles=tiles, writes=writes), configs, multiprocessors)
 
 
 def cost(problem: GemmProblem, config: SymmetricConfig, multiprocessors: int) -> float:
@@ -144,7 +180,10 @@ def cost(problem: GemmProblem, config: SymmetricConfig, multiprocessors: int) ->
 
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
-    """Return the production kernel's name where it is expected to be faster, else None."""
+    """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
+    if _by_threads(problem):
+        times = ragged.costs(problem, cast("tuple[RaggedResultConfig, ...]", ragged.SPEC.configs), _MULTIPROCESSORS)
+        return ragged.SPEC.name if min(times) <= cost else None
     every = cast("tuple[ProductionConfig, ...]", production.SPEC.configs)
     return production.SPEC.name if min(production.costs(problem, every, _MULTIPROCESSORS)) <= cost else None
 
