@@ -44,6 +44,9 @@ def test_b_is_a_transposed_in_the_same_memory():
     assert not told(wide, same=True).own_transpose
     # What is read is read once.
     assert told(plain, same=True).bytes_min == plain.bytes_min - 64 * 32 * 2
+    # And of the result the triangle with the diagonal computed, where there is no C.
+    assert told(plain, same=True).flop_min == 2 * 32 * (64 * 65 // 2)
+    assert told(dataclasses.replace(plain, c=plain.d, beta=1), same=True).flop_min == plain.flop == plain.flop_min
 
 
 def test_a_batch_that_becomes_rows_is_no_such_product():

@@ -67,6 +67,12 @@ class GemmProblem:
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
+    def flop_min(self) -> int:
+        """Those that must be: of the two equal elements of a symmetric result one is computed."""
+        symmetric = self.own_transpose and self.c is None and self.epilogue is None
+        return self.flop * (self.m + 1) // (2 * self.m) if symmetric and self.m else self.flop
+
+    @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
         once = sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
