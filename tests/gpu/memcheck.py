@@ -21,6 +21,7 @@ from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
 from gemmule.core.dtype import DTYPES, opaque_dtype
+from gemmule.core.own_transpose import told
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -57,6 +58,23 @@ def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
             STREAM,
         )
         assert_product(dd.get(), a, b, c, 1, 1)
+    return 1
+
+
+def check_own_transpose(spec, config, dtype, shape, kinds, offset):
+    m, _, k = shape
+    a, d = (random_matrix(RNG, dtype, s) for s in ((m, k), (m, m)))
+    with (
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
+        DeviceMatrix(dtype, d.shape, strides_of(kinds[2], (), m, m), offset) as dd,
+    ):
+        da.put(a), dd.put(d)
+        one = da.matrix()
+        problem = told(GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix()), same=True)
+        if spec.why_not(problem, get_device().arch, config):
+            return 0
+        run_kernel(problem, Choice(spec, config), {"a": da.address, "b": da.address, "d": dd.address}, 0, STREAM)
+        assert_product(dd.get(), a, a.T)
     return 1
 
 
@@ -106,7 +124,9 @@ def main() -> None:
         artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
         for config, element in artifacts[index::parts]:
             for shape, kinds, offset in places:
-                if gemm:
+                if spec.mirrors:
+                    runs += check_own_transpose(spec, config, element, shape, kinds, offset)
+                elif gemm:
                     runs += check_gemm(spec, config, element, shape, kinds, offset, asked.plant)
                 else:
                     runs += check_transpose(spec, config, element, shape[:2], kinds[1:], offset)

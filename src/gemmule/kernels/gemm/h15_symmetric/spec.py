@@ -135,6 +135,7 @@ def _signature(element: DType, out: DType, along: str, written: str) -> Signatur
     return (
         ("a", element.name),
         ("b", element.name),
+        ("c", out.name),
         ("d", out.name),
         ("acc", accumulator(element, element).name),
         ("a_along", along),
