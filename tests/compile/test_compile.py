@@ -27,8 +27,8 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
-#: 16 bytes do not divide among others, and of long sums.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48), (64, 64, 2048))
+#: 16 bytes do not divide among others, of long sums, and of a square whose lines begin anywhere.
+EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48), (64, 64, 2048), (63, 63, 48))
 
 
 #: Types of elements that a kernel moves without reading them.
