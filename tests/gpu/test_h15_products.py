@@ -13,7 +13,7 @@ from test_api_torch import to_numpy, to_torch
 
 import gemmule as gm
 from gemmule.api import kept
-from gemmule.core.dtype import dtype_named
+from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -31,7 +31,7 @@ def _hopper():
         pytest.skip("needs compute capability 9.0")
 
 
-def square(a, out, config, *, kind="row", out_kind="row", batch=(), alpha=1):
+def square(a, out, config, *, kind="row", out_kind="row", batch=(), alpha=1, precision="ieee"):
     """Return alpha A @ A.T by the kernel, with A and the result as told."""
     with ExitStack() as stack:
 
@@ -44,7 +44,8 @@ def square(a, out, config, *, kind="row", out_kind="row", batch=(), alpha=1):
         da, dd = device(a, kind), device(out, out_kind)
         one = da.matrix()
         m, k = a.shape[-2:]
-        problem = told(GemmProblem(m, m, k, batch, one, one.transposed(), None, dd.matrix(), alpha), same=True)
+        problem = GemmProblem(m, m, k, batch, one, one.transposed(), None, dd.matrix(), alpha)
+        problem = told(dataclasses.replace(problem, precision=Precision.parse(precision)), same=True)
         assert SPEC.why_not(problem, get_device().arch, config) is None
         pointers = {"a": da.address, "b": da.address, "d": dd.address}
         run_kernel(problem, Choice(SPEC, config), pointers, 0, STREAM)
@@ -88,6 +89,21 @@ def test_layouts_and_results(config, kind, out_kind, out, rng):
     m, k = 328, 64 * config.cluster_k + 136
     a = random_matrix(rng, dtype_named("float16"), (m, k))
     check(square(a, poisoned(dtype_named(out), (m, m)), config, kind=kind, out_kind=out_kind), a)
+
+
+@pytest.mark.parametrize("shape", [(136, 72), (1004, 520)], ids=str)
+def test_tf32(torch, shape, rng):
+    # Values that TF32 holds.
+    values = random_matrix(rng, dtype_named("bfloat16"), shape).astype(np.float32)
+    for config in SPEC.configs:
+        if config.tile_n % 32 == 0 and config.cluster == 1:
+            check(square(values, poisoned(dtype_named("float32"), (shape[0],) * 2), config, precision="tf32"), values)
+    x = to_torch(torch, random_matrix(rng, dtype_named("float32"), (2048, 1024)))
+    assert gm.plan(x, x.T, precision="tf32").kernel == "h15_symmetric"
+    assert gm.plan(x, x.T).kernel != "h15_symmetric"
+    got = gm.matmul(x, x.T, precision="tf32")
+    assert torch.equal(got, got.T)
+    assert (got - x.double() @ x.double().T).abs().max() < 1.0
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -10,7 +10,7 @@ from between import nothing_strays
 from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
 from gemmule.core.own_transpose import told
 from gemmule.core.spec import Choice
 from gemmule.kernels.gemm.h15_symmetric.spec import SPEC
@@ -29,10 +29,10 @@ LINES = next(
 WIDE = next(config for config in SPEC.configs if (config.tile_m, config.tile_n) == (64, 96))
 
 
-def square(a, d, alpha=1, config=SMALL):
+def square(a, d, alpha=1, config=SMALL, precision=Precision.IEEE):
     """Compute D = alpha A @ A.T, and see that it is symmetric."""
     b = a.swapaxes(-1, -2)
-    problem = told(problem_of(a, b, d, None, alpha), same=True)
+    problem = told(dataclasses.replace(problem_of(a, b, d, None, alpha), precision=precision), same=True)
     assert SPEC.why_not(problem, virtual_arch(), config) is None
     with nothing_strays(d):
         run_kernel(problem, Choice(SPEC, config), {"a": a, "b": b, "d": d}, Options(checks=True))
@@ -73,6 +73,12 @@ def test_results_whose_lines_begin_anywhere(shape, offset, rng):
 def test_tiles_that_are_wider_than_high(dtype, out, kind, rng):
     a = laid_out(random_matrix(rng, dtype, (208, 136)), kind)
     square(a, laid_out(poisoned(out, (208, 208)), kind), config=WIDE)
+
+
+def test_tf32(rng):
+    # Values that TF32 holds.
+    a = random_matrix(rng, BFLOAT16, (136, 72)).astype(np.float32)
+    square(a, poisoned(FLOAT32, (136, 136)), 0.5, precision=Precision.TF32)
 
 
 def test_a_batch(rng):

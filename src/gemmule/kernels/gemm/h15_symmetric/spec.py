@@ -22,7 +22,7 @@ from gemmule.kernels.gemm.h09_production.spec import ProductionConfig
 from gemmule.kernels.gemm.h10_ragged_result import spec as ragged
 from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
 
-DTYPES = (BFLOAT16, FLOAT16)
+DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 #: Shared memory of a CTA, and pairs of boxes that a warpgroup has of it where there is enough.
 _MOST_SHARED, _PAIRS = 227 << 10, (2, 1)
 #: Tiles that 32-bit numbers count, and those of a wave beyond.
@@ -107,7 +107,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if problem.c is not None:
         return "C is added, so that the result need not be symmetric"
     if problem.a.dtype not in DTYPES or problem.d.dtype not in (problem.a.dtype, FLOAT32):
-        types = " and ".join(map(str, DTYPES))
+        types = ", ".join(map(str, DTYPES))
         return (
             f"A is {problem.a.dtype} and the output {problem.d.dtype}; this kernel takes {types}, for it or {FLOAT32}"
         )
@@ -149,7 +149,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
     kinds = [(out, along, "boxes") for out in (None, FLOAT32) for along in "km"] + [(None, "k", "threads")]
-    return tuple(_signature(element, out or element, *rest) for element in DTYPES for out, *rest in kinds)
+    halves = tuple(_signature(element, out or element, *rest) for element in DTYPES[:2] for out, *rest in kinds)
+    return (*halves, _signature(FLOAT32, FLOAT32, "k", "boxes"))
 
 
 def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
@@ -209,7 +210,7 @@ def build(config: SymmetricConfig, signature: Signature) -> Buildable:
 SPEC = KernelSpec(
     name="h15_symmetric",
     operation="gemm",
-    summary="float16 and bfloat16, a matrix times its own transpose: half of the tiles, each written twice",
+    summary="a matrix times its own transpose, float16, bfloat16, TF32 along K: half of the tiles, each written twice",
     package="gemmule.kernels.gemm.h15_symmetric",
     built_on=("gemmule.kernels.gemm.h09_production",),
     archs=(Arch(9, 0, True),),
