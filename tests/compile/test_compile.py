@@ -22,6 +22,7 @@ from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
@@ -32,8 +33,11 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
-#: 16 bytes do not divide among others, and of long sums.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048))
+#: 16 bytes do not divide among others, of long sums, and of a square whose lines begin anywhere.
+EXTENTS = (
+    (768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048),
+    (63, 63, 48),
+)  # fmt: skip
 
 
 #: Types of elements that a kernel moves without reading them.
@@ -58,9 +62,12 @@ def products(types):
         for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
             operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
-            yield from (problem, dataclasses.replace(problem, c=None, beta=0))
+            alone = dataclasses.replace(problem, c=None, beta=0)
+            yield from (problem, alone)
             if m <= n and precision is Precision.IEEE:
                 yield dataclasses.replace(problem, needed=Staircase(0, STEP))
+            if (own := told(alone, same=True)).own_transpose:
+                yield own
 
     return tuple(every())
 

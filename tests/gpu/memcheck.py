@@ -23,6 +23,7 @@ from oracle import assert_product, random_matrix
 
 from gemmule.core.dtype import DTYPES, Precision, opaque_dtype
 from gemmule.core.errors import DTypeError
+from gemmule.core.own_transpose import told
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -83,6 +84,23 @@ def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted):
     return 1
 
 
+def check_own_transpose(spec, config, dtype, shape, kinds, offset):
+    m, _, k = shape
+    a, d = (random_matrix(RNG, dtype, s) for s in ((m, k), (m, m)))
+    with (
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
+        DeviceMatrix(dtype, d.shape, strides_of(kinds[2], (), m, m), offset) as dd,
+    ):
+        da.put(a), dd.put(d)
+        one = da.matrix()
+        problem = told(GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix()), same=True)
+        if spec.why_not(problem, get_device().arch, config):
+            return 0
+        run_kernel(problem, Choice(spec, config), {"a": da.address, "b": da.address, "d": dd.address}, 0, STREAM)
+        assert_product(dd.get(), a, a.T)
+    return 1
+
+
 def check_transpose(spec, config, itemsize, shape, kinds, offset):
     dtype = opaque_dtype(itemsize)
     values = np.frombuffer(RNG.bytes(shape[0] * shape[1] * itemsize), dtype.numpy()).reshape(shape)
@@ -129,7 +147,9 @@ def main() -> None:
         artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
         for config, element in artifacts[index::parts]:
             for shape, kinds, offset in places:
-                if gemm:
+                if spec.mirrors:
+                    runs += check_own_transpose(spec, config, element, shape, kinds, offset)
+                elif gemm:
                     for precision in precisions(element):
                         runs += check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
                 else:

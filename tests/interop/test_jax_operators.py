@@ -276,3 +276,18 @@ def test_calls_outside_of_jit_are_traced_once(monkeypatch):
     assert len(traced) == 1
     gj.gemm(a, b, alpha=2.0)
     assert len(traced) == 2
+
+
+def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkeypatch):
+    problems = []
+    monkeypatch.setattr(handlers, "get_device", lambda ordinal: None)
+    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: problems.append(problem))
+    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
+    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    described = (("a", "float16", (6, 4), 256), ("b", "float16", (6, 4), 256), ("d", "float16", (6, 6), 256))
+    text = Options(transpose_b=True).text()
+    forget_choices()
+    for same in (True, False, True, False):
+        handlers._decided(text, described, 0, generation(), same)
+    assert [problem.own_transpose for problem in problems] == [True, False]
+    forget_choices()

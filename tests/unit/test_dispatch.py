@@ -23,7 +23,7 @@ from gemmule.core.row_major import MAX_GRID
 from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.products import gemm_problem
+from gemmule.lab.products import gemm_problem, own_product
 from gemmule.lab.transposes import problem_for
 
 HOPPER = Arch.parse("sm_90a")
@@ -138,6 +138,7 @@ def _taken(spec):
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
         problems += [dataclasses.replace(one, precision=Precision.INT8X15) for one in problems if "64" in str(one.a)]
         problems += [dataclasses.replace(problems[place], needed=Staircase(0, STEP)) for place in (0, len(shapes))]
+        problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 

@@ -97,4 +97,4 @@ def test_small_products_do_not_pay_for_it():
 
 def test_the_cache_knows_where_its_code_comes_from():
     transpose = next(spec for spec in REGISTRY if spec.name == "t12_production")
-    assert SPEC.code_from == (transpose.package,)
+    assert SPEC.built_on == (transpose.package,)

@@ -201,4 +201,4 @@ def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> B
     if not isinstance(problem, GemmProblem):
         return Bound(0, 0.0, tuple((level.name, size / level.bandwidth) for level, size in traffic.items()))
     _, peak = fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)
-    return bound(problem.flop, peak, traffic)
+    return bound(problem.flop_min, peak, traffic)

@@ -112,8 +112,6 @@ class KernelSpec:
         One line.
     package : str
         The package that holds spec.py and kernel.py; its sources are part of the cache's key.
-    code_from : tuple of str
-        Other packages that the kernel's code comes from, whose sources are part of the key too.
     archs : tuple of Arch
         Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
     configs : tuple of Config
@@ -158,6 +156,10 @@ class KernelSpec:
     outdone : callable, optional
         ``outdone(problem, cost)`` is the name of a later kernel that is expected to be faster than this one with that
         cost, where it takes the problem too; else None.
+    mirrors : bool
+        Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
+    built_on : tuple of str
+        Packages of other kernels that its code is made of, beside its own and the parts.
     """
 
     name: str
@@ -171,7 +173,6 @@ class KernelSpec:
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
-    code_from: tuple[str, ...] = ()
     batch_dims: int = 1
     in_place: bool = False
     virtual: bool = True
@@ -185,6 +186,8 @@ class KernelSpec:
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
+    mirrors: bool = False
+    built_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.epilogues and self.gated and self.absmax):

@@ -154,10 +154,13 @@ class ProductionConfig(Config):
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
+        return self.bytes_beside_boxes + CONSUMERS * self._boxes_bytes(1)
+
+    @property
+    def bytes_beside_boxes(self) -> int:
+        """Shared memory of a CTA for all but the boxes of D."""
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return (
-            _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (self._boxes_bytes(1) + sums)
-        )
+        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * sums
 
 
 #: Configs for 8-bit floats: others are multiplied in turns, where nobody stops to promote sums.

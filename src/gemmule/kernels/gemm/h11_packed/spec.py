@@ -17,9 +17,10 @@ from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signatur
 from gemmule.core.vector_copies import CopiedLines, VectorsConfig, copied_lines
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
+from gemmule.kernels.gemm.h15_symmetric.spec import SPEC as SYMMETRIC
 
 #: Kernels that may multiply what was packed, best first.
-FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
+FOLLOWERS = (SYMMETRIC, PRODUCTION, RAGGED_RESULT)
 #: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
 #: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
 PITCH = 128
@@ -47,8 +48,8 @@ def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
 
 @remembered
 def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
-    """Return the operands that must be packed."""
-    operands = (("a", problem.a), ("b", problem.b))
+    """Return the operands that must be packed: one, where the other is its transpose."""
+    operands = (("a", problem.a), ("b", problem.b))[: 1 if problem.own_transpose else 2]
     every = [copied_lines(name, x, problem.batch) for name, x in operands]
     return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
@@ -73,6 +74,8 @@ def _following(problem: GemmProblem) -> Following:
         )
         operands[found.operand] = f"packed {found.operand}"
         workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
+    if problem.own_transpose:
+        packed["b"], operands["b"] = packed["a"].transposed(), operands["a"]
     then = problem.with_operands(problem.batch, packed)
     for spec in FOLLOWERS:
         if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
@@ -80,6 +83,9 @@ def _following(problem: GemmProblem) -> Following:
         costs = spec.costs(then, spec.configs, _multiprocessors(spec.default))
         ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
         chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
+        if chosen is not None and spec.outdone is not None:
+            # Of another follower, which is asked next.
+            chosen = None if spec.outdone(then, min(costs)) else chosen
         if chosen is not None:
             return Following(spec, chosen, then, operands, workspaces)
     reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
