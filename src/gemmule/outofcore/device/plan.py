@@ -136,7 +136,7 @@ class DevicePlan:
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
         product = self.product
-        if self.strategy == PANELS:
+        if self.strategy == PANELS or self.taper > 1:
             return len(self.row_edges) - 1, len(self.col_edges) - 1, parts(product.k, self.tile_k)
         # Plans that are compared are many: not all of them need to know where their tiles begin.
         return parts(product.m, self.tile_m), parts(product.n, self.tile_n), parts(product.k, self.tile_k)
