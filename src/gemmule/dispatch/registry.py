@@ -26,6 +26,7 @@ from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
 from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
 from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC as H12
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as H13
+from gemmule.kernels.gemm.h16_mixed.spec import SPEC as H16
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -50,6 +51,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H09,
     H10,
     H11,
+    H16,
     H13,
     H01,
     H12,

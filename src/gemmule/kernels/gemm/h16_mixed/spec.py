@@ -1,0 +1,261 @@
+"""Products of few rows by 8-bit weights: what the kernel takes, and how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.copied_tiles import padded, why_not_copied
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType, accumulator
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.kernels.gemm.h13_widened.spec import SPEC as WIDENED
+
+#: Types of A and B, and of C and the result.
+NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
+#: Threads of a warpgroup, warpgroups that multiply, weights of a tile, and elements of K of a slice: 128 bytes.
+WARPGROUP, CONSUMERS, TILE_W, TILE_K = 128, 2, 128, 128
+_BARRIERS, _WIDE_BYTES, _SWIZZLE = 1024, 2, 128
+#: Shared memory of a CTA, by how many of them share a multiprocessor.
+_SHARED = {1: 227 << 10, 2: 113 << 10}
+_MOST_CLUSTER = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedConfig(Config):
+    """Rows of a tile, slices in shared memory, and CTAs that share K.
+
+    Attributes
+    ----------
+    tile_n : int
+        Rows of A, the columns of the instruction: a multiple of 8 up to 128.
+    stages : int
+        Slices of A and B in shared memory as they came.
+    slots : int
+        Slices of A there as 16-bit floats.
+    cluster_k : int
+        CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the result.
+    residents : int
+        CTAs that share a multiprocessor, 1 or 2.
+    """
+
+    tile_n: int = 16
+    stages: int = 5
+    slots: int = 3
+    cluster_k: int = 1
+    residents: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tile_n % 8 or self.tile_n > 128:
+            raise ArgumentError(f"config {self}: tile_n must be a multiple of 8 up to 128")
+        if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED:
+            raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents 1 or 2")
+        if self.shared_bytes > _SHARED[self.residents]:
+            raise ArgumentError(
+                f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {_SHARED[self.residents]}"
+            )
+
+    @property
+    def outputs(self) -> int:
+        return TILE_W * self.tile_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: barriers, slices as they came, and slices of A as 16-bit floats."""
+        came = (TILE_W + self.tile_n) * TILE_K * self.stages
+        return _BARRIERS + came + self.slots * self.tile_n * TILE_K * _WIDE_BYTES
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: MixedConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    if reason := refuses(problem, arch):
+        return reason
+    if (slices := -(-problem.k // TILE_K)) < config.cluster_k:
+        return f"K={problem.k} has {slices} slices of {TILE_K}, too few to share among {config.cluster_k} CTAs"
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return why_not_grid(_grid(row_result(inner)[0], config))
+
+
+@remembered
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    if arch.capability != (9, 0):
+        return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
+    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
+    if a not in NARROW or b not in NARROW:
+        return f"A is {a} and B is {b}; this kernel takes {' and '.join(map(str, NARROW))}"
+    if d not in OUTPUTS or (problem.c is not None and problem.c.dtype != d):
+        return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}, with a C of the same type"
+    if reason := why_not_inputs(problem):
+        return reason
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    for name, matrix in (("a", oriented.a), ("b", oriented.b.transposed())):
+        if not (matrix.is_row_major and matrix.lies_in_rows):
+            return f"{name.upper()} is not contiguous along K; this kernel reads lines along K only"
+        if reason := why_not_copied(name, matrix, inner.batch):
+            return reason
+    for name, matrix in (("C", oriented.c), ("the output", oriented.d)):
+        if matrix is not None and not matrix.is_row_major:
+            return f"{name} has strides ({matrix.row_stride}, {matrix.col_stride}); C and the output must lie in rows"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    return why_not_extents(problem)
+
+
+def signature(problem: GemmProblem, config: MixedConfig) -> Signature:
+    """Specialise for the types, whether there is a C, and the epilogue."""
+    del config
+    oriented, _, _ = row_result(problem)
+    plain = _signature(oriented.a.dtype, oriented.b.dtype, oriented.d.dtype, problem.c is not None)
+    return (*plain, *epilogue_signature(oriented.epilogue))
+
+
+def _signature(a: DType, b: DType, out: DType, adds: bool) -> Signature:
+    types = (("a", a.name), ("b", b.name), ("c", out.name), ("d", out.name), ("acc", accumulator(a, b).name))
+    return (*types, ("adds", "yes" if adds else "no"))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return both types and every result once."""
+    del arch
+    return (
+        _signature(FLOAT8_E4M3, FLOAT8_E4M3, BFLOAT16, False),
+        _signature(FLOAT8_E5M2, FLOAT8_E4M3, FLOAT32, True),
+        _signature(FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, False),
+    )
+
+
+def _grid(oriented: GemmProblem, config: MixedConfig) -> tuple[int, int, int]:
+    weights, tokens = -(-oriented.n // TILE_W), -(-oriented.m // config.tile_n)
+    return (weights * config.cluster_k, tokens, (oriented.batch or (1,))[0])
+
+
+def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
+    """Return the launch recipe: a cluster for each tile."""
+    oriented, first, second = row_result(problem)
+    batch = (oriented.batch or (1,))[0]
+    c = ("d", oriented.d) if oriented.c is None else ("c", oriented.c)
+    results = (
+        TensorParam(name, (x.rows, x.cols, batch), (x.row_stride, (x.batch_strides or (0,))[0]))
+        for name, x in (c, ("d", oriented.d))
+    )
+    return Launch(
+        grid=_grid(oriented, config),
+        block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
+        shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
+        overlaps=oriented.epilogue is None or not oriented.epilogue.absmax,
+        params=(
+            *_lines(second, oriented.b.transposed(), batch, TILE_W),
+            *_lines(first, oriented.a, batch, config.tile_n),
+            *results,
+            ScalarParam("alpha", problem.accumulator, problem.alpha),
+            ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
+            *epilogue_params(oriented.epilogue, batch, problem.accumulator),
+        ),
+    )
+
+
+def _lines(operand: str, matrix: StridedMatrix, batch: int, lines: int) -> tuple[Param, Param]:
+    """Describe lines along K: so many of a slice at once."""
+    # Where there is only one line, or one matrix, it does not matter where the next would be.
+    pitch = matrix.row_stride if matrix.rows > 1 else padded(matrix.cols)
+    step = (matrix.batch_strides or (0,))[0] if batch > 1 else padded(pitch * matrix.rows)
+    described = TensorMapParam(
+        operand=operand,
+        dtype=matrix.dtype,
+        extents=(matrix.cols, matrix.rows, batch),
+        pitches=(pitch, step),
+        box=(TILE_K, lines, 1),
+        swizzle=_SWIZZLE,
+    )
+    return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
+
+
+#: Assumed of an H200, in microseconds and bytes or products a microsecond: a launch with its first slices, the sums of
+#: a cluster, weights from memory, slices to a multiprocessor, and products of all of them.
+_LAUNCH, _EXCHANGE, _MEMORY, _SLICES, _PRODUCTS = 3.0, 1.0, 4.2e6, 0.06e6, 290e6
+#: Multiprocessors of a full chip.
+_ALL = 132
+
+
+def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors: int) -> list[float]:
+    """Return roughly the times in microseconds."""
+    oriented, _, _ = row_result(problem)
+    batch = (oriented.batch or (1,))[0]
+    slices = -(-oriented.k // TILE_K)
+    memory = problem.bytes_min / _MEMORY
+
+    def time(config: MixedConfig) -> float:
+        ctas, tokens, _ = _grid(oriented, config)
+        at_once = max(config.residents * multiprocessors // config.cluster_k * config.cluster_k, 1)
+        waves = math.ceil(ctas * tokens * batch / at_once)
+        each = math.ceil(slices / config.cluster_k)
+        brought = waves * each * config.residents * (TILE_W + config.tile_n) * TILE_K / _SLICES
+        padded_rows = tokens * config.tile_n
+        computed = padded_rows * oriented.n * oriented.k * batch / (_PRODUCTS * multiprocessors / _ALL)
+        return _LAUNCH + (_EXCHANGE if config.cluster_k > 1 else 0.0) + max(memory, brought, computed)
+
+    return [time(config) for config in configs]
+
+
+def cost(problem: GemmProblem, config: MixedConfig, multiprocessors: int) -> float:
+    """Return roughly the time in microseconds."""
+    return costs(problem, (config,), multiprocessors)[0]
+
+
+def outdone(problem: GemmProblem, cost: float) -> str | None:
+    """Return the kernel that widens operands in memory, where that is expected to be faster."""
+    if WIDENED.costs is None or WIDENED.refuses is None or WIDENED.refuses(problem, WIDENED.archs[0]):
+        return None
+    return WIDENED.name if min(WIDENED.costs(problem, WIDENED.configs, _ALL)) < cost else None
+
+
+def build(config: MixedConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+def _configs() -> tuple[MixedConfig, ...]:
+    """Return for each number of rows a config for every cluster."""
+    shapes = ((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1))
+    return tuple(
+        MixedConfig(tile_n, stages, slots, cluster_k, residents)
+        for tile_n, stages, slots, residents in shapes
+        for cluster_k in (1, 2, 3, 4, 6, 8)
+    )
+
+
+SPEC = KernelSpec(
+    name="h16_mixed",
+    operation="gemm",
+    summary="few rows by 8-bit floats, both along K, pitches of whole 16 bytes: weights are read once, and widened in "
+    "registers",
+    package="gemmule.kernels.gemm.h16_mixed",
+    archs=(Arch(9, 0, True),),
+    configs=_configs(),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+    cost=cost,
+    refuses=refuses,
+    costs=costs,
+    cost_in_us=True,
+    outdone=outdone,
+    epilogues=True,
+    absmax=True,
+)

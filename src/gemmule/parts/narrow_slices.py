@@ -1,0 +1,117 @@
+"""Slices of 8-bit floats in shared memory, as 16-bit floats: fragments of wgmma in registers, or its other operand.
+
+A slice has 128 of K, in lines of 128 bytes as the copy engine swizzles them. Its 64-element halves are multiplied in
+four steps of 16 whose order within K is our own, the same for both operands: a sum has no order that a product knows.
+Of the 16 neighbours that a lane reads at once, it has four in each step, which is what a fragment wants of a line: two
+neighbours, and two of 8 columns further on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Int32, Uint32, cute
+
+#: Bytes of a line of a slice and of what is read at once, lines of the swizzle's pattern, steps of a half of a slice.
+LINE, CHUNK, PATTERN, STEPS = 128, 16, 8, 4
+_HALVES = 2
+
+
+@cute.jit
+def widened(word, kind: cutlass.Constexpr[str]):
+    """Return a word's four 8-bit floats as two words of two 16-bit floats each, the first ones lowest: exactly."""
+    packed = cutlass.const_expr({"float8_e4m3fn": "e4m3x2", "float8_e5m2": "e5m2x2"}[kind])
+    return cute.arch.inline_ptx(
+        "{\n.reg .b16 low, high;\nmov.b32 {low, high}, {$r0};\n"
+        f"cvt.rn.f16x2.{packed} {{$w0}}, low;\ncvt.rn.f16x2.{packed} {{$w1}}, high;\n}}",
+        write_only_types=[Uint32, Uint32],
+        read_only_args=[word],
+    )
+
+
+@cute.jit
+def load_chunk(address):
+    """Return the four words at an address in shared memory."""
+    return cute.arch.inline_ptx(
+        "ld.shared.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+        write_only_types=[Uint32] * 4,
+        read_only_args=[address],
+    )
+
+
+@cute.jit
+def line_of(group):
+    """Return which of 8 lines is the row of a fragment that lanes of a group of four have.
+
+    Lanes that read at the same time have two rows: with lines that are four apart, the swizzle sends them to all banks.
+    """
+    return group // 2 + group % 2 * 4
+
+
+@cute.jit
+def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Constexpr[int], kind: Any):
+    """Read a warp's 16 lines of a half of a slice as the fragments of its four steps.
+
+    Parameters
+    ----------
+    words : Tensor
+        This lane's registers: four words a step.
+    slice_start : Int32
+        Where the slice begins in shared memory.
+    first_line, half : int
+        The first of the lines, a multiple of 16; which half of K.
+    kind : str
+        The type of the elements.
+    """
+    lane = cute.arch.lane_idx()
+    line, column = line_of(lane // 4), half * STEPS + lane % 4
+    start = slice_start + (first_line + line) * LINE + (column ^ line) * CHUNK
+    for side in cutlass.range_constexpr(2):
+        found = load_chunk(start + side * PATTERN * LINE)
+        for step in cutlass.range_constexpr(STEPS):
+            low, high = widened(found[step], kind)
+            words[4 * step + side] = low
+            words[4 * step + 2 + side] = high
+
+
+@cute.jit
+def widen_slice(source, target, lines: cutlass.Constexpr[int], me, threads: cutlass.Constexpr[int], kind: Any):
+    """Write a slice as 16-bit floats, in the order of K that fragments have, for wgmma to read.
+
+    Parameters
+    ----------
+    source, target : Int32
+        Where the slice begins, and where its halves go, one behind the other, in lines of 128 bytes with their swizzle.
+    lines : int
+        Lines, a multiple of 8.
+    me, threads : int
+        This thread's number, and how many share the work.
+    kind : str
+        The type of the elements.
+    """
+    for unit in cutlass.range(me, _HALVES * lines * STEPS, threads):
+        step, line, half = unit % STEPS, unit // STEPS % lines, unit // (STEPS * lines)
+        turn = line % PATTERN
+        begin = source + line * LINE + step * 4
+        low = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        high = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        for lane in cutlass.range_constexpr(4):
+            word = cute.arch.inline_ptx(
+                "ld.shared.b32 {$w0}, [{$r0}];",
+                write_only_types=[Uint32],
+                read_only_args=[begin + ((half * STEPS + lane) ^ turn) * CHUNK],
+            )
+            low[lane], high[lane] = widened(word, kind)
+        end = target + (half * lines + line) * LINE
+        store_chunk(end + (2 * step ^ turn) * CHUNK, low)
+        store_chunk(end + ((2 * step + 1) ^ turn) * CHUNK, high)
+
+
+@cute.jit
+def store_chunk(address, words: cute.Tensor):
+    """Store four words to shared memory."""
+    cute.arch.inline_ptx(
+        "st.shared.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+        read_only_args=[Int32(address), words[0], words[1], words[2], words[3]],
+    )
