@@ -104,9 +104,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             return f"{name.upper()} is not contiguous along K; this kernel reads lines along K only"
         if reason := why_not_copied(name, matrix, inner.batch):
             return reason
-    for name, matrix in (("C", oriented.c), ("the output", oriented.d)):
-        if matrix is not None and not matrix.is_row_major:
-            return f"{name} has strides ({matrix.row_stride}, {matrix.col_stride}); C and the output must lie in rows"
+    for name, result in (("C", oriented.c), ("the output", oriented.d)):
+        if result is not None and not result.is_row_major:
+            return f"{name} has strides ({result.row_stride}, {result.col_stride}); C and the output must lie in rows"
     if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
     return why_not_extents(problem)
@@ -228,14 +228,19 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
     return buildable(config, dict(signature))
 
 
-def _configs() -> tuple[MixedConfig, ...]:
-    """Return for each number of rows a config for every cluster."""
-    shapes = ((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1))
+def _configs(shapes: Sequence[tuple[int, int, int, int]], clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
+    """Return for each tile, its stages, slots and residents, a config for every cluster."""
     return tuple(
         MixedConfig(tile_n, stages, slots, cluster_k, residents)
         for tile_n, stages, slots, residents in shapes
-        for cluster_k in (1, 2, 3, 4, 6, 8)
+        for cluster_k in clusters
     )
+
+
+def further() -> tuple[MixedConfig, ...]:
+    """Return the configs that a search tries beyond those below: the other number of CTAs on a multiprocessor."""
+    shapes = ((8, 12, 4, 1), (16, 11, 4, 1), (32, 9, 4, 1), (64, 3, 2, 2), (64, 7, 3, 1), (128, 5, 1, 1))
+    return _configs(shapes, (1, 2, 4, 8))
 
 
 SPEC = KernelSpec(
@@ -245,7 +250,7 @@ SPEC = KernelSpec(
     "registers",
     package="gemmule.kernels.gemm.h16_mixed",
     archs=(Arch(9, 0, True),),
-    configs=_configs(),
+    configs=_configs(((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1)), (1, 2, 3, 4, 6, 8)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
@@ -255,6 +260,7 @@ SPEC = KernelSpec(
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
+    further=further,
     outdone=outdone,
     epilogues=True,
     absmax=True,
