@@ -46,7 +46,10 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
             maps = [param for launch in launches for param in launch.params if isinstance(param, TensorMapParam)]
             assert all(pitch > 0 and pitch % 16 == 0 for param in maps for pitch in param.pitches), (m, n, k)
             asked += len(maps)
-    assert asked or dtype != ("float8_e4m3fn" if spec.name == "h13_widened" else "bfloat16")
+    narrow = spec.name in ("h13_widened", "h16_mixed")
+    # One of these takes lines along K alone.
+    taken = spec.name != "h16_mixed" or layout == "nt"
+    assert asked or not taken or dtype != ("float8_e4m3fn" if narrow else "bfloat16")
 
 
 def test_one_matrix_for_all_of_a_batch_is_not_packed_again_and_again():

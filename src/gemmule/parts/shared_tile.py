@@ -43,11 +43,10 @@ class SharedTile:
         """Leave a warp's sums of 16 weights from `first_col` on, flat as wgmma has them, at an address."""
         lane = cute.arch.lane_idx()
         place = start + (lane % 4 * 2 * self.pitch + first_col + line_of(lane // 4)) * 4
-        for number in cutlass.range_constexpr(self.rows // 2):
-            row, col = number // 4 * 8 + number % 2, number // 2 % 2 * 8
-            cute.arch.inline_ptx(
-                "st.shared.f32 [{$r0}], {$r1};", read_only_args=[place + (row * self.pitch + col) * 4, sums[number]]
-            )
+        for block in cutlass.range_constexpr(self.rows // 8):
+            for v in cutlass.range_constexpr(4):
+                to = ((block * 8 + v % 2) * self.pitch + v // 2 * 8) * 4
+                cute.arch.inline_ptx("st.shared.f32 [{$r0}], {$r1};", read_only_args=[place + to, sums[4 * block + v]])
 
     @cute.jit
     def write(self, start, rank, me, mD: cute.Tensor, mC: cute.Tensor, first_row, first_col, extras, alpha, beta):
