@@ -51,7 +51,10 @@ def test_other_layouts_are_refused(layout):
     ("problem", "reason"),
     [
         (problem_of(8, 128, 250), "pitch of 250 bytes"),
-        (gemm_problem(8, 128, 256, "bfloat16", "bfloat16", "nt"), "A is bfloat16 and B is bfloat16"),
+        (
+            gemm_problem(8, 128, 256, "bfloat16", "bfloat16", "nt"),
+            "its columns of bfloat16; this kernel takes columns of float8_e4m3fn",
+        ),
         (problem_of(8, 128, 256, out="float8_e4m3fn"), "the output is float8_e4m3fn"),
         (dataclasses.replace(problem_of(8, 128, 256), alpha=0), "nothing to multiply"),
     ],

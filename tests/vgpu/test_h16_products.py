@@ -27,8 +27,11 @@ SMALL = MixedConfig(tile_n=8, stages=2, slots=2, cluster_k=2)
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=SMALL, **options):
-    """Multiply A in rows and B in columns."""
-    b = np.swapaxes(np.ascontiguousarray(np.swapaxes(b, -1, -2)), -1, -2)
+    """Multiply A in rows and B in columns, whose pitch is a multiple of 16 bytes that K need not fill."""
+    k = a.shape[-1]
+    a, b = (np.pad(x, ((0, 0),) * (x.ndim - 1) + ((0, -k % 16),), constant_values=7)[..., :k] for x in
+            (a, np.ascontiguousarray(np.swapaxes(b, -1, -2))))  # fmt: skip
+    b = np.swapaxes(b, -1, -2)
     problem = problem_of(a, b, d, c, alpha, beta)
     assert SPEC.why_not(problem, virtual_arch(), config) is None
     arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
@@ -36,7 +39,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=SMALL, **options):
     return d
 
 
-@pytest.mark.parametrize("shape", [(11, 131, 784), (1, 8, 256), (8, 128, 1040)], ids=str)
+@pytest.mark.parametrize("shape", [(11, 131, 777), (1, 8, 256), (8, 128, 1040)], ids=str)
 def test_ragged_tiles(shape, rng):
     m, n, k = shape
     a, b, c = random_matrix(rng, FLOAT8_E5M2, (m, k)), random_matrix(rng, FLOAT8_E4M3, (k, n)), None
@@ -66,6 +69,14 @@ def test_types(types, rng):
     (m, n, k), ((left, right), out) = (9, 137, 528), types
     a, b = random_matrix(rng, left, (m, k)), random_matrix(rng, right, (k, n))
     assert_product(multiply(a, b, poisoned(out, (m, n)), alpha=0.25), a, b, alpha=0.25)
+
+
+@pytest.mark.parametrize("out", [BFLOAT16, FLOAT32], ids=str)
+@pytest.mark.parametrize(("rows", "weights"), [(BFLOAT16, FLOAT8_E4M3), (FLOAT16, FLOAT8_E5M2)], ids=str)
+@pytest.mark.slow
+def test_rows_of_16_bits(rows, weights, out, rng):
+    a, b = random_matrix(rng, rows, (11, 784)), random_matrix(rng, weights, (784, 131))
+    assert_product(multiply(a, b, poisoned(out, (11, 131))), a, b)
 
 
 CONFIGS = [one for one in SPEC.configs if one.cluster_k in (1, 8)]

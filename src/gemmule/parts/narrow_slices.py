@@ -1,9 +1,9 @@
 """Slices of 8-bit floats in shared memory, as 16-bit floats: fragments of wgmma in registers, or its other operand.
 
-A slice has 128 of K, in lines of 128 bytes as the copy engine swizzles them. Its 64-element halves are multiplied in
-four steps of 16 whose order within K is our own, the same for both operands: a sum has no order that a product knows.
-Of the 16 neighbours that a lane reads at once, it has four in each step, which is what a fragment wants of a line: two
-neighbours, and two of 8 columns further on.
+A slice has 128 of K, in lines of 128 bytes as the copy engine swizzles them; of 16-bit floats, one half behind the
+other. Halves of 64 are multiplied in four steps of 16 whose order within K is our own, the same for both operands: a
+sum has no order that a product knows. Of the 16 neighbours that a lane reads at once, it has four in each step, which
+is what a fragment wants of a line: two neighbours, and two of 8 columns further on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,27 @@ _HALVES = 2
 
 
 @cute.jit
-def widened(word, kind: cutlass.Constexpr[str]):
+def widened(word, kind: cutlass.Constexpr[str], wide: Any):
     """Return a word's four 8-bit floats as two words of two 16-bit floats each, the first ones lowest: exactly."""
     packed = cutlass.const_expr({"float8_e4m3fn": "e4m3x2", "float8_e5m2": "e5m2x2"}[kind])
-    return cute.arch.inline_ptx(
+    halves = cute.arch.inline_ptx(
         "{\n.reg .b16 low, high;\nmov.b32 {low, high}, {$r0};\n"
         f"cvt.rn.f16x2.{packed} {{$w0}}, low;\ncvt.rn.f16x2.{packed} {{$w1}}, high;\n}}",
         write_only_types=[Uint32, Uint32],
         read_only_args=[word],
     )
+    if cutlass.const_expr(wide is cutlass.BFloat16):
+        # There is no instruction for this, but one for what holds both.
+        halves = tuple(
+            cute.arch.inline_ptx(
+                "{\n.reg .b16 low, high;\n.reg .f32 first, second;\nmov.b32 {low, high}, {$r0};\n"
+                "cvt.f32.f16 first, low;\ncvt.f32.f16 second, high;\ncvt.rn.bf16x2.f32 {$w0}, second, first;\n}",
+                write_only_types=[Uint32],
+                read_only_args=[half],
+            )
+            for half in halves
+        )
+    return halves
 
 
 @cute.jit
@@ -50,7 +62,7 @@ def line_of(group):
 
 
 @cute.jit
-def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Constexpr[int], kind: Any):
+def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Constexpr[int], kind: Any, wide: Any):
     """Read a warp's 16 lines of a half of a slice as the fragments of its four steps.
 
     Parameters
@@ -61,8 +73,8 @@ def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Co
         Where the slice begins in shared memory.
     first_line, half : int
         The first of the lines, a multiple of 16; which half of K.
-    kind : str
-        The type of the elements.
+    kind, wide : str, type
+        The type of the elements, and what they become.
     """
     lane = cute.arch.lane_idx()
     line, column = line_of(lane // 4), half * STEPS + lane % 4
@@ -70,13 +82,15 @@ def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Co
     for side in cutlass.range_constexpr(2):
         found = load_chunk(start + side * PATTERN * LINE)
         for step in cutlass.range_constexpr(STEPS):
-            low, high = widened(found[step], kind)
+            low, high = widened(found[step], kind, wide)
             words[4 * step + side] = low
             words[4 * step + 2 + side] = high
 
 
 @cute.jit
-def widen_slice(source, target, lines: cutlass.Constexpr[int], me, threads: cutlass.Constexpr[int], kind: Any):
+def widen_slice(
+    source, target, lines: cutlass.Constexpr[int], me, threads: cutlass.Constexpr[int], kind: Any, wide: Any
+):
     """Write a slice as 16-bit floats, in the order of K that fragments have, for wgmma to read.
 
     Parameters
@@ -87,22 +101,30 @@ def widen_slice(source, target, lines: cutlass.Constexpr[int], me, threads: cutl
         Lines, a multiple of 8.
     me, threads : int
         This thread's number, and how many share the work.
-    kind : str
-        The type of the elements.
+    kind, wide : str, type
+        The type of the elements, of 8 bits or what they become.
     """
+    narrow = cutlass.const_expr(kind in ("float8_e4m3fn", "float8_e5m2"))
     for unit in cutlass.range(me, _HALVES * lines * STEPS, threads):
         step, line, half = unit % STEPS, unit // STEPS % lines, unit // (STEPS * lines)
         turn = line % PATTERN
-        begin = source + line * LINE + step * 4
         low = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         high = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         for lane in cutlass.range_constexpr(4):
-            word = cute.arch.inline_ptx(
-                "ld.shared.b32 {$w0}, [{$r0}];",
-                write_only_types=[Uint32],
-                read_only_args=[begin + ((half * STEPS + lane) ^ turn) * CHUNK],
-            )
-            low[lane], high[lane] = widened(word, kind)
+            if cutlass.const_expr(narrow):
+                word = cute.arch.inline_ptx(
+                    "ld.shared.b32 {$w0}, [{$r0}];",
+                    write_only_types=[Uint32],
+                    read_only_args=[source + line * LINE + ((half * STEPS + lane) ^ turn) * CHUNK + step * 4],
+                )
+                low[lane], high[lane] = widened(word, kind, wide)
+            else:
+                begin = source + (half * lines + line) * LINE
+                low[lane], high[lane] = cute.arch.inline_ptx(
+                    "ld.shared.v2.b32 {{$w0}, {$w1}}, [{$r0}];",
+                    write_only_types=[Uint32, Uint32],
+                    read_only_args=[begin + ((2 * lane + step // 2) ^ turn) * CHUNK + step % 2 * 8],
+                )
         end = target + (half * lines + line) * LINE
         store_chunk(end + (2 * step ^ turn) * CHUNK, low)
         store_chunk(end + ((2 * step + 1) ^ turn) * CHUNK, high)

@@ -35,7 +35,6 @@ from gemmule.parts.tensors import cute_type, major_tensor
 
 from .spec import CONSUMERS, TILE_K, TILE_W, WARPGROUP, MixedConfig
 
-_WIDE = cutlass.Float16
 _MMA_ROWS, _WARPS = 64, 4
 #: Warps that widen rows of A: those of the copying warpgroup that copy nothing.
 _WIDENERS = 3
@@ -45,11 +44,14 @@ _TOGETHER = 1
 
 
 class Mixed:
-    """D = alpha * X @ W.T + beta * C for weights W (N, K, L) and X (M, K, L) of 8 bits along K, D (M, N, L) in rows."""
+    """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L) in rows."""
 
     def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
         self.kinds = (types["b"], types["a"])
         self.weight, self.token = (cute_type(kind) for kind in self.kinds)
+        # Rows of A that are of 16 bits are only put in order.
+        self.wide = self.token if self.token.width == 16 else cutlass.Float16
+        self.token_bytes = config.tile_n * TILE_K * self.token.width // 8
         self.out = cute_type(types["d"])
         self.tile_n, self.stages, self.slots = config.tile_n, config.stages, config.slots
         self.cluster_k, self.residents = config.cluster_k, config.residents
@@ -66,7 +68,7 @@ class Mixed:
         tile = (TILE_W, self.tile_n, TILE_K)
         sW = hopper_helpers.make_smem_layout_a(rows, tile, self.weight, self.stages)
         sX = hopper_helpers.make_smem_layout_b(rows, tile, self.token, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(rows, tile, _WIDE, self.slots)
+        sB = hopper_helpers.make_smem_layout_b(rows, tile, self.wide, self.slots)
         slice_w, slice_x = (cute.slice_(layout, (None, None, 0)) for layout in (sW, sX))
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_w, tW = cpasync.make_tiled_tma_atom(load, mW, slice_w, (TILE_W, TILE_K))
@@ -104,7 +106,7 @@ class Mixed:
         used = smem.allocate_array(cutlass.Int64, self.slots)
         sW, sX, sB = (
             smem.allocate_tensor(kind, layout.outer, 1024, swizzle=layout.inner)
-            for kind, layout in ((self.weight, layout_w), (self.token, layout_x), (_WIDE, layout_b))
+            for kind, layout in ((self.weight, layout_w), (self.token, layout_x), (self.wide, layout_b))
         )
         if warp == 0:
             cpasync.prefetch_descriptor(tma_w)
@@ -157,7 +159,7 @@ class Mixed:
         for k in cutlass.range(count):
             cute.arch.mbarrier_wait(empty + stage, phase)
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (TILE_W + self.tile_n) * LINE)
+                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, TILE_W * LINE + self.token_bytes)
             cute.copy(tma_x, gX_part[None, tile_x, first + k, batch], sX_part[None, stage], tma_bar_ptr=full + stage)
             cute.copy(tma_w, gW_part[None, tile_w, first + k, batch], sW_part[None, stage], tma_bar_ptr=full + stage)
             stage, phase = self.following(stage, phase, self.stages)
@@ -183,8 +185,8 @@ class Mixed:
         for _ in cutlass.range(count):
             cute.arch.mbarrier_wait(full + stage, phase)
             cute.arch.mbarrier_wait(used + slot, turn)
-            begin, end = source + stage * (self.tile_n * LINE), target + slot * (2 * self.tile_n * LINE)
-            widen_slice(begin, end, self.tile_n, tid - 32, 32 * _WIDENERS, self.kinds[1])
+            begin, end = source + stage * self.token_bytes, target + slot * (2 * self.tile_n * LINE)
+            widen_slice(begin, end, self.tile_n, tid - 32, 32 * _WIDENERS, self.kinds[1], self.wide)
             cute.arch.fence_proxy("async.shared", space="cta")
             self.tell(wide + slot)
             self.tell(empty + stage)
@@ -200,7 +202,7 @@ class Mixed:
         me = tid - WARPGROUP
         along_k = OperandMajorMode.K
         mma = hopper_helpers.make_trivial_tiled_mma(
-            _WIDE, _WIDE, along_k, along_k, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_ROWS, self.tile_n),
+            self.wide, self.wide, along_k, along_k, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_ROWS, self.tile_n),
             warpgroup.OperandSource.RMEM,
         )  # fmt: skip
         part = mma.get_slice(me)
@@ -208,7 +210,7 @@ class Mixed:
         sums = cute.make_rmem_tensor(mma.partition_shape_C((TILE_W, self.tile_n)), cutlass.Float32)
         shape = mma.partition_shape_A((TILE_W, TILE_K // _HALVES))
         # Two halves of a slice take turns: one is read while the other is multiplied.
-        halves = tuple(cute.make_rmem_tensor(shape, _WIDE) for _ in range(_HALVES))
+        halves = tuple(cute.make_rmem_tensor(shape, self.wide) for _ in range(_HALVES))
         line = cute.arch.make_warp_uniform(me // 32) * 16
         stage, phase, slot, turn = Int32(0), Int32(0), Int32(0), Int32(0)
         before = slot
@@ -221,7 +223,7 @@ class Mixed:
                 warpgroup.wait_group(1)
                 words = cute.recast_tensor(halves[half], cutlass.Uint32)
                 flat = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
-                fill_fragments(flat, start + stage * (TILE_W * LINE), line, half, self.kinds[0])
+                fill_fragments(flat, start + stage * (TILE_W * LINE), line, half, self.kinds[0], self.wide)
                 if cutlass.const_expr(half == 0):
                     cute.arch.mbarrier_wait(wide + slot, turn)
                 else:
@@ -259,7 +261,9 @@ class Mixed:
 
 def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those types, with stand-ins for its arguments."""
-    weights, tokens = (major_tensor(types[name], 1, batch=1, vector=16) for name in "ba")
+    weights, tokens = (
+        major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"
+    )
     results = (major_tensor(types[name], 1, batch=1) for name in "cd")
     kernel = Mixed(config, types)
     extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)

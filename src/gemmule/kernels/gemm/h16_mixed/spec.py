@@ -19,8 +19,9 @@ from gemmule.core.row_major import row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as WIDENED
 
-#: Types of A and B, and of C and the result.
+#: Types of weights, of rows beside them, and of C and the result.
 NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
+ROWS = (*NARROW, FLOAT16, BFLOAT16)
 #: Threads of a warpgroup, warpgroups that multiply, weights of a tile, and elements of K of a slice: 128 bytes.
 WARPGROUP, CONSUMERS, TILE_W, TILE_K = 128, 2, 128, 128
 _BARRIERS, _WIDE_BYTES, _SWIZZLE = 1024, 2, 128
@@ -59,20 +60,22 @@ class MixedConfig(Config):
             raise ArgumentError(f"config {self}: tile_n must be a multiple of 8 up to 128")
         if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED:
             raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents 1 or 2")
-        if self.shared_bytes > _SHARED[self.residents]:
-            raise ArgumentError(
-                f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {_SHARED[self.residents]}"
-            )
+        if reason := self.why_not_rows(1):
+            raise ArgumentError(reason)
 
     @property
     def outputs(self) -> int:
         return TILE_W * self.tile_n
 
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA: barriers, slices as they came, and slices of A as 16-bit floats."""
-        came = (TILE_W + self.tile_n) * TILE_K * self.stages
+    def shared_bytes(self, itemsize: int) -> int:
+        """Return a CTA's shared memory: barriers, slices as they came, of rows of so many bytes, and as multiplied."""
+        came = (TILE_W + self.tile_n * itemsize) * TILE_K * self.stages
         return _BARRIERS + came + self.slots * self.tile_n * TILE_K * _WIDE_BYTES
+
+    def why_not_rows(self, itemsize: int) -> str | None:
+        """Say why there is no room for rows of elements of so many bytes, or None where there is."""
+        size, most = self.shared_bytes(itemsize), _SHARED[self.residents]
+        return f"config {self}: {size} bytes of shared memory, of at most {most}" if size > most else None
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MixedConfig) -> str | None:
@@ -82,6 +85,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MixedConfig) -> str | None
     if (slices := -(-problem.k // TILE_K)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {TILE_K}, too few to share among {config.cluster_k} CTAs"
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    if reason := config.why_not_rows(row_result(inner)[0].a.dtype.itemsize):
+        return reason
     return why_not_grid(_grid(row_result(inner)[0], config))
 
 
@@ -90,15 +95,18 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if arch.capability != (9, 0):
         return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
-    a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
-    if a not in NARROW or b not in NARROW:
-        return f"A is {a} and B is {b}; this kernel takes {' and '.join(map(str, NARROW))}"
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    oriented, _, _ = row_result(inner)
+    a, b, d = oriented.a.dtype, oriented.b.dtype, problem.d.dtype
+    if a not in ROWS or b not in NARROW:
+        return (
+            f"rows of the result are of {a}, and its columns of {b}; this kernel takes columns of "
+            f"{' and '.join(map(str, NARROW))}, and rows of these or of {' and '.join(map(str, ROWS[2:]))}"
+        )
     if d not in OUTPUTS or (problem.c is not None and problem.c.dtype != d):
         return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}, with a C of the same type"
     if reason := why_not_inputs(problem):
         return reason
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    oriented, _, _ = row_result(inner)
     for name, matrix in (("a", oriented.a), ("b", oriented.b.transposed())):
         if not (matrix.is_row_major and matrix.lies_in_rows):
             return f"{name.upper()} is not contiguous along K; this kernel reads lines along K only"
@@ -132,6 +140,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         _signature(FLOAT8_E4M3, FLOAT8_E4M3, BFLOAT16, False),
         _signature(FLOAT8_E5M2, FLOAT8_E4M3, FLOAT32, True),
         _signature(FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, False),
+        _signature(FLOAT16, FLOAT8_E4M3, FLOAT16, False),
+        _signature(BFLOAT16, FLOAT8_E4M3, BFLOAT16, False),
     )
 
 
@@ -152,7 +162,7 @@ def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
     return Launch(
         grid=_grid(oriented, config),
         block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
-        shared_bytes=config.shared_bytes,
+        shared_bytes=config.shared_bytes(oriented.a.dtype.itemsize),
         cluster=(config.cluster_k, 1, 1),
         overlaps=oriented.epilogue is None or not oriented.epilogue.absmax,
         params=(
@@ -169,14 +179,16 @@ def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
 def _lines(operand: str, matrix: StridedMatrix, batch: int, lines: int) -> tuple[Param, Param]:
     """Describe lines along K: so many of a slice at once."""
     # Where there is only one line, or one matrix, it does not matter where the next would be.
-    pitch = matrix.row_stride if matrix.rows > 1 else padded(matrix.cols)
-    step = (matrix.batch_strides or (0,))[0] if batch > 1 else padded(pitch * matrix.rows)
+    item = matrix.dtype.itemsize
+    pitch = matrix.row_stride if matrix.rows > 1 else padded(matrix.cols * item) // item
+    step = (matrix.batch_strides or (0,))[0] if batch > 1 else padded(pitch * matrix.rows * item) // item
     described = TensorMapParam(
         operand=operand,
         dtype=matrix.dtype,
         extents=(matrix.cols, matrix.rows, batch),
-        pitches=(pitch, step),
-        box=(TILE_K, lines, 1),
+        pitches=(pitch * item, step * item),
+        # Lines of a box are 128 bytes: of 16-bit floats it takes two.
+        box=(TILE_K // item, lines, 1),
         swizzle=_SWIZZLE,
     )
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
