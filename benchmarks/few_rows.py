@@ -9,6 +9,7 @@ will run.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from gemmule.lab.products import gemm_problem
 SHAPES = [(n, k) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (28672, 8192))]
 ROWS = (1, 4, 16, 32, 64, 128)
 #: Bytes that operands of all sets have, rounds, bytes of weights that a graph reads about.
-_BEYOND_L2, _ROUNDS, _GRAPH = 200e6, 4, 4e9
+_BEYOND_L2, _ROUNDS, _GRAPH = 200e6, 4, 1e9
 
 
 def chosen(spec: KernelSpec, problem: GemmProblem) -> Choice:
@@ -43,7 +44,7 @@ def ways(problem: GemmProblem, search: bool) -> dict[str, Choice]:
     if search:
         least = min(one.tile_n for one in MIXED.configs if one.tile_n >= min(problem.m, 128))
         for config in (*MIXED.configs, *(MIXED.further() if MIXED.further else ())):
-            if config.tile_n in (least, 2 * least) and MIXED.why_not(problem, HOPPER, config) is None:
+            if config.tile_n in (least, min(least, 64)) and MIXED.why_not(problem, HOPPER, config) is None:
                 found[str(config)] = Choice(MIXED, config)
     return found
 
@@ -122,6 +123,8 @@ def main() -> None:
     from gemmule.lab.records import RecordFile
     from gemmule.runtime.device import get_device
 
+    # Every capture of a graph collects garbage first.
+    gc.freeze()
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
         for size in sizes:
             record = measured(size, given.search)

@@ -89,8 +89,9 @@ def fill_fragments(words: cute.Tensor, slice_start, first_line, half: cutlass.Co
 
 @cute.jit
 def widen_slice(
-    source, target, lines: cutlass.Constexpr[int], me, threads: cutlass.Constexpr[int], kind: Any, wide: Any
-):
+    source, target, lines: cutlass.Constexpr[int], me, threads: cutlass.Constexpr[int], at_once: Any, kind: Any,
+    wide: Any,
+):  # fmt: skip
     """Write a slice as 16-bit floats, in the order of K that fragments have, for wgmma to read.
 
     Parameters
@@ -98,36 +99,64 @@ def widen_slice(
     source, target : Int32
         Where the slice begins, and where its halves go, one behind the other, in lines of 128 bytes with their swizzle.
     lines : int
-        Lines, a multiple of 8.
+        Lines: 8, 16, or so many that there is the same work for each thread.
     me, threads : int
         This thread's number, and how many share the work.
+    at_once : int
+        Units of work that a thread loads before it stores the first.
     kind, wide : str, type
         The type of the elements, of 8 bits or what they become.
     """
-    narrow = cutlass.const_expr(kind in ("float8_e4m3fn", "float8_e5m2"))
-    for unit in cutlass.range(me, _HALVES * lines * STEPS, threads):
-        step, line, half = unit % STEPS, unit // STEPS % lines, unit // (STEPS * lines)
-        turn = line % PATTERN
-        low = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-        high = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+    every = cutlass.const_expr(_HALVES * lines * STEPS)
+    for first in cutlass.range_constexpr(0, every, threads * at_once):
+        units = cutlass.const_expr(list(range(first, every, threads))[:at_once])
+        found = cute.make_rmem_tensor(cute.make_layout((4, 2, at_once)), Uint32)
+        if first + me < every:
+            # Words of several units wait together.
+            for number in cutlass.range_constexpr(len(units)):
+                load_unit(found[None, None, number], source, lines, units[number] + me, kind)
+            for number in cutlass.range_constexpr(len(units)):
+                store_unit(found[None, None, number], target, lines, units[number] + me, kind, wide)
+
+
+@cute.jit
+def place_of(unit, lines: cutlass.Constexpr[int]):
+    """Return the step, line and half of a unit of work; lanes that load, or store, together meet all banks."""
+    return unit % STEPS, unit // STEPS % lines, unit // (STEPS * lines)
+
+
+@cute.jit
+def load_unit(found: cute.Tensor, source, lines: cutlass.Constexpr[int], unit, kind: Any):
+    """Load what four lanes of a fragment have of a line in a step: of 8-bit floats a word each, else two."""
+    step, line, half = place_of(unit, lines)
+    turn = line % PATTERN
+    for lane in cutlass.range_constexpr(4):
+        if cutlass.const_expr(kind in ("float8_e4m3fn", "float8_e5m2")):
+            found[lane, 0] = cute.arch.inline_ptx(
+                "ld.shared.b32 {$w0}, [{$r0}];",
+                write_only_types=[Uint32],
+                read_only_args=[source + line * LINE + ((half * STEPS + lane) ^ turn) * CHUNK + step * 4],
+            )
+        else:
+            begin = source + (half * lines + line) * LINE
+            found[lane, 0], found[lane, 1] = cute.arch.inline_ptx(
+                "ld.shared.v2.b32 {{$w0}, {$w1}}, [{$r0}];",
+                write_only_types=[Uint32, Uint32],
+                read_only_args=[begin + ((2 * lane + step // 2) ^ turn) * CHUNK + step % 2 * 8],
+            )
+
+
+@cute.jit
+def store_unit(found: cute.Tensor, target, lines: cutlass.Constexpr[int], unit, kind: Any, wide: Any):
+    """Store what was loaded as two chunks of 16-bit floats."""
+    step, line, half = place_of(unit, lines)
+    turn = line % PATTERN
+    if cutlass.const_expr(kind in ("float8_e4m3fn", "float8_e5m2")):
         for lane in cutlass.range_constexpr(4):
-            if cutlass.const_expr(narrow):
-                word = cute.arch.inline_ptx(
-                    "ld.shared.b32 {$w0}, [{$r0}];",
-                    write_only_types=[Uint32],
-                    read_only_args=[source + line * LINE + ((half * STEPS + lane) ^ turn) * CHUNK + step * 4],
-                )
-                low[lane], high[lane] = widened(word, kind, wide)
-            else:
-                begin = source + (half * lines + line) * LINE
-                low[lane], high[lane] = cute.arch.inline_ptx(
-                    "ld.shared.v2.b32 {{$w0}, {$w1}}, [{$r0}];",
-                    write_only_types=[Uint32, Uint32],
-                    read_only_args=[begin + ((2 * lane + step // 2) ^ turn) * CHUNK + step % 2 * 8],
-                )
-        end = target + (half * lines + line) * LINE
-        store_chunk(end + (2 * step ^ turn) * CHUNK, low)
-        store_chunk(end + ((2 * step + 1) ^ turn) * CHUNK, high)
+            found[lane, 0], found[lane, 1] = widened(found[lane, 0], kind, wide)
+    end = target + (half * lines + line) * LINE
+    store_chunk(end + (2 * step ^ turn) * CHUNK, found[None, 0])
+    store_chunk(end + ((2 * step + 1) ^ turn) * CHUNK, found[None, 1])
 
 
 @cute.jit

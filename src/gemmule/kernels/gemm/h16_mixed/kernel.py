@@ -33,12 +33,14 @@ from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.shared_tile import SharedTile
 from gemmule.parts.tensors import cute_type, major_tensor
 
-from .spec import CONSUMERS, TILE_K, TILE_W, WARPGROUP, MixedConfig
+from .spec import CONSUMERS, THREADS, TILE_K, TILE_W, WARPGROUP, MixedConfig
 
-_MMA_ROWS, _WARPS = 64, 4
-#: Warps that widen rows of A: those of the copying warpgroup that copy nothing.
-_WIDENERS = 3
+_MMA_ROWS = 64
+#: Warps that multiply, and behind them those that widen rows of A; the warp behind these copies.
+_MULTIPLIERS, _WIDENERS = 4 * CONSUMERS, 4
 _HALVES = 2
+#: Registers of a thread that multiplies, and of others, where two CTAs share a multiprocessor.
+_MORE, _FEWER = 88, 40
 #: The named barrier of those that multiply.
 _TOGETHER = 1
 
@@ -49,12 +51,14 @@ class Mixed:
     def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
         self.kinds = (types["b"], types["a"])
         self.weight, self.token = (cute_type(kind) for kind in self.kinds)
+        # Where registers are scarce one unit of work after the other is widened.
+        self.at_once = 1 if config.residents > 1 else 4
         # Rows of A that are of 16 bits are only put in order.
         self.wide = self.token if self.token.width == 16 else cutlass.Float16
         self.token_bytes = config.tile_n * TILE_K * self.token.width // 8
         self.out = cute_type(types["d"])
         self.tile_n, self.stages, self.slots = config.tile_n, config.stages, config.slots
-        self.cluster_k, self.residents = config.cluster_k, config.residents
+        self.cluster_k, self.residents, self.spread = config.cluster_k, config.residents, bool(config.spread)
         self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
@@ -75,7 +79,7 @@ class Mixed:
         tma_x, tX = cpasync.make_tiled_tma_atom(load, mX, slice_x, (self.tile_n, TILE_K))
         self.kernel(tma_w, tW, tma_x, tX, mC, mD, sW, sX, sB, alpha, beta, extras).launch(
             grid=(grid, 1, 1),
-            block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
+            block=(THREADS, 1, 1),
             cluster=(self.cluster_k, 1, 1),
             min_blocks_per_mp=self.residents,
             preferred_smem_carveout=100,
@@ -114,10 +118,10 @@ class Mixed:
             with cute.arch.elect_one():
                 for s in cutlass.range_constexpr(self.stages):
                     cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, CONSUMERS * _WARPS + _WIDENERS)
+                    cute.arch.mbarrier_init(empty + s, _MULTIPLIERS + _WIDENERS)
                 for s in cutlass.range_constexpr(self.slots):
                     cute.arch.mbarrier_init(wide + s, _WIDENERS)
-                    cute.arch.mbarrier_init(used + s, CONSUMERS * _WARPS)
+                    cute.arch.mbarrier_init(used + s, _MULTIPLIERS)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         # What the launch before this one wrote is there; the next one may prepare itself.
@@ -129,14 +133,19 @@ class Mixed:
         slices = cute.ceil_div(mW.shape[1], TILE_K)
         first = rank * slices // self.cluster_k
         count = (rank + 1) * slices // self.cluster_k - first
-        if warp == 0:
-            self.produce(tma_w, mW, tma_x, mX, sW, sX, full, empty, (tile_w, tile_x, batch), first, count)
-        elif warp < 1 + _WIDENERS:
-            self.widen(sX.iterator.toint(), sB.iterator.toint(), full, empty, wide, used, count)
-        else:
+        if warp < _MULTIPLIERS:
+            if cutlass.const_expr(self.residents > 1):
+                cute.arch.setmaxregister_increase(_MORE)
             place = (tile_w * TILE_W, tile_x * self.tile_n, batch)
             self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, rank, place, alpha, beta,
                          extras)  # fmt: skip
+        else:
+            if cutlass.const_expr(self.residents > 1):
+                cute.arch.setmaxregister_decrease(_FEWER)
+            if warp < _MULTIPLIERS + _WIDENERS:
+                self.widen(sX.iterator.toint(), sB.iterator.toint(), full, empty, wide, used, count)
+            elif warp == _MULTIPLIERS + _WIDENERS:
+                self.produce(tma_w, mW, tma_x, mX, sW, sX, full, empty, (tile_w, tile_x, batch), first, count)
 
     @cute.jit
     def following(self, stage, phase, count: cutlass.Constexpr[int]):
@@ -156,13 +165,18 @@ class Mixed:
         sW_part, gW_part = self.parts(tma_w, sW, gW)
         sX_part, gX_part = self.parts(tma_x, sX, gX)
         stage, phase = Int32(0), Int32(1)
-        for k in cutlass.range(count):
+        # Tiles begin with different slices: the same columns of all rows are few channels of the memory.
+        k = tile_w % count if self.spread else Int32(0)
+        for _ in cutlass.range(count):
             cute.arch.mbarrier_wait(empty + stage, phase)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, TILE_W * LINE + self.token_bytes)
             cute.copy(tma_x, gX_part[None, tile_x, first + k, batch], sX_part[None, stage], tma_bar_ptr=full + stage)
             cute.copy(tma_w, gW_part[None, tile_w, first + k, batch], sW_part[None, stage], tma_bar_ptr=full + stage)
             stage, phase = self.following(stage, phase, self.stages)
+            k = k + 1
+            if k == count:
+                k = Int32(0)
 
     def parts(self, tma: Any, sX: Any, gX: Any) -> Any:
         """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
@@ -186,7 +200,8 @@ class Mixed:
             cute.arch.mbarrier_wait(full + stage, phase)
             cute.arch.mbarrier_wait(used + slot, turn)
             begin, end = source + stage * self.token_bytes, target + slot * (2 * self.tile_n * LINE)
-            widen_slice(begin, end, self.tile_n, tid - 32, 32 * _WIDENERS, self.kinds[1], self.wide)
+            widen_slice(begin, end, self.tile_n, tid - 32 * _MULTIPLIERS, 32 * _WIDENERS, self.at_once, self.kinds[1],
+                        self.wide)  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             self.tell(wide + slot)
             self.tell(empty + stage)
@@ -198,8 +213,7 @@ class Mixed:
         self, mC, mD, start, sB, full, empty, wide, used, count, rank, place, alpha, beta, extras,
     ):  # fmt: skip
         """Multiply the slices as they arrive, and write this CTA's share of the tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        me = tid - WARPGROUP
+        me, _, _ = cute.arch.thread_idx()
         along_k = OperandMajorMode.K
         mma = hopper_helpers.make_trivial_tiled_mma(
             self.wide, self.wide, along_k, along_k, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_ROWS, self.tile_n),

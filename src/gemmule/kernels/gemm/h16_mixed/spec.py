@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
@@ -24,6 +25,9 @@ NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
 ROWS = (*NARROW, FLOAT16, BFLOAT16)
 #: Threads of a warpgroup, warpgroups that multiply, weights of a tile, and elements of K of a slice: 128 bytes.
 WARPGROUP, CONSUMERS, TILE_W, TILE_K = 128, 2, 128, 128
+#: Threads of a CTA: those, a warpgroup that widens rows, and one of which a warp copies.
+THREADS = (CONSUMERS + 2) * WARPGROUP
+TILES_N = (8, 16, 32, 64, 128)
 _BARRIERS, _WIDE_BYTES, _SWIZZLE = 1024, 2, 128
 #: Shared memory of a CTA, by how many of them share a multiprocessor.
 _SHARED = {1: 227 << 10, 2: 113 << 10}
@@ -37,7 +41,7 @@ class MixedConfig(Config):
     Attributes
     ----------
     tile_n : int
-        Rows of A, the columns of the instruction: a multiple of 8 up to 128.
+        Rows of A, the columns of the instruction: 8, 16, 32, 64 or 128.
     stages : int
         Slices of A and B in shared memory as they came.
     slots : int
@@ -46,6 +50,8 @@ class MixedConfig(Config):
         CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the result.
     residents : int
         CTAs that share a multiprocessor, 1 or 2.
+    spread : int
+        1 where tiles begin with different slices of K.
     """
 
     tile_n: int = 16
@@ -53,11 +59,14 @@ class MixedConfig(Config):
     slots: int = 3
     cluster_k: int = 1
     residents: int = 2
+    spread: int = 1
+
+    switches: ClassVar[frozenset[str]] = frozenset({"spread"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tile_n % 8 or self.tile_n > 128:
-            raise ArgumentError(f"config {self}: tile_n must be a multiple of 8 up to 128")
+        if self.tile_n not in TILES_N:
+            raise ArgumentError(f"config {self}: tile_n must be one of {', '.join(map(str, TILES_N))}")
         if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED:
             raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents 1 or 2")
         if reason := self.why_not_rows(1):
@@ -161,7 +170,7 @@ def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
     )
     return Launch(
         grid=_grid(oriented, config),
-        block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
+        block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes(oriented.a.dtype.itemsize),
         cluster=(config.cluster_k, 1, 1),
         overlaps=oriented.epilogue is None or not oriented.epilogue.absmax,
@@ -240,19 +249,23 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
     return buildable(config, dict(signature))
 
 
-def _configs(shapes: Sequence[tuple[int, int, int, int]], clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
-    """Return for each tile, its stages, slots and residents, a config for every cluster."""
+#: For each tile its stages, slots and CTAs on a multiprocessor.
+_SHAPES = ((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 3, 2), (64, 7, 3, 1), (128, 3, 3, 1))
+_OTHERS = ((32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1))
+
+
+def _configs(clusters: Sequence[int], shapes: Any = _SHAPES, spread: int = 1) -> tuple[MixedConfig, ...]:
+    """Return for every tile a config for every cluster."""
     return tuple(
-        MixedConfig(tile_n, stages, slots, cluster_k, residents)
+        MixedConfig(tile_n, stages, slots, cluster_k, residents, spread)
         for tile_n, stages, slots, residents in shapes
         for cluster_k in clusters
     )
 
 
 def further() -> tuple[MixedConfig, ...]:
-    """Return the configs that a search tries beyond those below: the other number of CTAs on a multiprocessor."""
-    shapes = ((8, 12, 4, 1), (16, 11, 4, 1), (32, 9, 4, 1), (64, 3, 2, 2), (64, 7, 3, 1), (128, 5, 1, 1))
-    return _configs(shapes, (1, 2, 4, 8))
+    """Return the configs that a search tries beyond those below."""
+    return (*_configs((5, 7)), *_configs((1, 2, 4), spread=0), *_configs((1, 2, 3, 6), _OTHERS))
 
 
 SPEC = KernelSpec(
@@ -262,7 +275,7 @@ SPEC = KernelSpec(
     "registers",
     package="gemmule.kernels.gemm.h16_mixed",
     archs=(Arch(9, 0, True),),
-    configs=_configs(((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1)), (1, 2, 3, 4, 6, 8)),
+    configs=_configs((1, 2, 3, 4, 6, 8)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
