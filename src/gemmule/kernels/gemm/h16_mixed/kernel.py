@@ -33,14 +33,14 @@ from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.shared_tile import SharedTile
 from gemmule.parts.tensors import cute_type, major_tensor
 
-from .spec import CONSUMERS, THREADS, TILE_K, TILE_W, WARPGROUP, MixedConfig
+from .spec import CONSUMERS, THREADS, TILE_K, TILE_W, WARPGROUP, WIDENERS, MixedConfig
 
 _MMA_ROWS = 64
-#: Warps that multiply, and behind them those that widen rows of A; the warp behind these copies.
-_MULTIPLIERS, _WIDENERS = 4 * CONSUMERS, 4
+#: Warps that multiply; behind them are those that widen rows of A, and then the one that copies.
+_MULTIPLIERS = 4 * CONSUMERS
 _HALVES = 2
 #: Registers of a thread that multiplies, and of others, where two CTAs share a multiprocessor.
-_MORE, _FEWER = 88, 40
+_REGISTERS = {8: (72, 56), 16: (72, 56), 32: (80, 48)}
 #: The named barrier of those that multiply.
 _TOGETHER = 1
 
@@ -51,8 +51,10 @@ class Mixed:
     def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
         self.kinds = (types["b"], types["a"])
         self.weight, self.token = (cute_type(kind) for kind in self.kinds)
-        # Where registers are scarce one unit of work after the other is widened.
-        self.at_once = 1 if config.residents > 1 else 4
+        self.team = WIDENERS // config.teams
+        # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
+        self.at_once = 2 if config.residents > 1 else 4
+        self.registers: Any = _REGISTERS[config.tile_n] if config.residents > 1 else None
         # Rows of A that are of 16 bits are only put in order.
         self.wide = self.token if self.token.width == 16 else cutlass.Float16
         self.token_bytes = config.tile_n * TILE_K * self.token.width // 8
@@ -118,9 +120,9 @@ class Mixed:
             with cute.arch.elect_one():
                 for s in cutlass.range_constexpr(self.stages):
                     cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, _MULTIPLIERS + _WIDENERS)
+                    cute.arch.mbarrier_init(empty + s, _MULTIPLIERS + self.team)
                 for s in cutlass.range_constexpr(self.slots):
-                    cute.arch.mbarrier_init(wide + s, _WIDENERS)
+                    cute.arch.mbarrier_init(wide + s, self.team)
                     cute.arch.mbarrier_init(used + s, _MULTIPLIERS)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
@@ -134,17 +136,17 @@ class Mixed:
         first = rank * slices // self.cluster_k
         count = (rank + 1) * slices // self.cluster_k - first
         if warp < _MULTIPLIERS:
-            if cutlass.const_expr(self.residents > 1):
-                cute.arch.setmaxregister_increase(_MORE)
+            if cutlass.const_expr(self.registers is not None):
+                cute.arch.setmaxregister_increase(self.registers[0])
             place = (tile_w * TILE_W, tile_x * self.tile_n, batch)
             self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, rank, place, alpha, beta,
                          extras)  # fmt: skip
         else:
-            if cutlass.const_expr(self.residents > 1):
-                cute.arch.setmaxregister_decrease(_FEWER)
-            if warp < _MULTIPLIERS + _WIDENERS:
+            if cutlass.const_expr(self.registers is not None):
+                cute.arch.setmaxregister_decrease(self.registers[1])
+            if warp < _MULTIPLIERS + WIDENERS:
                 self.widen(sX.iterator.toint(), sB.iterator.toint(), full, empty, wide, used, count)
-            elif warp == _MULTIPLIERS + _WIDENERS:
+            elif warp == _MULTIPLIERS + WIDENERS:
                 self.produce(tma_w, mW, tma_x, mX, sW, sX, full, empty, (tile_w, tile_x, batch), first, count)
 
     @cute.jit
@@ -193,20 +195,21 @@ class Mixed:
 
     @cute.jit
     def widen(self, source, target, full, empty, wide, used, count):
-        """Write the rows of A of every slice as 16-bit floats."""
+        """Write the rows of A of every slice as 16-bit floats: warps, or teams of them, take slices in turns."""
         tid, _, _ = cute.arch.thread_idx()
-        stage, phase, slot, turn = Int32(0), Int32(0), Int32(0), Int32(1)
-        for _ in cutlass.range(count):
-            cute.arch.mbarrier_wait(full + stage, phase)
-            cute.arch.mbarrier_wait(used + slot, turn)
+        warp = cute.arch.make_warp_uniform(tid // 32) - _MULTIPLIERS
+        teams = cutlass.const_expr(WIDENERS // self.team)
+        for k in cutlass.range(warp // self.team, count, teams):
+            stage, slot = k % self.stages, k % self.slots
+            # What is used up tells that the stage's slice before this one came, too: its phase is over.
+            cute.arch.mbarrier_wait(used + slot, k // self.slots % 2 ^ 1)
+            cute.arch.mbarrier_wait(full + stage, k // self.stages % 2)
             begin, end = source + stage * self.token_bytes, target + slot * (2 * self.tile_n * LINE)
-            widen_slice(begin, end, self.tile_n, tid - 32 * _MULTIPLIERS, 32 * _WIDENERS, self.at_once, self.kinds[1],
+            widen_slice(begin, end, self.tile_n, tid % (32 * self.team), 32 * self.team, self.at_once, self.kinds[1],
                         self.wide)  # fmt: skip
             cute.arch.fence_proxy("async.shared", space="cta")
             self.tell(wide + slot)
             self.tell(empty + stage)
-            stage, phase = self.following(stage, phase, self.stages)
-            slot, turn = self.following(slot, turn, self.slots)
 
     @cute.jit
     def consume(

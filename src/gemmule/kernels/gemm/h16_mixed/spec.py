@@ -26,7 +26,7 @@ ROWS = (*NARROW, FLOAT16, BFLOAT16)
 #: Threads of a warpgroup, warpgroups that multiply, weights of a tile, and elements of K of a slice: 128 bytes.
 WARPGROUP, CONSUMERS, TILE_W, TILE_K = 128, 2, 128, 128
 #: Threads of a CTA: those, a warpgroup that widens rows, and one of which a warp copies.
-THREADS = (CONSUMERS + 2) * WARPGROUP
+THREADS, WIDENERS = (CONSUMERS + 2) * WARPGROUP, 4
 TILES_N = (8, 16, 32, 64, 128)
 _BARRIERS, _WIDE_BYTES, _SWIZZLE = 1024, 2, 128
 #: Shared memory of a CTA, by how many of them share a multiprocessor.
@@ -56,7 +56,7 @@ class MixedConfig(Config):
 
     tile_n: int = 16
     stages: int = 5
-    slots: int = 3
+    slots: int = 4
     cluster_k: int = 1
     residents: int = 2
     spread: int = 1
@@ -69,12 +69,19 @@ class MixedConfig(Config):
             raise ArgumentError(f"config {self}: tile_n must be one of {', '.join(map(str, TILES_N))}")
         if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED:
             raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents 1 or 2")
+        if not self.teams <= self.slots <= self.stages:
+            raise ArgumentError(f"config {self}: slots must be {self.teams} at least, and stages as many as slots")
         if reason := self.why_not_rows(1):
             raise ArgumentError(reason)
 
     @property
     def outputs(self) -> int:
         return TILE_W * self.tile_n
+
+    @property
+    def teams(self) -> int:
+        """Teams of warps that widen rows, a slice each: of larger slices all have a part."""
+        return {8: 4, 16: 4, 32: 2}.get(self.tile_n, 1)
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, slices as they came, of rows of so many bytes, and as multiplied."""
@@ -250,7 +257,7 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
 
 
 #: For each tile its stages, slots and CTAs on a multiprocessor.
-_SHAPES = ((16, 5, 3, 2), (8, 6, 3, 2), (32, 4, 3, 2), (64, 7, 3, 1), (128, 3, 3, 1))
+_SHAPES = ((16, 5, 4, 2), (8, 6, 4, 2), (32, 4, 3, 2), (64, 7, 3, 1), (128, 3, 3, 1))
 _OTHERS = ((32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1))
 
 
