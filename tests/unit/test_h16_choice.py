@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h16_mixed.spec import SPEC, TILE_K, TILE_W, MixedConfig
+from gemmule.kernels.gemm.h16_mixed.spec import BLOCK, SPEC, TILE_K, MixedConfig
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -77,8 +77,8 @@ def test_results_in_columns_are_those_of_the_transposed_product():
     problem = dataclasses.replace(plain, d=contiguous(plain.d.dtype, 8, 4096).transposed())
     launch = SPEC.launch(problem, SPEC.default)
     weights, rows = (param for param in launch.params if isinstance(param, TensorMapParam))
-    assert (weights.operand, weights.box[:2], rows.operand) == ("a", (TILE_K, TILE_W), "b")
-    assert launch.grid[0] == 4096 // TILE_W
+    assert (weights.operand, weights.box[:2], rows.operand) == ("a", (TILE_K, BLOCK), "b")
+    assert launch.grid[0] == 4096 // BLOCK
 
 
 @pytest.mark.parametrize(

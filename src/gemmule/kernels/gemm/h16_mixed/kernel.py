@@ -33,14 +33,20 @@ from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.shared_tile import SharedTile
 from gemmule.parts.tensors import cute_type, major_tensor
 
-from .spec import CONSUMERS, THREADS, TILE_K, TILE_W, WARPGROUP, WIDENERS, MixedConfig
+from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, WARPGROUP, WIDENERS, MixedConfig
 
 _MMA_ROWS = 64
 #: Warps that multiply; behind them are those that widen rows of A, and then the one that copies.
 _MULTIPLIERS = 4 * CONSUMERS
 _HALVES = 2
-#: Registers of a thread that multiplies, and of others, where two CTAs share a multiprocessor.
-_REGISTERS = {8: (72, 56), 16: (72, 56), 32: (80, 48)}
+#: Registers of a thread that multiplies, and of others, by CTAs on a multiprocessor, blocks and rows of a tile.
+_REGISTERS = {
+    (2, 1, 8): (72, 56),
+    (2, 1, 16): (72, 56),
+    (2, 1, 32): (80, 48),
+    (1, 2, 64): (168, 88),
+    (1, 2, 128): (216, 40),
+}
 #: The named barrier of those that multiply.
 _TOGETHER = 1
 
@@ -53,31 +59,32 @@ class Mixed:
         self.weight, self.token = (cute_type(kind) for kind in self.kinds)
         self.team = WIDENERS // config.teams
         # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
-        self.at_once = 2 if config.residents > 1 else 4
-        self.registers: Any = _REGISTERS[config.tile_n] if config.residents > 1 else None
+        self.at_once = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
+        self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
         # Rows of A that are of 16 bits are only put in order.
         self.wide = self.token if self.token.width == 16 else cutlass.Float16
         self.token_bytes = config.tile_n * TILE_K * self.token.width // 8
         self.out = cute_type(types["d"])
         self.tile_n, self.stages, self.slots = config.tile_n, config.stages, config.slots
-        self.cluster_k, self.residents, self.spread = config.cluster_k, config.residents, bool(config.spread)
+        self.cluster_k, self.residents = config.cluster_k, config.residents
+        self.blocks, self.tile_w = config.blocks, config.tile_w
         self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
-        self.tile = SharedTile(config.tile_n, TILE_W, config.cluster_k, threads, self.epilogue, reads_c)
+        self.tile = SharedTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
 
     @cute.jit
     def __call__(
         self, mW: cute.Tensor, mX: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
     ):
         rows = LayoutEnum.ROW_MAJOR
-        tile = (TILE_W, self.tile_n, TILE_K)
+        tile = (self.tile_w, self.tile_n, TILE_K)
         sW = hopper_helpers.make_smem_layout_a(rows, tile, self.weight, self.stages)
         sX = hopper_helpers.make_smem_layout_b(rows, tile, self.token, self.stages)
         sB = hopper_helpers.make_smem_layout_b(rows, tile, self.wide, self.slots)
         slice_w, slice_x = (cute.slice_(layout, (None, None, 0)) for layout in (sW, sX))
         load = cpasync.CopyBulkTensorTileG2SOp()
-        tma_w, tW = cpasync.make_tiled_tma_atom(load, mW, slice_w, (TILE_W, TILE_K))
+        tma_w, tW = cpasync.make_tiled_tma_atom(load, mW, slice_w, (self.tile_w, TILE_K))
         tma_x, tX = cpasync.make_tiled_tma_atom(load, mX, slice_x, (self.tile_n, TILE_K))
         self.kernel(tma_w, tW, tma_x, tX, mC, mD, sW, sX, sB, alpha, beta, extras).launch(
             grid=(grid, 1, 1),
@@ -138,7 +145,7 @@ class Mixed:
         if warp < _MULTIPLIERS:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_increase(self.registers[0])
-            place = (tile_w * TILE_W, tile_x * self.tile_n, batch)
+            place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
             self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, rank, place, alpha, beta,
                          extras)  # fmt: skip
         else:
@@ -162,23 +169,18 @@ class Mixed:
     def produce(self, tma_w, mW, tma_x, mX, sW, sX, full, empty, place, first, count):
         """Bring every slice, as stages become empty."""
         tile_w, tile_x, batch = place
-        gW = cute.local_tile(mW, (TILE_W, TILE_K), (None, None, None))
+        gW = cute.local_tile(mW, (self.tile_w, TILE_K), (None, None, None))
         gX = cute.local_tile(mX, (self.tile_n, TILE_K), (None, None, None))
         sW_part, gW_part = self.parts(tma_w, sW, gW)
         sX_part, gX_part = self.parts(tma_x, sX, gX)
         stage, phase = Int32(0), Int32(1)
-        # Tiles begin with different slices: the same columns of all rows are few channels of the memory.
-        k = tile_w % count if self.spread else Int32(0)
-        for _ in cutlass.range(count):
+        for k in cutlass.range(count):
             cute.arch.mbarrier_wait(empty + stage, phase)
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, TILE_W * LINE + self.token_bytes)
+                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, self.tile_w * LINE + self.token_bytes)
             cute.copy(tma_x, gX_part[None, tile_x, first + k, batch], sX_part[None, stage], tma_bar_ptr=full + stage)
             cute.copy(tma_w, gW_part[None, tile_w, first + k, batch], sW_part[None, stage], tma_bar_ptr=full + stage)
             stage, phase = self.following(stage, phase, self.stages)
-            k = k + 1
-            if k == count:
-                k = Int32(0)
 
     def parts(self, tma: Any, sX: Any, gX: Any) -> Any:
         """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
@@ -192,6 +194,12 @@ class Mixed:
         cute.arch.sync_warp()
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive(barrier)
+
+    @cute.jit
+    def tell_of_slot(self, used, before, k):
+        """Say that this warp has multiplied the slot of the slice before this one, if there was one."""
+        if k > 0:
+            self.tell(used + before)
 
     @cute.jit
     def widen(self, source, target, full, empty, wide, used, count):
@@ -224,34 +232,38 @@ class Mixed:
         )  # fmt: skip
         part = mma.get_slice(me)
         rB = mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((TILE_W, self.tile_n)), cutlass.Float32)
-        shape = mma.partition_shape_A((TILE_W, TILE_K // _HALVES))
-        # Two halves of a slice take turns: one is read while the other is multiplied.
-        halves = tuple(cute.make_rmem_tensor(shape, self.wide) for _ in range(_HALVES))
+        sums = tuple(
+            cute.make_rmem_tensor(mma.partition_shape_C((BLOCK, self.tile_n)), cutlass.Float32)
+            for _ in range(self.blocks)
+        )
+        # One half of a block's slice is read while the one before is multiplied.
+        shape = mma.partition_shape_A((BLOCK, TILE_K // _HALVES))
+        turns = tuple(cute.make_rmem_tensor(shape, self.wide) for _ in range(2))
         line = cute.arch.make_warp_uniform(me // 32) * 16
         stage, phase, slot, turn = Int32(0), Int32(0), Int32(0), Int32(0)
         before = slot
-        # The first product overwrites the sums.
-        mma.set(warpgroup.Field.ACCUMULATE, False)
         for k in cutlass.range(count):
             cute.arch.mbarrier_wait(full + stage, phase)
-            for half in cutlass.range_constexpr(_HALVES):
-                # The products that had these registers are done; those of the other half may be under way.
+            for number in cutlass.range_constexpr(_HALVES * self.blocks):
+                half, block, mine = number // self.blocks, number % self.blocks, turns[number % 2]
+                # The products that had these registers are done; those of the others may be under way.
                 warpgroup.wait_group(1)
-                words = cute.recast_tensor(halves[half], cutlass.Uint32)
+                words = cute.recast_tensor(mine, cutlass.Uint32)
                 flat = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
-                fill_fragments(flat, start + stage * (TILE_W * LINE), line, half, self.kinds[0], self.wide)
-                if cutlass.const_expr(half == 0):
+                begin = start + stage * (self.tile_w * LINE)
+                fill_fragments(flat, begin, line + block * BLOCK, half, self.kinds[0], self.wide)
+                if cutlass.const_expr(number == 0):
                     cute.arch.mbarrier_wait(wide + slot, turn)
-                else:
+                if cutlass.const_expr(number == 1):
+                    self.tell_of_slot(used, before, k)
+                if cutlass.const_expr(number == _HALVES * self.blocks - 1):
                     self.tell(empty + stage)
-                    if k > 0:
-                        self.tell(used + before)
                 warpgroup.fence()
                 for step in cutlass.range_constexpr(STEPS):
+                    # The first product overwrites the sums.
+                    mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
                     factor = rB[None, None, half * STEPS + step, slot]
-                    cute.gemm(mma, sums, halves[half][None, None, step], factor, sums)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
+                    cute.gemm(mma, sums[block], mine[None, None, step], factor, sums[block])
                 warpgroup.commit_group()
             before = slot
             stage, phase = self.following(stage, phase, self.stages)
@@ -259,7 +271,9 @@ class Mixed:
         warpgroup.wait_group(0)
         # Everybody has read the stages, whose memory takes the sums.
         cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
-        self.tile.leave(start, cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums))), line)
+        for block in cutlass.range_constexpr(self.blocks):
+            flat = cute.make_tensor(sums[block].iterator, cute.make_layout(cute.size(sums[block])))
+            self.tile.leave(start, flat, line + block * BLOCK)
         if cutlass.const_expr(self.cluster_k > 1):
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()

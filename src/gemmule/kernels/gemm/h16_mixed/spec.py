@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.copied_tiles import padded, why_not_copied
@@ -23,8 +22,8 @@ from gemmule.kernels.gemm.h13_widened.spec import SPEC as WIDENED
 #: Types of weights, of rows beside them, and of C and the result.
 NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
 ROWS = (*NARROW, FLOAT16, BFLOAT16)
-#: Threads of a warpgroup, warpgroups that multiply, weights of a tile, and elements of K of a slice: 128 bytes.
-WARPGROUP, CONSUMERS, TILE_W, TILE_K = 128, 2, 128, 128
+#: Threads of a warpgroup, warpgroups that multiply, weights of a block, and elements of K of a slice: 128 bytes.
+WARPGROUP, CONSUMERS, BLOCK, TILE_K = 128, 2, 128, 128
 #: Threads of a CTA: those, a warpgroup that widens rows, and one of which a warp copies.
 THREADS, WIDENERS = (CONSUMERS + 2) * WARPGROUP, 4
 TILES_N = (8, 16, 32, 64, 128)
@@ -50,8 +49,8 @@ class MixedConfig(Config):
         CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the result.
     residents : int
         CTAs that share a multiprocessor, 1 or 2.
-    spread : int
-        1 where tiles begin with different slices of K.
+    blocks : int
+        Blocks of 128 weights of a tile, 1 or 2.
     """
 
     tile_n: int = 16
@@ -59,16 +58,14 @@ class MixedConfig(Config):
     slots: int = 4
     cluster_k: int = 1
     residents: int = 2
-    spread: int = 1
-
-    switches: ClassVar[frozenset[str]] = frozenset({"spread"})
+    blocks: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tile_n not in TILES_N:
             raise ArgumentError(f"config {self}: tile_n must be one of {', '.join(map(str, TILES_N))}")
-        if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED:
-            raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents 1 or 2")
+        if self.cluster_k > _MOST_CLUSTER or self.residents not in _SHARED or self.blocks > 2:
+            raise ArgumentError(f"config {self}: cluster_k must be 1 to {_MOST_CLUSTER}, residents and blocks 1 or 2")
         if not self.teams <= self.slots <= self.stages:
             raise ArgumentError(f"config {self}: slots must be {self.teams} at least, and stages as many as slots")
         if reason := self.why_not_rows(1):
@@ -76,7 +73,12 @@ class MixedConfig(Config):
 
     @property
     def outputs(self) -> int:
-        return TILE_W * self.tile_n
+        return self.tile_w * self.tile_n
+
+    @property
+    def tile_w(self) -> int:
+        """Weights of a tile: columns of the result."""
+        return self.blocks * BLOCK
 
     @property
     def teams(self) -> int:
@@ -85,7 +87,7 @@ class MixedConfig(Config):
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, slices as they came, of rows of so many bytes, and as multiplied."""
-        came = (TILE_W + self.tile_n * itemsize) * TILE_K * self.stages
+        came = (self.tile_w + self.tile_n * itemsize) * TILE_K * self.stages
         return _BARRIERS + came + self.slots * self.tile_n * TILE_K * _WIDE_BYTES
 
     def why_not_rows(self, itemsize: int) -> str | None:
@@ -162,7 +164,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def _grid(oriented: GemmProblem, config: MixedConfig) -> tuple[int, int, int]:
-    weights, tokens = -(-oriented.n // TILE_W), -(-oriented.m // config.tile_n)
+    weights, tokens = -(-oriented.n // config.tile_w), -(-oriented.m // config.tile_n)
     return (weights * config.cluster_k, tokens, (oriented.batch or (1,))[0])
 
 
@@ -182,7 +184,7 @@ def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
         cluster=(config.cluster_k, 1, 1),
         overlaps=oriented.epilogue is None or not oriented.epilogue.absmax,
         params=(
-            *_lines(second, oriented.b.transposed(), batch, TILE_W),
+            *_lines(second, oriented.b.transposed(), batch, config.tile_w),
             *_lines(first, oriented.a, batch, config.tile_n),
             *results,
             ScalarParam("alpha", problem.accumulator, problem.alpha),
@@ -229,7 +231,7 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
         at_once = max(config.residents * multiprocessors // config.cluster_k * config.cluster_k, 1)
         waves = math.ceil(ctas * tokens * batch / at_once)
         each = math.ceil(slices / config.cluster_k)
-        brought = waves * each * config.residents * (TILE_W + config.tile_n) * TILE_K / _SLICES
+        brought = waves * each * config.residents * (config.tile_w + config.tile_n) * TILE_K / _SLICES
         padded_rows = tokens * config.tile_n
         computed = padded_rows * oriented.n * oriented.k * batch / (_PRODUCTS * multiprocessors / _ALL)
         return _LAUNCH + (_EXCHANGE if config.cluster_k > 1 else 0.0) + max(memory, brought, computed)
@@ -256,23 +258,17 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
     return buildable(config, dict(signature))
 
 
-#: For each tile its stages, slots and CTAs on a multiprocessor.
-_SHAPES = ((16, 5, 4, 2), (8, 6, 4, 2), (32, 4, 3, 2), (64, 7, 3, 1), (128, 3, 3, 1))
-_OTHERS = ((32, 4, 2, 2), (64, 8, 2, 1), (128, 4, 2, 1))
+#: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
+_SHAPES = ((16, 5, 4, 2, 1), (8, 6, 4, 2, 1), (32, 4, 3, 2, 1), (64, 4, 3, 1, 2), (128, 3, 2, 1, 2))
 
 
-def _configs(clusters: Sequence[int], shapes: Any = _SHAPES, spread: int = 1) -> tuple[MixedConfig, ...]:
+def _configs(clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
     """Return for every tile a config for every cluster."""
     return tuple(
-        MixedConfig(tile_n, stages, slots, cluster_k, residents, spread)
-        for tile_n, stages, slots, residents in shapes
+        MixedConfig(tile_n, stages, slots, cluster_k, residents, blocks)
+        for tile_n, stages, slots, residents, blocks in _SHAPES
         for cluster_k in clusters
     )
-
-
-def further() -> tuple[MixedConfig, ...]:
-    """Return the configs that a search tries beyond those below."""
-    return (*_configs((5, 7)), *_configs((1, 2, 4), spread=0), *_configs((1, 2, 3, 6), _OTHERS))
 
 
 SPEC = KernelSpec(
@@ -282,7 +278,7 @@ SPEC = KernelSpec(
     "registers",
     package="gemmule.kernels.gemm.h16_mixed",
     archs=(Arch(9, 0, True),),
-    configs=_configs((1, 2, 3, 4, 6, 8)),
+    configs=_configs((1, 2, 3, 4, 5, 6, 7, 8)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
@@ -292,7 +288,6 @@ SPEC = KernelSpec(
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    further=further,
     outdone=outdone,
     epilogues=True,
     absmax=True,
