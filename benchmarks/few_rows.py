@@ -27,7 +27,7 @@ from gemmule.kernels.gemm.h16_mixed.spec import SPEC as MIXED
 from gemmule.lab.products import gemm_problem
 
 SHAPES = [(n, k) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (28672, 8192))]
-ROWS = (1, 4, 16, 32, 64, 128)
+ROWS = (1, 4, 16, 32, 64, 128, 256)
 #: Bytes that operands of all sets have, rounds, bytes of weights that a graph reads about.
 _BEYOND_L2, _ROUNDS, _GRAPH = 200e6, 4, 1e9
 
@@ -43,7 +43,7 @@ def ways(problem: GemmProblem, search: bool) -> dict[str, Choice]:
     found = {"mixed": chosen(MIXED, problem), "widened": chosen(widened, problem)}
     if search:
         least = min(one.tile_n for one in MIXED.configs if one.tile_n >= min(problem.m, 128))
-        for config in (*MIXED.configs, *(MIXED.further() if MIXED.further else ())):
+        for config in MIXED.configs:
             if config.tile_n in (least, min(least, 64)) and MIXED.why_not(problem, HOPPER, config) is None:
                 found[str(config)] = Choice(MIXED, config)
     return found

@@ -82,7 +82,7 @@ def test_results_in_columns_are_those_of_the_transposed_product():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"tile_n": 12}, {"tile_n": 136}, {"cluster_k": 9}, {"residents": 3}, {"stages": 8}], ids=str
+    "fields", [{"tile_n": 12}, {"tile_n": 136}, {"cluster_k": 9}, {"residents": 3}, {"stages": 9}], ids=str
 )
 def test_bad_configs(fields):
     with pytest.raises(ArgumentError, match="config tile_n="):

@@ -79,7 +79,7 @@ def test_rows_of_16_bits(rows, weights, out, rng):
     assert_product(multiply(a, b, poisoned(out, (11, 131))), a, b)
 
 
-CONFIGS = [one for one in SPEC.configs if one.cluster_k in (1, 8)]
+CONFIGS = [one for one in SPEC.configs if one.cluster_k in (1, 3)]
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""The end of a tile whose parts along K lie in the shared memory of a cluster's CTAs: added up, and written in runs.
+"""The end of a tile that a cluster has sums of: parts are sent to each other, added up, and written in runs.
 
-A warpgroup leaves its sums of the transposed tile, weights by tokens, in lines of tokens. Then every CTA of the cluster
-takes a share of all runs of four neighbours, reads them from each CTA in the order of K, and writes them.
+A warpgroup has sums of the transposed tile, weights by tokens. Of all runs of four neighbours of the result each CTA
+has a share: it gets every CTA's part of it in its shared memory, adds them up in the order of K, and writes them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,32 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, cute, select_
 
-from .narrow_slices import line_of
 from .words import words_at
 
 #: Neighbours that a thread writes at once, and words between lines, so that lanes of a fragment meet all banks.
 RUN, _PAD = 4, 4
+
+
+@cute.jit
+def turned(sums: cute.Tensor, first: cutlass.Constexpr[int]):
+    """Return, of the four sums from `first` on of four lanes that have neighbours, the one of this lane's number."""
+    lane = cute.arch.lane_idx()
+    run = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
+    for v in cutlass.range_constexpr(RUN):
+        run[v] = sums[first + v]
+    for bit in cutlass.range_constexpr(2):
+        # Pairs of lanes exchange what the other one wants of pairs of sums.
+        apart = cutlass.const_expr(1 << bit)
+        upper = lane // (8 * apart) % 2 == 1
+        for pair in cutlass.range_constexpr(2):
+            low = cutlass.const_expr(pair * (2 - bit))
+            sent = select_(upper, run[low], run[low + apart])
+            got = cute.arch.shuffle_sync_bfly(sent, 8 * apart)
+            run[low] = select_(upper, got, run[low])
+            run[low + apart] = select_(upper, run[low + apart], got)
+    return run
 
 
 class SharedTile:
@@ -38,15 +57,64 @@ class SharedTile:
         self.epilogue, self.reads_c = epilogue, reads_c
         self.pitch = cols + _PAD
 
+    @property
+    def share(self) -> int:
+        """Runs that a CTA has of a whole tile."""
+        return -(-self.rows * self.cols // RUN // self.ctas)
+
+    @property
+    def nbytes(self) -> int:
+        """Shared memory for the parts of a share."""
+        return self.rows * self.pitch * 4 if self.ctas == 1 else self.ctas * self.share * RUN * 4
+
     @cute.jit
-    def leave(self, start, sums: cute.Tensor, first_col):
-        """Leave a warp's sums of 16 weights from `first_col` on, flat as wgmma has them, at an address."""
+    def runs_of(self, rank, rows):
+        """Return the runs that a CTA has of a tile of so many rows."""
+        return cutlass.max(cutlass.min(rows * (self.cols // RUN) - rank * self.share, self.share), 0)
+
+    @cute.jit
+    def expect(self, came, rank, rows):
+        """Let a barrier count what will come; by one thread."""
+        cute.arch.mbarrier_arrive_and_expect_tx(came, self.runs_of(rank, rows) * (self.ctas * RUN * 4))
+
+    @cute.jit
+    def give(self, start, sums: cute.Tensor, first_col, came, rank, rows):
+        """Bring a warp's sums of 16 weights from `first_col` on, flat as wgmma has them, to where they are added up.
+
+        Parameters
+        ----------
+        start : Int32
+            Where parts lie in shared memory, the same in every CTA.
+        sums : Tensor
+            This lane's sums.
+        came : Pointer
+            The barrier that counts them; of no use where there is one CTA.
+        rank, rows
+            This CTA's number in its cluster, and the rows of the tile that are rows of the result.
+        """
         lane = cute.arch.lane_idx()
-        place = start + (lane % 4 * 2 * self.pitch + first_col + line_of(lane // 4)) * 4
+        # Of the four sums of a block that a lane has, it gets one with its neighbours.
+        mine = lane // 8
+        row, col = lane % 4 * 2 + mine % 2, first_col + lane // 4 % 2 * 4 + mine // 2 * 8
         for block in cutlass.range_constexpr(self.rows // 8):
-            for v in cutlass.range_constexpr(4):
-                to = ((block * 8 + v % 2) * self.pitch + v // 2 * 8) * 4
-                cute.arch.inline_ptx("st.shared.f32 [{$r0}], {$r1};", read_only_args=[place + to, sums[4 * block + v]])
+            at = block * 8 + row
+            run = turned(sums, 4 * block)
+            if cutlass.const_expr(self.ctas == 1):
+                cute.arch.inline_ptx(
+                    "st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+                    read_only_args=[start + (at * self.pitch + col) * 4, *(run[v] for v in range(RUN))],
+                )
+            elif at < rows:
+                number = at * (self.cols // RUN) + col // RUN
+                owner = number // self.share
+                place = start + (rank * self.share + number - owner * self.share) * (RUN * 4)
+                cute.arch.inline_ptx(
+                    "{\n.reg .b32 place, told;\nmapa.shared::cluster.u32 place, {$r0}, {$r2};\n"
+                    "mapa.shared::cluster.u32 told, {$r1}, {$r2};\n"
+                    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                    "[place], {{$r3}, {$r4}, {$r5}, {$r6}}, [told];\n}",
+                    read_only_args=[place, came.toint(), Int32(owner), *(run[v] for v in range(RUN))],
+                )
 
     @cute.jit
     def write(self, start, rank, me, mD: cute.Tensor, mC: cute.Tensor, first_row, first_col, extras, alpha, beta):
@@ -60,11 +128,14 @@ class SharedTile:
             The numbers of this CTA in its cluster and of this thread among those that write.
         """
         across = cutlass.const_expr(self.cols // RUN)
-        runs = cutlass.min(self.rows, mD.shape[0] - first_row) * across
-        share = cute.ceil_div(runs, self.ctas)
-        for number in cutlass.range(rank * share + me, cutlass.min((rank + 1) * share, runs), self.threads):
-            row, col = number // across, number % across * RUN
-            sums = self.added(start + (row * self.pitch + col) * 4)
+        runs = self.runs_of(rank, cutlass.min(self.rows, mD.shape[0] - first_row))
+        for number in cutlass.range(me, runs, self.threads):
+            run = rank * self.share + number
+            row, col = run // across, run % across * RUN
+            if cutlass.const_expr(self.ctas == 1):
+                sums = self.added(start + (row * self.pitch + col) * 4)
+            else:
+                sums = self.added(start + number * (RUN * 4))
             if first_col + col < mD.shape[1]:
                 self.write_run(mD, mC, (first_row + row, first_col + col), sums, extras, alpha, beta)
         if cutlass.const_expr(self.epilogue is not None):
@@ -73,23 +144,14 @@ class SharedTile:
     @cute.jit
     def added(self, place):
         """Return four sums, parts of K in their order."""
-        parts = []
-        for cta in cutlass.range_constexpr(self.ctas):
-            where = place
-            if cutlass.const_expr(self.ctas > 1):
-                where = cute.arch.inline_ptx(
-                    "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
-                    write_only_types=[Int32],
-                    read_only_args=[place, Int32(cta)],
-                )
-            space = cutlass.const_expr("shared::cluster" if self.ctas > 1 else "shared")
-            parts.append(
-                cute.arch.inline_ptx(
-                    f"ld.{space}.v4.f32 {{{{$w0}}, {{$w1}}, {{$w2}}, {{$w3}}}}, [{{$r0}}];",
-                    write_only_types=[Float32] * RUN,
-                    read_only_args=[where],
-                )
+        parts = [
+            cute.arch.inline_ptx(
+                "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+                write_only_types=[Float32] * RUN,
+                read_only_args=[place + cta * (self.share * RUN * 4)],
             )
+            for cta in range(self.ctas)
+        ]
         sums = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
         for v in cutlass.range_constexpr(RUN):
             total = parts[0][v]

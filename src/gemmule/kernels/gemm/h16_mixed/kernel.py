@@ -69,6 +69,8 @@ class Mixed:
         self.cluster_k, self.residents = config.cluster_k, config.residents
         self.blocks, self.tile_w = config.blocks, config.tile_w
         self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
+        # Whether sums that come have memory of their own, so that nobody waits for who gets them.
+        self.apart = config.apart
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
         self.tile = SharedTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
@@ -117,10 +119,18 @@ class Mixed:
         empty = smem.allocate_array(cutlass.Int64, self.stages)
         wide = smem.allocate_array(cutlass.Int64, self.slots)
         used = smem.allocate_array(cutlass.Int64, self.slots)
+        # The cluster's sums have come.
+        came = smem.allocate_array(cutlass.Int64, 1)
         sW, sX, sB = (
             smem.allocate_tensor(kind, layout.outer, 1024, swizzle=layout.inner)
             for kind, layout in ((self.weight, layout_w), (self.token, layout_x), (self.wide, layout_b))
         )
+        parts = sW.iterator.toint()
+        if cutlass.const_expr(self.apart):
+            parts = smem.allocate(self.tile.nbytes, 128).toint()
+        cta, tile_x, batch = cute.arch.block_idx()
+        tile_w, rank = cta // self.cluster_k, cta % self.cluster_k
+        rows = cutlass.min(mD.shape[0] - tile_x * self.tile_n, self.tile_n)
         if warp == 0:
             cpasync.prefetch_descriptor(tma_w)
             cpasync.prefetch_descriptor(tma_x)
@@ -131,14 +141,20 @@ class Mixed:
                 for s in cutlass.range_constexpr(self.slots):
                     cute.arch.mbarrier_init(wide + s, self.team)
                     cute.arch.mbarrier_init(used + s, _MULTIPLIERS)
+                if cutlass.const_expr(self.cluster_k > 1):
+                    cute.arch.mbarrier_init(came, 1)
             cute.arch.mbarrier_init_fence()
+            if cutlass.const_expr(self.cluster_k > 1):
+                with cute.arch.elect_one():
+                    self.tile.expect(came, rank, rows)
         cute.arch.sync_threads()
+        if cutlass.const_expr(self.apart):
+            # Others may send now.
+            cute.arch.cluster_arrive()
         # What the launch before this one wrote is there; the next one may prepare itself.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
 
-        cta, tile_x, batch = cute.arch.block_idx()
-        tile_w, rank = cta // self.cluster_k, cta % self.cluster_k
         slices = cute.ceil_div(mW.shape[1], TILE_K)
         first = rank * slices // self.cluster_k
         count = (rank + 1) * slices // self.cluster_k - first
@@ -146,7 +162,8 @@ class Mixed:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_increase(self.registers[0])
             place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
-            self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, rank, place, alpha, beta,
+            shared = (parts, came, rank, rows)
+            self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, shared, place, alpha, beta,
                          extras)  # fmt: skip
         else:
             if cutlass.const_expr(self.registers is not None):
@@ -221,7 +238,7 @@ class Mixed:
 
     @cute.jit
     def consume(
-        self, mC, mD, start, sB, full, empty, wide, used, count, rank, place, alpha, beta, extras,
+        self, mC, mD, start, sB, full, empty, wide, used, count, shared, place, alpha, beta, extras,
     ):  # fmt: skip
         """Multiply the slices as they arrive, and write this CTA's share of the tile."""
         me, _, _ = cute.arch.thread_idx()
@@ -269,25 +286,27 @@ class Mixed:
             stage, phase = self.following(stage, phase, self.stages)
             slot, turn = self.following(slot, turn, self.slots)
         warpgroup.wait_group(0)
-        # Everybody has read the stages, whose memory takes the sums.
-        cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
+        parts, came, rank, rows = shared
+        if cutlass.const_expr(self.cluster_k == 1):
+            # Everybody here has read the stages, whose memory takes the sums.
+            cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
+        elif cutlass.const_expr(not self.apart):
+            cute.arch.cluster_arrive()
+        if cutlass.const_expr(self.cluster_k > 1):
+            # The others' memory can take sums.
+            cute.arch.cluster_wait()
         for block in cutlass.range_constexpr(self.blocks):
             flat = cute.make_tensor(sums[block].iterator, cute.make_layout(cute.size(sums[block])))
-            self.tile.leave(start, flat, line + block * BLOCK)
+            self.tile.give(parts, flat, line + block * BLOCK, came, rank, rows)
         if cutlass.const_expr(self.cluster_k > 1):
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
+            cute.arch.mbarrier_wait(came, 0)
         else:
             cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
         first_col, first_row, batch = place
         if cutlass.const_expr(self.epilogue is not None):
             extras = self.epilogue.of_batch(extras, batch)
-        self.tile.write(start, rank, me, mD[None, None, batch], mC[None, None, batch], first_row, first_col, extras,
+        self.tile.write(parts, rank, me, mD[None, None, batch], mC[None, None, batch], first_row, first_col, extras,
                         alpha, beta)  # fmt: skip
-        if cutlass.const_expr(self.cluster_k > 1):
-            # Nobody ends while others read its sums.
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
 
 
 def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:

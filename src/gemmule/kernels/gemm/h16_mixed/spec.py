@@ -54,7 +54,7 @@ class MixedConfig(Config):
     """
 
     tile_n: int = 16
-    stages: int = 5
+    stages: int = 4
     slots: int = 4
     cluster_k: int = 1
     residents: int = 2
@@ -85,10 +85,16 @@ class MixedConfig(Config):
         """Teams of warps that widen rows, a slice each: of larger slices all have a part."""
         return {8: 4, 16: 4, 32: 2}.get(self.tile_n, 1)
 
+    @property
+    def apart(self) -> bool:
+        """Whether sums of a cluster have memory of their own; larger ones come to where slices were."""
+        return self.cluster_k > 1 and self.tile_n <= 32
+
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, slices as they came, of rows of so many bytes, and as multiplied."""
         came = (self.tile_w + self.tile_n * itemsize) * TILE_K * self.stages
-        return _BARRIERS + came + self.slots * self.tile_n * TILE_K * _WIDE_BYTES
+        sums = self.cluster_k * -(-self.outputs // (4 * self.cluster_k)) * 16 if self.apart else 0
+        return _BARRIERS + came + self.slots * self.tile_n * TILE_K * _WIDE_BYTES + -(-sums // 128) * 128
 
     def why_not_rows(self, itemsize: int) -> str | None:
         """Say why there is no room for rows of elements of so many bytes, or None where there is."""
@@ -259,7 +265,7 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
 
 
 #: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
-_SHAPES = ((16, 5, 4, 2, 1), (8, 6, 4, 2, 1), (32, 4, 3, 2, 1), (64, 4, 3, 1, 2), (128, 3, 2, 1, 2))
+_SHAPES = ((16, 4, 4, 2, 1), (8, 5, 4, 2, 1), (32, 3, 3, 2, 1), (64, 4, 3, 1, 2), (128, 3, 2, 1, 2))
 
 
 def _configs(clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
