@@ -128,8 +128,11 @@ class Mixed:
         parts = sW.iterator.toint()
         if cutlass.const_expr(self.apart):
             parts = smem.allocate(self.tile.nbytes, 128).toint()
-        cta, tile_x, batch = cute.arch.block_idx()
-        tile_w, rank = cta // self.cluster_k, cta % self.cluster_k
+        cta, _, batch = cute.arch.block_idx()
+        tile, rank = cta // self.cluster_k, cta % self.cluster_k
+        # Tiles of the same weights stand side by side.
+        tiles_x = cute.ceil_div(mD.shape[0], self.tile_n)
+        tile_w, tile_x = tile // tiles_x, tile % tiles_x
         rows = cutlass.min(mD.shape[0] - tile_x * self.tile_n, self.tile_n)
         if warp == 0:
             cpasync.prefetch_descriptor(tma_w)

@@ -171,7 +171,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def _grid(oriented: GemmProblem, config: MixedConfig) -> tuple[int, int, int]:
     weights, tokens = -(-oriented.n // config.tile_w), -(-oriented.m // config.tile_n)
-    return (weights * config.cluster_k, tokens, (oriented.batch or (1,))[0])
+    return (weights * tokens * config.cluster_k, 1, (oriented.batch or (1,))[0])
 
 
 def launch(problem: GemmProblem, config: MixedConfig) -> Launch:
@@ -233,9 +233,9 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
     memory = problem.bytes_min / _MEMORY
 
     def time(config: MixedConfig) -> float:
-        ctas, tokens, _ = _grid(oriented, config)
+        ctas, tokens = _grid(oriented, config)[0], -(-oriented.m // config.tile_n)
         at_once = max(config.residents * multiprocessors // config.cluster_k * config.cluster_k, 1)
-        waves = math.ceil(ctas * tokens * batch / at_once)
+        waves = math.ceil(ctas * batch / at_once)
         each = math.ceil(slices / config.cluster_k)
         brought = waves * each * config.residents * (config.tile_w + config.tile_n) * TILE_K / _SLICES
         padded_rows = tokens * config.tile_n
