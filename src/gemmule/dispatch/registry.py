@@ -30,6 +30,7 @@ from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC as H12
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as H13
 from gemmule.kernels.gemm.h14_int8x15.spec import SPEC as H14
 from gemmule.kernels.gemm.h15_symmetric.spec import SPEC as H15
+from gemmule.kernels.gemm.h16_mixed.spec import SPEC as H16
 from gemmule.kernels.gemm.h17_along_k.spec import SPEC as H17
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
@@ -56,6 +57,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H09,
     H10,
     H11,
+    H16,
     H17,
     H13,
     H01,

@@ -56,6 +56,7 @@ from .error_tables import float32_errors_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
+from .few_rows_table import few_rows_table
 from .float8_table import float8_table
 from .overhead import overhead_table
 from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
@@ -153,6 +154,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "disk_ways": disk_ways_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
+                    "few_rows": few_rows_table,
                     "file_runs": file_runs_table,
                     "float8": float8_table,
                     "forms": hopper_tables.forms_table,
