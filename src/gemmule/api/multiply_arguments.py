@@ -45,16 +45,20 @@ def ordinals(given: Any) -> tuple[int, ...] | None:
 
 
 def factor(name: str, value: Any) -> Any:
-    """Return alpha or beta.
+    """Return alpha or beta as Python's own number, which is written into journals and compares without rounding.
 
     Raises
     ------
     ArgumentError
-        If it is no number.
+        If it is no number, or none that a float64 has room for.
     """
-    if not isinstance(value, numbers.Number):
-        raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
-    return value
+    for kind, number in ((numbers.Integral, int), (numbers.Real, float), (numbers.Complex, complex)):
+        if isinstance(value, kind):
+            try:
+                return number(value)
+            except OverflowError:
+                raise ArgumentError(f"{name} does not fit into a float64; scale the matrices instead") from None
+    raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
 
 
 def told(progress: Any) -> Any:
