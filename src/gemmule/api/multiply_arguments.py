@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gemmule.core.errors import ArgumentError
@@ -52,7 +52,9 @@ def factor(name: str, value: Any) -> Any:
     ArgumentError
         If it is no number, or none that a float64 has room for.
     """
-    for kind, number in ((numbers.Integral, int), (numbers.Real, float), (numbers.Complex, complex)):
+    kinds: tuple[tuple[type, Callable[[Any], Any]], ...]
+    kinds = (numbers.Integral, int), (numbers.Real, float), (numbers.Complex, complex)
+    for kind, number in kinds:
         if isinstance(value, kind):
             try:
                 return number(value)
