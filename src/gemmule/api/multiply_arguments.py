@@ -10,6 +10,14 @@ from typing import Any
 from gemmule.core.errors import ArgumentError
 
 
+#: Kinds of numbers, the narrowest first, with what makes Python's own of them.
+_KINDS: list[tuple[type, Callable[[Any], Any]]] = [
+    (numbers.Integral, int),
+    (numbers.Real, float),
+    (numbers.Complex, complex),
+]
+
+
 def extents(name: str, given: Any) -> tuple[int, int] | None:
     """Return rows and columns of chunks or shards, of which one number stands for both.
 
@@ -52,9 +60,7 @@ def factor(name: str, value: Any) -> Any:
     ArgumentError
         If it is no number, or none that a float64 has room for.
     """
-    kinds: tuple[tuple[type, Callable[[Any], Any]], ...]
-    kinds = (numbers.Integral, int), (numbers.Real, float), (numbers.Complex, complex)
-    for kind, number in kinds:
+    for kind, number in _KINDS:
         if isinstance(value, kind):
             try:
                 return number(value)
