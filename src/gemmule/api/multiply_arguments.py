@@ -9,7 +9,6 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError
 
-
 #: Kinds of numbers, the narrowest first, with what makes Python's own of them.
 _KINDS: list[tuple[type, Callable[[Any], Any]]] = [
     (numbers.Integral, int),
