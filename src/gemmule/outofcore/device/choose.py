@@ -246,13 +246,10 @@ def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 
 def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
-    """Yield the plan with fewer strips, which leave later and fill the device better, or with small last tiles."""
+    """Yield the plan with fewer strips, which leave later and fill the device better."""
     for strips in (2, 4):
         if strips < plan.strips:
             yield dataclasses.replace(plan, strips=strips)
-    if plan.stairs and plan.strategy == C_STATIONARY and plan.tiles > 1:
-        for taper in (2, 4, 8):
-            yield dataclasses.replace(plan, taper=taper)
 
 
 def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:
