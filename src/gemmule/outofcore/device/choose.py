@@ -133,9 +133,15 @@ def choose_plan(
         )
         for name in wanted
     }
+    # A disk has little of narrow parts: plans that are far behind with them would not be tried without.
+    ramps = (1, 1, 1) if rates.one_disk and rates.staged_line else RAMPS
     fitting = {
         name: sorted(
-            (plan for plan in dict.fromkeys(plans) if plan.device_bytes <= memory),
+            (
+                dataclasses.replace(plan, ramps=ramps) if ramps != RAMPS else plan
+                for plan in dict.fromkeys(plans)
+                if plan.device_bytes <= memory
+            ),
             key=lambda plan: _estimate(plan, rates, count),
         )
         for name, plans in every.items()
@@ -247,7 +253,7 @@ def _key(told: _Told) -> tuple[float, float]:
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
     if plan.strategy == C_STATIONARY:
-        for share in (1, 2, 4, 8):
+        for share in (1, 2, 4, 8, 16):
             yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
     elif plan.strategy == PANELS:
         for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
