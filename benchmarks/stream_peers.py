@@ -34,18 +34,21 @@ from gemmule.outofcore.device.choose import Chosen, choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
 from gemmule.outofcore.device.operation import Multiply
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.schedule import operations
+from gemmule.outofcore.device.staging_probe import staged_by
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
 from gemmule.runtime.link_probe import (
     ALLOCATE_S,
     ISSUE_S,
     LINES,
-    copy_rate,
     link_rates,
+    multiplying,
     product_rate,
     product_stairs,
     product_waves,
+    split_seconds,
 )
 from gemmule.runtime.streams import GpuStreams
 
@@ -174,15 +177,20 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
         kernel = kernel_of(cell, device)
+        split = split_seconds(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel)
+    compute = multiplying(compute, split, SIDE, SIDE)
+    plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
+    rates = dataclasses.replace(nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
     if source == "pinned":
         return rates
-    staging = copy_rate(THREADS)
-    return dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+    with cell.streams() as device, device.near():
+        staged = staged_by(device, 256 << 20, THREADS)
+    rings = cut_rings(("a", "b", "out"), 256 << 20, THREADS, 1)
+    return staged_rates(dataclasses.replace(staged.told(rates), launch=2e-4), rings, THREADS, THREADS)
 
 
 def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:
@@ -236,6 +244,8 @@ def peer_call(cell: Cell, matrices, library: CublasXt, *, fresh: bool = False) -
 def peers(cell: Cell, matrices, memory: int, blocks: list[int], *, pinning: bool = False) -> list[dict[str, object]]:
     """Return what cuBLASXt takes with blocks of several sizes."""
     found = []
+    if not blocks:
+        return found
     # The very first may still load kernels.
     for number, block in enumerate([blocks[-1], *blocks]):
         with CublasXt(block, pinning=pinning) as library, MemoryTaken() as taken:
@@ -277,7 +287,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     samples = [run.seconds for run in runs[1:]]
     wall = statistics.median(samples)
     run = min(runs[1:], key=lambda one: abs(one.seconds - wall))
-    others = peers(cell, matrices, memory, options.blocks or cell.blocks())
+    others = peers(cell, matrices, memory, cell.blocks() if options.blocks is None else options.blocks)
     if source == "pageable" and options.pinning:
         best = sorted(others, key=lambda one: one["first_s"])[:2]
         others += peers(cell, matrices, memory, [one["block"] for one in best], pinning=True)
@@ -308,7 +318,7 @@ def main() -> None:
     parser.add_argument("--device-memory", default="8GiB", help="what gemmule may take of it")
     parser.add_argument("--pageable", nargs="*", default=[], help="products whose matrices lie in pageable memory")
     parser.add_argument("--pinning", action="store_true", help="let cuBLASXt pin pageable matrices, too")
-    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt")
+    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt, or none of it")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")

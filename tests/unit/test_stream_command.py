@@ -317,3 +317,32 @@ def test_the_tables_around_streamed_products():
     assert streamed_files_table([own, files, lines]).splitlines()[2:] == [
         "| 4 x 5 x 6 float32 | 4.50 | 3.25 | 3.50 | 2.00 | 1.50 | 3.00 | 0.50 | 0.923 |"
     ]
+
+
+def test_the_tables_of_files_and_the_disk():
+    from gemmule.lab.disk_tables import disk_ways_table, file_runs_table
+
+    alone = {"read_s": 2.0, "write_s": 1.5, "both_s": 3.0}
+    files = {
+        "record": "stream", "source": "files", "dtype": "float32", "m": 4, "n": 5, "k": 6, "disk": alone,
+        "disk_after": alone | {"read_s": 1.0},
+        "samples": [{"stream_s": 2.0, "predicted_s": 2.2, "between_s": [1.9, 2.5]}],
+    }  # fmt: skip
+    way = {"record": "stream", "source": "disk", "threads": 8, "request": 4 << 20, "direct": True}
+    disk = [
+        way | {"what": "usual", "bytes_per_s": 1.5e9},
+        way | {"what": "read", "bytes_per_s": 2e9},
+        way | {"what": "write", "how": "early", "reserve_s": 0.0, "bytes_per_s": 2.5e9},
+        way | {"what": "both", "how": "cached", "seconds": 1.5, "reading": {"bytes_per_s": 2e9, "seconds": 1.0}},
+        way | {"what": "write", "bytes_per_s": 1.0},
+    ]
+    assert file_runs_table([files, *disk]).splitlines()[2:] == [
+        "| 4 x 5 x 6 float32 | 2.00 | 2.20 | 1.90 to 2.50 | +10.0 % | 2.00, 1.00 | 3.00, 3.00 |"
+    ]
+    assert disk_ways_table([files, *disk]).splitlines()[2:] == [
+        "| reads | past the page cache | 8 x 4 MiB | 2.00 |",
+        "| writes | page cache, stored at once | 8 x 4 MiB | 2.50 |",
+        "| reads (past the page cache), and half as many writes | page cache, stored at the end | 8 x 4 MiB each "
+        "| 2.00 |",
+        "| reads, repeated all along | page cache | 8 x 4 MiB | 1.50 to 1.50, median 1.50 |",
+    ]

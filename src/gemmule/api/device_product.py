@@ -55,6 +55,8 @@ class DeviceReport(Report):
         Share of `device_s` in which nothing was computed.
     predicted_s : float
         What the plan was expected to take.
+    predicted_between_s : tuple of float
+        The same at the fastest and the slowest rates that were measured of what brings and takes matrices.
     bottleneck : str
         What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
     bound_share : float
@@ -70,6 +72,7 @@ class DeviceReport(Report):
     compute_s: float
     exposed_copy_share: float
     predicted_s: float
+    predicted_between_s: tuple[float, float]
     bottleneck: str
     bound_share: float
     staged: tuple[str, ...]
@@ -153,6 +156,7 @@ class DevicePart:
             compute_s=streamed.compute_s,
             exposed_copy_share=streamed.exposed_share,
             predicted_s=prediction.seconds * share,
+            predicted_between_s=(self.chosen.between[0] * share, self.chosen.between[1] * share),
             bottleneck=prediction.bottleneck,
             bound_share=min(prediction.best_s * share / max(streamed.seconds, 1e-9), 1.0),
             staged=streamed.staged,

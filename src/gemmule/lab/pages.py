@@ -12,6 +12,7 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
 ``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
+``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
 ``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
 length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
@@ -48,6 +49,7 @@ from . import (
     transpose_pages,
 )
 from .ceiling_tables import ceiling_table
+from .disk_tables import disk_ways_table, file_runs_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .error_tables import float32_errors_table
@@ -148,8 +150,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
                     "errors": float32_errors_table,
+                    "disk_ways": disk_ways_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
+                    "file_runs": file_runs_table,
                     "float8": float8_table,
                     "forms": hopper_tables.forms_table,
                     "host_times": framework_tables.host_times_table,

@@ -237,6 +237,10 @@ class GpuStreams:
         """Load the kernel, and keep the launch."""
         self._launches(stream, a, b, d, alpha, beta, c, like, needed)
 
+    def launches(self, stream: int, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> list[Callable[[], None]]:
+        """Return what a product is made of: the last launch multiplies, those before it make its factors ready."""
+        return self._launches(stream, a, b, d, 1, 0, None)
+
     def _launches(
         self,
         stream: int,

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from ..matrix import AnyDType
-from ..plan import Product
-from .plan import PANELS, PAPER, RESIDENT, DevicePlan, edges
+from ..plan import Product, parts
+from .plan import PANELS, PAPER, RESIDENT, DevicePlan
 
 #: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
 Waves = tuple[int, int, int]
@@ -71,19 +71,20 @@ def _candidates(
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
+    sums = sum_dtype.name
     for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):
         for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
                 side = _square(product, tile_m)
                 tile = (side, side) if symmetric else _blocks(product, tile_m, tile_n)
-                tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
+                tiles = (parts(product.m, tile_m) + 1) * (parts(product.n, tile_n) + 1)
                 # A tile alone needs no buffers for others.
                 alone = symmetric and side >= product.m
                 tiles = 1 if alone else tiles
                 strips = 1 if strategy == PAPER else _strips(product)
                 plan = DevicePlan(
-                    product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
+                    product, sums, strategy, *tile, depth, min(c_tiles, tiles),
                     (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
                 return _in_strips(plan, stairs)
@@ -187,7 +188,7 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
         sides |= set(_shorter_at_the_end(product.m) if stairs else ())
         for side in sorted({_square(product, side) for side in sides}, reverse=True):
-            count = len(edges(product.m, side)) - 1
+            count = parts(product.m, side)
             if count <= 64:
                 plan = DevicePlan(
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
@@ -223,7 +224,7 @@ def _sides(extent: int) -> Iterator[int]:
         yield side
         if side <= _least(extent):
             return
-        count = max(count * 1.2, len(edges(extent, side)))
+        count = max(count * 1.2, parts(extent, side) + 1)
 
 
 def _even(extent: int, side: int) -> int:

@@ -12,7 +12,7 @@ from ...core.dtype import numpy_dtype
 from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
-from ..plan import Product
+from ..plan import Product, parts
 
 #: Strategies: what stays on the device while the rest passes by.
 PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
@@ -128,7 +128,11 @@ class DevicePlan:
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
-        return len(self.row_edges) - 1, len(self.col_edges) - 1, len(self.inner_edges) - 1
+        product = self.product
+        if self.strategy == PANELS:
+            return len(self.row_edges) - 1, len(self.col_edges) - 1, parts(product.k, self.tile_k)
+        # Plans that are compared are many: not all of them need to know where their tiles begin.
+        return parts(product.m, self.tile_m), parts(product.n, self.tile_n), parts(product.k, self.tile_k)
 
     @property
     def tiles(self) -> int:
@@ -234,7 +238,7 @@ class DevicePlan:
         back = False
         for i, j in self.order():
             if (i, j) in self.first_tiles:
-                slices, back = self._first_slices(), False
+                slices, back = self.first_slices(), False
             else:
                 slices = regular[::-1] if back else regular
             back = not back and self.serpentine
@@ -312,13 +316,14 @@ class DevicePlan:
         """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
         return Staircase(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
 
-    def _first_slices(self) -> list[tuple[int, int]]:
+    def first_slices(self) -> list[tuple[int, int]]:
+        """Return the slices of a tile that a device begins with: the first one in parts."""
         # A depth that is not cut at all is not summed in the accumulator's type.
         cut = self.grid[2] > 1 or self.sum_dtype == self.product.out.dtype
         return list(itertools.pairwise(ramped(self.inner_edges, self.ramps[2] if cut else 1))) or [(0, 0)]
 
     def _slice_by_slice(self) -> Iterator[Step]:
-        slices = self._first_slices()
+        slices = self.first_slices()
         for place, inner in enumerate(slices):
             for i, j in self.order():
                 yield Step(i, j, inner, place == 0, place == len(slices) - 1)
@@ -347,6 +352,19 @@ def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
     return (regular[0], *cuts, *regular[1:])
 
 
+def panel_groups(outer: int, outer_held: int, opening: int) -> int:
+    """Return how often all panels of one side pass by those of the other: how many groups of these there are."""
+    group, first = _grouped(outer, outer_held, opening)
+    return 1 + max(-(-(outer - first) // group), 0)
+
+
+def _grouped(outer: int, outer_held: int, opening: int) -> tuple[int, int]:
+    """Return how many panels of the outer side stay together, and how many of them at first."""
+    # One slot of each side takes the next panel meanwhile.
+    group = max(outer_held - (outer_held < outer), 1)
+    return group, min(opening or group, group)
+
+
 def _panels(
     outer: list[int], inner: list[int], outer_held: int, inner_held: int, opening: int
 ) -> Iterator[tuple[int, int]]:
@@ -365,10 +383,8 @@ def _panels(
     opening : int
         Panels of the outer side that meet the others first, if not as many as later.
     """
-    # One slot of each side takes the next panel meanwhile.
-    group = max(outer_held - (outer_held < len(outer)), 1)
+    group, first = _grouped(len(outer), outer_held, opening)
     kept = max(inner_held - 1, 1)
-    first = min(opening or group, group)
     for number, start in enumerate((0, *range(first, len(outer), group))):
         members = range(start, min(start + (group if number else first), len(outer)))
         order = range(len(inner))

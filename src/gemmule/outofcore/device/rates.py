@@ -55,6 +55,17 @@ class Rates:
         Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     longest : float
         Bytes of the longest line that is read at once: what a pinned buffer holds.
+    split : float
+        Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
+        parts. `compute` and `accumulate` are the rates of what follows.
+    pin : float
+        Seconds in which a byte of pinned memory is made.
+    crowded : tuple of float
+        Shares of `source` and `sink` that are left while the other one works, too.
+    slow, fast : tuple of float
+        `source` and `sink` as they were in the slowest and the fastest part of what was measured, as shares of them.
+    ready : float
+        Seconds that go by before anything else, beside those that the device's memory takes.
     """
 
     compute: float
@@ -76,6 +87,12 @@ class Rates:
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
     longest: float = math.inf
+    split: float = 0.0
+    pin: float = 0.0
+    crowded: tuple[float, float] = (1.0, 1.0)
+    slow: tuple[float, float] = (1.0, 1.0)
+    fast: tuple[float, float] = (1.0, 1.0)
+    ready: float = 0.0
 
     def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: Staircase | None = None) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum, `needed` if it is not all.
@@ -94,7 +111,7 @@ class Rates:
         if added and self.depth:
             area = m * n if needed is None else needed.tiles(m, n)
             found += 2 * area * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
-        return found
+        return found + self.split * (m + n) * k
 
     def _elements(self, m: int, n: int, lanes: int = 1, needed: Staircase | None = None) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""
@@ -118,6 +135,22 @@ class Rates:
             share = next((share for least, share in reversed(self.lines) if line >= least), 1.0)
             return nbytes / (link * share)
         return max(nbytes / link, nbytes / stage * (1 + self.staged_line / line if line else 1.0))
+
+    def at(self, share: tuple[float, float]) -> Rates:
+        """Return the rates with such shares of `source` and `sink`."""
+        return dataclasses.replace(self, source=self.source * share[0], sink=self.sink * share[1])
+
+    def beside(self, bytes_in: int, bytes_out: int) -> Rates:
+        """Return the rates at which so much comes and goes, at the same time for as long as there is both."""
+        if self.one_disk or self.crowded == (1.0, 1.0) or math.inf in (self.source, self.sink):
+            return self
+        source, sink = (rate * share for rate, share in zip((self.source, self.sink), self.crowded, strict=True))
+        both = min(bytes_in / source, bytes_out / sink)
+        come = both + (bytes_in - both * source) / self.source
+        leave = both + (bytes_out - both * sink) / self.sink
+        return dataclasses.replace(
+            self, source=bytes_in / come if come else self.source, sink=bytes_out / leave if leave else self.sink
+        )
 
     @property
     def one_disk(self) -> bool:

@@ -6,7 +6,7 @@ The same list is counted, simulated and run, so that what is predicted is what h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 
 from ..slots import Slots
 from .operation import (
@@ -83,7 +83,7 @@ class _Tiles:
         self._free_after[self._of.pop(tile)] = numbers
 
 
-def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Iterator[Op]:
+def operations(plan: DevicePlan, done: Container[tuple[int, int]] = (), most: int | None = None) -> Iterator[Op]:
     """Yield what a plan does, in order.
 
     Parameters
@@ -92,8 +92,10 @@ def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Itera
         The plan.
     done : container of tuple of int
         Tiles (i, j) that are there already, and are left out.
+    most : int, optional
+        Ends after so many tiles, as if others followed; not for plans in which all tiles stay.
     """
-    return _Schedule(plan, done).run()
+    return _Schedule(plan, done).run(most)
 
 
 class _Schedule:
@@ -115,12 +117,19 @@ class _Schedule:
         # The last product of a tile on the diagonal.
         self.summed: dict[tuple[int, int], int] = {}
 
-    def run(self) -> Iterator[Op]:
+    def run(self, most: int | None) -> Iterator[Op]:
         plan = self.plan
-        steps = [step for step in plan.steps() if (step.i, step.j) not in self.done]
-        self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
+        steps: Iterable[Step] = (step for step in plan.steps() if (step.i, step.j) not in self.done)
+        last_tile = None
+        if most is None:
+            steps = list(steps)
+            self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
+        tiles = 0
         for step in steps:
             tile = (step.i, step.j)
+            tiles += step.first
+            if most is not None and tiles > most:
+                return
             before: tuple[int, ...] = ()
             if step.first:
                 slot, before = self.sums.take(tile)
