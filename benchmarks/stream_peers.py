@@ -244,6 +244,8 @@ def peer_call(cell: Cell, matrices, library: CublasXt, *, fresh: bool = False) -
 def peers(cell: Cell, matrices, memory: int, blocks: list[int], *, pinning: bool = False) -> list[dict[str, object]]:
     """Return what cuBLASXt takes with blocks of several sizes."""
     found = []
+    if not blocks:
+        return found
     # The very first may still load kernels.
     for number, block in enumerate([blocks[-1], *blocks]):
         with CublasXt(block, pinning=pinning) as library, MemoryTaken() as taken:
@@ -285,7 +287,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     samples = [run.seconds for run in runs[1:]]
     wall = statistics.median(samples)
     run = min(runs[1:], key=lambda one: abs(one.seconds - wall))
-    others = peers(cell, matrices, memory, options.blocks or cell.blocks())
+    others = peers(cell, matrices, memory, cell.blocks() if options.blocks is None else options.blocks)
     if source == "pageable" and options.pinning:
         best = sorted(others, key=lambda one: one["first_s"])[:2]
         others += peers(cell, matrices, memory, [one["block"] for one in best], pinning=True)
@@ -316,7 +318,7 @@ def main() -> None:
     parser.add_argument("--device-memory", default="8GiB", help="what gemmule may take of it")
     parser.add_argument("--pageable", nargs="*", default=[], help="products whose matrices lie in pageable memory")
     parser.add_argument("--pinning", action="store_true", help="let cuBLASXt pin pageable matrices, too")
-    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt")
+    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt, or none of it")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")

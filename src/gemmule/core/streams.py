@@ -115,8 +115,8 @@ class DeviceStreams(Protocol):
     def direct(self, array: Array) -> bool:
         """Whether copies run from and to this host array at the full rate, without being staged."""
 
-    def stream(self, *, urgent: bool = False) -> Any:
-        """Return a new stream; what is queued on an `urgent` one begins before what waits on others."""
+    def stream(self, *, rank: int = 0) -> Any:
+        """Return a new stream; what it computes begins before what waits on others with rank 1, after it with -1."""
 
     def copy_in(self, stream: Any, target: DeviceMatrix, source: Array) -> None:
         """Queue a copy to the device; `source` has lines of the same order and stays unchanged until it is done."""

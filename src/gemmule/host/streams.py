@@ -104,7 +104,7 @@ class HostStreams:
         """Whether copies take the array itself: a mapped file is read page by page, however much is asked for."""
         return self._pinned_arrays and not isinstance(array, np.memmap)
 
-    def stream(self, *, urgent: bool = False) -> _Stream:  # noqa: ARG002 - threads do not wait for each other
+    def stream(self, *, rank: int = 0) -> _Stream:  # noqa: ARG002 - threads do not wait for each other
         """Return a new thread."""
         self._streams.append(_Stream(len(self._streams)))
         return self._streams[-1]

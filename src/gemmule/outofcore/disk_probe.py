@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import bisect
 import dataclasses
 import errno
 import itertools
@@ -10,7 +10,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from .page_cache import held
@@ -108,7 +108,7 @@ def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:
     """Return the rate of requests that were done at such times, and those of parts of them."""
     counts = [0, *itertools.accumulate(count for _, count in done)]
     ends = [begin, *(end for end, _ in done)]
-    cuts = [len(done) * part // _PARTS for part in range(_PARTS + 1)]
+    cuts = sorted({bisect.bisect_left(counts, counts[-1] * part / _PARTS) for part in range(_PARTS + 1)})
     rates = [
         (counts[last] - counts[first]) / (ends[last] - ends[first])
         for first, last in itertools.pairwise(cuts)
@@ -152,32 +152,32 @@ def _timed_writes(descriptor: int, threads: int) -> DiskRate:
         # Where room cannot be reserved, it is found by writing.
         if error.errno in _NO_ROOM:
             raise
-    begin = time.perf_counter()
-    done = []
-    for part in range(_PARTS):
-        places = range(_BLOCKS * part // _PARTS, _BLOCKS * (part + 1) // _PARTS)
-        with _storing(descriptor), ThreadPoolExecutor(threads) as pool:
-            count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), places))
-        os.fdatasync(descriptor)
-        done.append((time.perf_counter(), count))
-    return _rate(begin, done)
+    begin, written, stored = time.perf_counter(), [0], [(0.0, 0)]
 
+    def put(place: int) -> None:
+        count = os.pwrite(descriptor, block, place * _BLOCK)
+        with lock:
+            written[0] += count
 
-@contextlib.contextmanager
-def _storing(descriptor: int) -> Iterator[None]:
-    """Return a block in which a thread lets the disk store again and again what was written so far."""
-    over = threading.Event()
+    lock, over = threading.Lock(), threading.Event()
 
     def store() -> None:
-        # The writer waits for the last time itself, and is told what fails.
-        with contextlib.suppress(OSError):
-            while not over.is_set():
-                os.fdatasync(descriptor)
+        """Let the disk store again and again what was written so far, and note when that was done."""
+        while not over.is_set() or stored[-1][1] < written[0]:
+            count = written[0]
+            if count == stored[-1][1]:
+                over.wait(1e-3)
+                continue
+            os.fdatasync(descriptor)
+            stored.append((time.perf_counter(), count))
 
-    thread = threading.Thread(target=store)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as storer:
+        storing = storer.submit(store)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(put, range(_BLOCKS)))
+        finally:
+            over.set()
+        storing.result()
+    ends = [(end, later - count) for (_, count), (end, later) in itertools.pairwise(stored)]
+    return _rate(begin, ends)

@@ -16,7 +16,10 @@ from .streams import GpuStreams
 _COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
 #: Share of the links' rates that a GPU's copy engine reaches with lines of so many bytes and more that lie apart, as
 #: measured on an H200; the same for every pitch.
-LINES = ((0, 0.28), (2 << 10, 0.37), (8 << 10, 0.6), (32 << 10, 0.82), (64 << 10, 1.0))
+LINES = (
+    (0, 0.28), (2 << 10, 0.37), (5 << 10, 0.45), (8 << 10, 0.52), (16 << 10, 0.65), (20 << 10, 0.78), (24 << 10, 0.84),
+    (40 << 10, 0.95), (64 << 10, 1.0),
+)  # fmt: skip
 #: Seconds in which the host queues an operation of a product, its kernel's parameters packed anew, and in which a byte
 #: of the GPU's memory is allocated, as measured on an H200.
 ISSUE_S, ALLOCATE_S = 2e-4, 6e-13

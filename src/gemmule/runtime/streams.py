@@ -156,12 +156,14 @@ class GpuStreams:
             status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
         )
 
-    def stream(self, *, urgent: bool = False) -> int:
-        """Return a new stream, which does not wait for the default one; CTAs of an `urgent` one begin before others."""
+    def stream(self, *, rank: int = 0) -> int:
+        """Return a new stream, which does not wait for the default one; CTAs of streams of higher rank begin first."""
         flags = int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
         with current(self.ordinal):
-            least, greatest = call("cuCtxGetStreamPriorityRange")
-            stream = int(call("cuStreamCreateWithPriority", flags, int(greatest if urgent else least)))
+            # The greatest priority is the lowest number.
+            least, greatest = map(int, call("cuCtxGetStreamPriorityRange"))
+            priority = (least, (least + greatest) // 2, greatest)[rank + 1]
+            stream = int(call("cuStreamCreateWithPriority", flags, priority))
         self._streams.append(stream)
         return stream
 

@@ -141,9 +141,15 @@ def choose_plan(
         )
         for name in wanted
     }
+    # A disk has little of narrow parts: plans that are far behind with them would not be tried without.
+    ramps = (1, 1, 1) if rates.one_disk and rates.staged_line else RAMPS
     fitting = {
         name: sorted(
-            (plan for plan in dict.fromkeys(plans) if plan.device_bytes <= memory),
+            (
+                dataclasses.replace(plan, ramps=ramps) if ramps != RAMPS else plan
+                for plan in dict.fromkeys(plans)
+                if plan.device_bytes <= memory
+            ),
             key=lambda plan: _estimate(plan, rates, count),
         )
         for name, plans in every.items()
@@ -256,7 +262,7 @@ def _key(told: _Told) -> tuple[float, float]:
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
     if plan.strategy == C_STATIONARY:
-        for share in (1, 2, 4, 8, 32):
+        for share in (1, 2, 4, 8, 16, 32):
             yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
     elif plan.strategy == PANELS:
         for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
@@ -264,13 +270,10 @@ def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
 
 
 def _endings(plan: DevicePlan) -> Iterator[DevicePlan]:
-    """Yield the plan with fewer strips, which leave later and fill the device better, or with small last tiles."""
+    """Yield the plan with fewer strips, which leave later and fill the device better."""
     for strips in (2, 4):
         if strips < plan.strips:
             yield dataclasses.replace(plan, strips=strips)
-    if plan.stairs and plan.strategy == C_STATIONARY and plan.tiles > 1:
-        for taper in (2, 4, 8):
-            yield dataclasses.replace(plan, taper=taper)
 
 
 def _diagonals(plan: DevicePlan) -> Iterator[DevicePlan]:

@@ -18,7 +18,7 @@ from .buffers import Buffers
 from .drain import Drain
 from .host_memory import direct_memory
 from .lanes import Lane
-from .operation import AB_IN, C_IN, C_OUT, LANES, MIRRORING, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .operation import AB_IN, C_IN, C_OUT, LANES, LAST, MIRRORING, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rings import cut_rings, line_bytes
 from .schedule import operations
@@ -191,16 +191,17 @@ class _Run:
 
     def run(self) -> Streamed:
         """Run all operations."""
+        last = LAST if self.plan.stairs else ()
         runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
-            C_IN: self._load, AB_IN: self._load, **dict.fromkeys(LANES[: self.plan.lanes], self._compute),
+            C_IN: self._load, AB_IN: self._load, **dict.fromkeys((*LANES[: self.plan.lanes], *last), self._compute),
             C_OUT: self._store, **({MIRRORING: self._compute} if self.plan.symmetric else {}),
         }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
         lanes: dict[str, Lane[list[Future[Filled]]]] = {}
         for name, run in runs.items():
-            urgent = name == MIRRORING
-            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, urgent=urgent)
+            rank = 1 if name == MIRRORING else -1 if name in last else 0
+            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, rank=rank)
             self.lanes.append(lanes[name])
         self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
         prepared = False

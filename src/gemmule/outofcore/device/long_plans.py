@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import math
 
+from ...core.staircase import Staircase
 from . import traffic
 from .operation import Store, length
 from .plan import PANELS, RESIDENT, DevicePlan
@@ -142,16 +143,19 @@ class _Whole:
         shape = int(part.stop - part.start), int(cols.stop - cols.start)
         key = (*shape, plan.symmetric and tile[0] == tile[1])
         if key not in self._known:
-            shapes = [shape]
+            products: list[tuple[int, int, Staircase | None]] = [(*shape, None)]
             if plan.in_strips(tile):
-                shapes = [(length(rows), rows[1] - int(cols.start)) for rows in plan.diagonal(tile[0])]
+                products = [
+                    (length(rows), rows[1] - int(cols.start), plan.below(tile[0], rows))
+                    for rows in plan.diagonal(tile[0])
+                ]
             depths = collections.Counter(
                 end - start for start, end in zip(plan.inner_edges, plan.inner_edges[1:], strict=False)
             )
             took = 0.0
-            for m, n in shapes:
+            for m, n, needed in products:
                 for depth, times in (depths or {0: 1}).items():
-                    product = rates.seconds(m, n, depth, added=plan.grid[2] > 1, lanes=plan.lanes)
+                    product = rates.seconds(m, n, depth, added=plan.grid[2] > 1, lanes=plan.lanes, needed=needed)
                     took += times * (rates.launch + product)
             area = math.prod(shape)
             if plan.apart:

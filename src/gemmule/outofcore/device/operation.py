@@ -11,6 +11,8 @@ C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
 STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
 #: The streams that compute, in plans of several; what is computed is told by the end of a name.
 LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
+#: Of these, those that the last tile has to itself where others need two: they compute what others leave idle.
+LAST = LANES[2:]
 #: The stream that transposes what is finished, before products that others have queued.
 MIRRORING = "mirror compute"
 

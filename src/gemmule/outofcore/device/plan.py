@@ -20,8 +20,6 @@ STRATEGIES = (PAPER, C_STATIONARY, PANELS, RESIDENT)
 #: The first panel of rows, that of columns, and the first slice are cut into parts that double from one in so many on,
 #: so that computing begins early. Every part of a panel takes a whole buffer.
 RAMPS = (4, 4, 16)
-#: Parts of a last tile that is cut are multiples of this.
-_TAPERED = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +75,6 @@ class DevicePlan:
     stairs : int
         Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
         the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
-    taper : int
-        Smallest part that the last row of tiles, and the last column, are cut into: one in so many, so that little is
-        left to leave when everything is computed.
     """
 
     product: Product
@@ -99,7 +94,6 @@ class DevicePlan:
     cut: int = 0
     lanes: int = 1
     stairs: int = 0
-    taper: int = 1
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
@@ -128,15 +122,14 @@ class DevicePlan:
 
     def _edges(self, extent: int, part: int, share: int) -> tuple[int, ...]:
         # Stores that are written in blocks take tiles that are multiples of them.
-        if self.product.out.grain != (1, 1):
-            return edges(extent, part)
-        return tapered(ramped(edges(extent, part), share if self.strategy == PANELS else 1), self.taper)
+        ramp = self.strategy == PANELS and self.product.out.grain == (1, 1)
+        return ramped(edges(extent, part), share if ramp else 1)
 
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
         product = self.product
-        if self.strategy == PANELS or self.taper > 1:
+        if self.strategy == PANELS:
             return len(self.row_edges) - 1, len(self.col_edges) - 1, parts(product.k, self.tile_k)
         # Plans that are compared are many: not all of them need to know where their tiles begin.
         return parts(product.m, self.tile_m), parts(product.n, self.tile_n), parts(product.k, self.tile_k)
@@ -370,16 +363,6 @@ def _grouped(outer: int, outer_held: int, opening: int) -> tuple[int, int]:
     # One slot of each side takes the next panel meanwhile.
     group = max(outer_held - (outer_held < outer), 1)
     return group, min(opening or group, group)
-
-
-def tapered(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
-    """Cut the last part into parts that halve down to one in `share`, the rest unchanged."""
-    cuts, (left, end) = list(regular[:-1]), (regular[-2:] if len(regular) > 1 else (0, 0))
-    while share > 1 and (half := (end - left) // 2 // _TAPERED * _TAPERED):
-        left += half
-        cuts.append(left)
-        share //= 2
-    return (*cuts, regular[-1])
 
 
 def _panels(

@@ -14,6 +14,7 @@ from .operation import (
     C_IN,
     C_OUT,
     LANES,
+    LAST,
     MIRRORING,
     Convert,
     Load,
@@ -26,7 +27,7 @@ from .operation import (
     Store,
     length,
 )  # fmt: skip
-from .plan import PAPER, DevicePlan, Step
+from .plan import PAPER, RESIDENT, DevicePlan, Step
 
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
@@ -112,6 +113,7 @@ class _Schedule:
         # All products of a part of the result run on one stream, in order.
         self.lane_of: dict[tuple[int, int], str] = {}
         self.turn = itertools.cycle(self.lanes)
+        self.last_tile: tuple[int, int] | None = None
         # The last product of a tile on the diagonal.
         self.summed: dict[tuple[int, int], int] = {}
 
@@ -121,7 +123,7 @@ class _Schedule:
         last_tile = None
         if most is None:
             steps = list(steps)
-            last_tile = (steps[-1].i, steps[-1].j) if steps else None
+            self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
         tiles = 0
         for step in steps:
             tile = (step.i, step.j)
@@ -132,6 +134,8 @@ class _Schedule:
             if step.first:
                 slot, before = self.sums.take(tile)
                 self.lane_of[tile] = next(self.turn)
+                if plan.stairs and plan.strategy != RESIDENT and tile == last_tile:
+                    self.lane_of[tile] = LAST[0]
                 if plan.product.c is not None:
                     load = self._load_c(step, slot, before)
                     yield load
@@ -243,7 +247,9 @@ class _Schedule:
         # What is not finished need not be cut, where what is above the diagonal is left out anyway.
         strips = plan.diagonal(step.i) if step.last or not plan.stairs else [rows]
         lanes = self.lanes if len(strips) > 1 else (self.lane_of[tile],)
-        if plan.stairs and tile in self.summed and len(lanes) > 1:
+        if plan.stairs and step.last and tile == self.last_tile:
+            lanes = LAST
+        if plan.stairs and tile in self.summed and lanes != (self.lane_of[tile],):
             before = (*before, self.summed[tile])
         a, b = factors
         # The last operations of each stream that the sum is free after, and the one that lines are whole after.

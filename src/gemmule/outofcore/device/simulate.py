@@ -139,8 +139,7 @@ class Model:
         # The host allocates a buffer when an operation is the first to fill it, and queues one after another.
         if (filled := _filled(self._plan, op)) not in self._allocated:
             self._allocated.add(filled)
-            buffers = self._plan.buffers
-            self._queued += buffers[filled[0]][1] * rates.allocate if filled[0] in buffers else 0.0
+            self._queued += self._plan.buffers.get(filled[0], (0, 0))[1] * rates.allocate
         start = max(self._free[op.stream], self._queued)
         self._queued += rates.issue
         for number in op.after:
@@ -175,7 +174,7 @@ class Model:
 
     def _computing(self, op: Op) -> float:
         plan, rates = self._plan, self._rates
-        key = (type(op), *((op.shape, op.needed) if isinstance(op, Multiply) else (_area(op),)))
+        key = (type(op), (op.shape, op.needed) if isinstance(op, Multiply) else _area(op))
         if key not in self._durations:
             if isinstance(op, Multiply):
                 took = rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes, needed=op.needed)
