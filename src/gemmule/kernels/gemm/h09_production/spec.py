@@ -47,7 +47,8 @@ from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
-from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, ProductionConfig, every_config
+from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, every_config
+from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - kernels that extend this one name it
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -284,11 +285,11 @@ def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharer
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if _in_rows(matrix):
-        described = _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+        described = map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
     else:
         # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
         row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = _map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
+        described = map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
 
@@ -297,10 +298,10 @@ def _boxes_of(
 ) -> tuple[Param, Param]:
     """Describe C or D, whose lines are rows."""
     extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
-    return _map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
+    return map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
 
 
-def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
+def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
     """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
     item = lines.dtype.itemsize
     # Where there is only one line, or one matrix, it does not matter where the next would be.
@@ -317,10 +318,14 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
     )
 
 
+#: A product as the prediction sees it, for kernels that extend this one.
+operation = operation_of
+
+
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    times = times_us(operation_of(problem), configs, multiprocessors)
+    times = times_us(operation(problem), configs, multiprocessors)
     if problem.a.dtype.is_float8:
         times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
     else:
