@@ -146,7 +146,7 @@ STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
-LONG = ("g07_cp_async", "g08_triangle", "h01_mma_sync")
+LONG = ("g07_cp_async", "g08_triangle", "h01_mma_sync", "t12_production", "t13_in_place", "t15_register_squares")
 
 
 def covering(jobs):

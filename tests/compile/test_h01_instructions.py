@@ -38,9 +38,9 @@ def assert_instructions(artifact, config, element):
     """Hold the machine code for whole tiles, and 16 bytes a copy, against the config."""
     found = instructions(artifact)
     product, other = ("IMMA", "HMMA") if element == "int8" else ("HMMA", "IMMA")
-    # Of a slice: 16 x 8 each, of 32 bytes of K.
+    # Of a slice: 16 x 8 each, of 32 or 16 bytes of K.
     squares = config.tile_m // config.warps_m // 16 * (config.tile_n // config.warps_n // 8)
-    assert found[product] == squares * (config.k_bytes // 32)
+    assert found[product] == squares * (config.k_bytes // config.mma_k_bytes)
     assert found[other] == 0
     assert found["LDSM"] > 0
     # Those of the first slices and those of the loop: 16 bytes a thread.

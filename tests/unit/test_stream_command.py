@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -218,6 +219,14 @@ def test_the_same_bytes_in_two_types_are_no_matrix_and_its_transpose(folder):
     assert is_transpose(two[0], TransposedSource(two[1]))
 
 
+@functools.cache
+def planned_in_8_gib():
+    from gemmule.api.staged import streaming_plan
+    from gemmule.dispatch.select import contiguous_gemm
+
+    return streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
+
+
 def test_arrays_that_do_not_fit_are_streamed():
     from gemmule.api.staged import stream_arrays, streaming_plan
     from gemmule.core.dtype import Precision
@@ -234,7 +243,7 @@ def test_arrays_that_do_not_fit_are_streamed():
         np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
     problem = contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3)
     assert streaming_plan(problem, 20 << 30, 2.5) is None
-    chosen = streaming_plan(problem, 8 << 30, 2.5)
+    chosen = planned_in_8_gib()
     assert chosen.plan.device_bytes <= 8 << 30
     assert chosen.prediction.compute_s == pytest.approx(2.5, rel=0.01)
 
@@ -242,13 +251,9 @@ def test_arrays_that_do_not_fit_are_streamed():
 def test_a_plan_shows_how_arrays_are_streamed():
     import dataclasses
 
-    from gemmule.api.staged import streaming_plan
-    from gemmule.dispatch.select import contiguous_gemm
-
     planned = gm.plan(np.ones((4, 5)), np.ones((5, 6)), executor="host")
     assert "streamed" not in str(planned)
-    chosen = streaming_plan(contiguous_gemm(40_000, 40_000, 40_000, ("float32",) * 3), 8 << 30, 2.5)
-    lines = str(dataclasses.replace(planned, streaming=chosen)).splitlines()
+    lines = str(dataclasses.replace(planned, streaming=planned_in_8_gib())).splitlines()
     assert "bound by compute" in next(line for line in lines if line.startswith("streamed"))
     budgets = next(line for line in lines if line.startswith("budgets"))
     assert budgets.startswith("budgets: 8.590e+09 bytes of device memory, ")

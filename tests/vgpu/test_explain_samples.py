@@ -55,7 +55,8 @@ def reduced(choice, problem, ragged):
         if choice.spec.operation == "gemm":
             depth, least = pipeline_depth(choice.config, problem)
             depth = math.lcm(depth, line, 32)
-            shape.append(depth * (-(-least // depth) + 3) + (7 * unit if ragged else 0))
+            slices = -(-least // depth) + (3 if is_hopper(choice.spec) or choice.spec.name in LONG else 1)
+            shape.append(depth * slices + (7 * unit if ragged else 0))
         text = ",".join(map(str, shape))
         found = problem_of(choice, HOPPER, text, None, None, None, None)
         if choice.spec.why_not(found, HOPPER, choice.config) is None:

@@ -48,7 +48,7 @@ from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
 from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, every_config
-from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - the symmetric product extends it
+from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - kernels that extend this one name it
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -318,10 +318,14 @@ def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int],
     )
 
 
+#: A product as the prediction sees it, for kernels that extend this one.
+operation = operation_of
+
+
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    times = times_us(operation_of(problem), configs, multiprocessors)
+    times = times_us(operation(problem), configs, multiprocessors)
     if problem.a.dtype.is_float8:
         times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
     else:
