@@ -7,8 +7,6 @@ for arrays and numbers that come once.
 
 from __future__ import annotations
 
-import functools
-import sys
 import threading
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -22,17 +20,29 @@ from .plan import Plan
 MOST_PROGRAMS = 1024
 # Where arrays lie, by their sharding: far fewer than programs.
 _MOST_PLACES = 256
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
+
+
+_adding = threading.Lock()
+# By type of array; None for those that go another way.
+_known: dict[type, JaxPrograms | None] = {}
 
 
 def programs_for(kind: type) -> JaxPrograms | None:
     """Return what keeps programs for a type of array: for JAX's own, if its foreign function interface can be used."""
-    if kind.__module__.partition(".")[0] not in ("jaxlib", "jax") or "jax" not in sys.modules:
+    return _known[kind] if kind in _known else _first_seen(kind)
+
+
+def _first_seen(kind: type) -> JaxPrograms | None:
+    found = _made_for(kind)
+    with _adding:
+        return _known.setdefault(kind, found) if len(_known) < _MOST_TYPES else found
+
+
+def _made_for(kind: type) -> JaxPrograms | None:
+    if kind.__module__.partition(".")[0] not in ("jaxlib", "jax"):
         return None
-    return _programs(kind)
-
-
-@functools.cache
-def _programs(kind: type) -> JaxPrograms | None:
     import jax
 
     from gemmule.core.errors import UnsupportedError
