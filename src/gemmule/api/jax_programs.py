@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import GemmProblem, TransposeProblem
 
 from .gated import WHOLE
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from gemmule.jax.launches import Recipe
 
 #: Programs that are kept; the oldest makes room.
 MOST_PROGRAMS = 1024
@@ -62,8 +65,12 @@ class Program:
 
     Parameters
     ----------
-    name : str
-        What is launched, as `gemmule.jax.launches` keeps it.
+    jax : module
+        JAX.
+    operation : str
+        What JAX's profiles call it.
+    recipe : gemmule.jax.launches.Recipe
+        What is launched.
     result : jax.ShapeDtypeStruct
         The result.
     device : jax.Device
@@ -72,19 +79,22 @@ class Program:
         Whether there are types that JAX has in its 64-bit mode only.
     """
 
-    def __init__(self, jax: Any, operation: str, name: str, result: Any, device: Any, *, wide: bool) -> None:
+    def __init__(
+        self, jax: Any, operation: str, recipe: Recipe, result: Any, device: Any, *, wide: bool
+    ) -> None:  # fmt: skip
         self.wide = wide
         self.compiled: Any = None
-        self._jax, self._operation, self._name, self._result, self._device = jax, operation, name, result, device
+        self._jax, self._operation, self._recipe, self._result, self._device = jax, operation, recipe, result, device
 
     def compile(self, arrays: tuple[Any, ...]) -> Any:
         """Compile it, for arrays that are as committed to the GPU as these."""
-        from gemmule.jax.launches import KEPT
+        from gemmule.jax.launches import KEPT, keep
 
-        jax = self._jax
+        # What is never compiled need not be found.
+        jax, name = self._jax, keep(self._recipe)
 
         def call(*arrays: Any) -> Any:
-            return jax.ffi.ffi_call(KEPT, self._result)(*arrays, name=self._name)
+            return jax.ffi.ffi_call(KEPT, self._result)(*arrays, name=name)
 
         call.__name__ = f"gemmule_{self._operation}"
         # Arrays that are committed to no device stay on theirs nevertheless.
@@ -187,7 +197,7 @@ class JaxPrograms:
         inputs: tuple[Any, ...],
         result: Any,
     ) -> None:
-        from gemmule.jax.launches import Recipe, keep, most_aligned
+        from gemmule.jax.launches import Recipe, most_aligned
         from gemmule.runtime.arrays.jax_arrays import lies_in_rows
 
         if 0 in result.shape or not all(map(lies_in_rows, inputs)):
@@ -196,7 +206,7 @@ class JaxPrograms:
         recipe = Recipe(most_aligned(plan.problem, operands, begins), operands, begins)
         described = self._jax.ShapeDtypeStruct(result.shape, result.dtype)
         wide = any(x.dtype.name in _WIDE for x in (*inputs, result))
-        program = Program(self._jax, plan.operation, keep(recipe), described, self._place(inputs[0]), wide=wide)
+        program = Program(self._jax, plan.operation, recipe, described, self._place(inputs[0]), wide=wide)
         with self._adding:
             while len(self._programs) >= MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
