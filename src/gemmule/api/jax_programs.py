@@ -19,7 +19,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from gemmule.jax.launches import Recipe
 
-#: Programs that are kept; the oldest makes room.
+#: Programs that are kept, and calls that were seen once; the oldest makes room.
 MOST_PROGRAMS = 1024
 # Where arrays lie, by their sharding: far fewer than programs.
 _MOST_PLACES = 256
@@ -118,6 +118,8 @@ class JaxPrograms:
         self._jax, self._kind = jax, kind
         self._single = jax.sharding.SingleDeviceSharding
         self._places: dict[Any, Any] = {}
+        # What was called once, and what was compiled: the former takes no place from the latter.
+        self._seen: dict[Hashable, Program] = {}
         self._programs: dict[Hashable, Program] = {}
         self._adding = threading.Lock()
 
@@ -159,10 +161,15 @@ class JaxPrograms:
 
     def run(self, key: Hashable, arrays: tuple[Any, ...]) -> Any:
         """Compute with other arrays what is kept; return None where a plan has to look at them."""
-        program = self._programs.get(key)
+        program = self._programs.get(key) or self._seen.get(key)
         if program is None or (program.wide and not self._jax.config.jax_enable_x64):
             return None
-        compiled = program.compiled or program.compile(arrays)
+        compiled = program.compiled
+        if compiled is None:
+            compiled = program.compile(arrays)
+            self._add(self._programs, key, program)
+            with self._adding:
+                self._seen.pop(key, None)
         try:
             return compiled(*arrays)
         except ValueError:
@@ -207,10 +214,13 @@ class JaxPrograms:
         described = self._jax.ShapeDtypeStruct(result.shape, result.dtype)
         wide = any(x.dtype.name in _WIDE for x in (*inputs, result))
         program = Program(self._jax, plan.operation, recipe, described, self._place(inputs[0]), wide=wide)
+        self._add(self._seen, key, program)
+
+    def _add(self, programs: dict[Hashable, Program], key: Hashable, program: Program) -> None:
         with self._adding:
-            while len(self._programs) >= MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            self._programs[key] = program
+            while len(programs) >= MOST_PROGRAMS:
+                del programs[next(iter(programs))]
+            programs[key] = program
 
 
 _WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
