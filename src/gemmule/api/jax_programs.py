@@ -147,8 +147,9 @@ class JaxPrograms:
     def _place(self, x: Any) -> Any:
         """Return the GPU that an array is on; None where it is on several, or elsewhere."""
         sharding = x.sharding
-        if sharding in self._places:
-            return self._places[sharding]
+        found = self._places.get(sharding, self)
+        if found is not self:
+            return found
         found = None
         if type(sharding) is self._single and getattr(sharding, "memory_kind", None) in (None, "device"):
             (device,) = sharding.device_set
