@@ -30,6 +30,7 @@ def programs(jax, jnp):
     found = programs_for(type(jnp.zeros(1)))
     assert found is not None
     found._programs.clear()
+    found._seen.clear()
     return found
 
 
@@ -198,6 +199,7 @@ def test_a_stream_of_the_callers(jax, programs, rng):
             call("cuStreamSynchronize", stream)
         assert_product(np.asarray(got), a, b)
     assert not programs._programs
+    assert not programs._seen
 
 
 def test_another_layout(jax, jnp, programs, rng):

@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
 from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
-from gemmule.jax import frame, handlers, launches  # noqa: E402
+from gemmule.jax import frame, handlers, launches, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -203,8 +203,8 @@ def test_the_version_that_is_spoken(tmp_path, text, minor):
 
 
 def test_frames_that_are_shorter_than_they_are_read_are_refused():
-    api = frame._Api(ctypes.sizeof(frame._Api), None, frame._Version(24, None, 0, 3))
-    call = frame._Frame(ctypes.sizeof(frame._Frame), None, ctypes.pointer(api))
+    api = structs.Api(ctypes.sizeof(structs.Api), None, structs.Version(24, None, 0, 3))
+    call = structs.Frame(ctypes.sizeof(structs.Frame), None, ctypes.pointer(api))
     for part in (call.arguments, call.results, call.attributes):
         part.struct_size = ctypes.sizeof(part)
 
@@ -213,9 +213,9 @@ def test_frames_that_are_shorter_than_they_are_read_are_refused():
 
     assert not read().answers_metadata()
     read().check()
-    structs = [(call, "call frame"), (call.arguments, "arguments"), (call.results, "results"),
-               (call.attributes, "attributes"), (api, "functions")]  # fmt: skip
-    for struct, name in structs:
+    short = [(call, "call frame"), (call.arguments, "arguments"), (call.results, "results"),
+             (call.attributes, "attributes"), (api, "functions")]  # fmt: skip
+    for struct, name in short:
         struct.struct_size -= 8
         with pytest.raises(UnsupportedError, match=f"XLA's {name} take"):
             read().check()
@@ -227,14 +227,22 @@ def test_frames_that_are_shorter_than_they_are_read_are_refused():
 
 def test_the_structs_are_those_of_the_header():
     """The sizes that the C compiler gives them on 64-bit machines, from the header's own rule."""
-    assert frame._Version.minor.offset + 4 == 24
-    assert frame._Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
-    assert (frame._Frame.arguments.offset, frame._Frame.results.offset, frame._Frame.attributes.offset) == (40, 80, 120)
-    assert (frame._Buffer.dtype.offset, frame._Buffer.data.offset, frame._Buffer.dims.offset) == (16, 24, 40)
-    assert frame._BUFFER.size == ctypes.sizeof(frame._Buffer)
-    assert frame._API_HEAD.size == ctypes.sizeof(frame._Api)
-    assert frame._FRAME.size == ctypes.sizeof(frame._Frame)
-    assert (frame._Metadata.version.offset, frame._Metadata.traits.offset) == (8, 32)
+    assert structs.Version.minor.offset + 4 == 24
+    assert structs.Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
+    assert (structs.Frame.arguments.offset, structs.Frame.results.offset, structs.Frame.attributes.offset) == (
+        40,
+        80,
+        120,
+    )
+    assert (structs.BufferStruct.dtype.offset, structs.BufferStruct.data.offset, structs.BufferStruct.dims.offset) == (
+        16,
+        24,
+        40,
+    )
+    assert frame._BUFFER.size == ctypes.sizeof(structs.BufferStruct)
+    assert frame._API_HEAD.size == ctypes.sizeof(structs.Api)
+    assert frame._FRAME.size == ctypes.sizeof(structs.Frame)
+    assert (structs.Metadata.version.offset, structs.Metadata.traits.offset) == (8, 32)
 
 
 def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):

@@ -7,32 +7,45 @@ for arrays and numbers that come once.
 
 from __future__ import annotations
 
-import functools
-import sys
 import threading
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import GemmProblem, TransposeProblem
 
 from .gated import WHOLE
 from .plan import Plan
 
-#: Programs that are kept; the oldest makes room.
+if TYPE_CHECKING:
+    from gemmule.jax.launches import Recipe
+
+#: Programs that are kept, and calls that were seen once; the oldest makes room.
 MOST_PROGRAMS = 1024
 # Where arrays lie, by their sharding: far fewer than programs.
 _MOST_PLACES = 256
+# Types that are no arrays need no place there.
+_MOST_TYPES = 64
+
+
+_adding = threading.Lock()
+# By type of array; None for those that go another way.
+_known: dict[type, JaxPrograms | None] = {}
 
 
 def programs_for(kind: type) -> JaxPrograms | None:
     """Return what keeps programs for a type of array: for JAX's own, if its foreign function interface can be used."""
-    if kind.__module__.partition(".")[0] not in ("jaxlib", "jax") or "jax" not in sys.modules:
+    return _known[kind] if kind in _known else _first_seen(kind)
+
+
+def _first_seen(kind: type) -> JaxPrograms | None:
+    found = _made_for(kind)
+    with _adding:
+        return _known.setdefault(kind, found) if len(_known) < _MOST_TYPES else found
+
+
+def _made_for(kind: type) -> JaxPrograms | None:
+    if kind.__module__.partition(".")[0] not in ("jaxlib", "jax"):
         return None
-    return _programs(kind)
-
-
-@functools.cache
-def _programs(kind: type) -> JaxPrograms | None:
     import jax
 
     from gemmule.core.errors import UnsupportedError
@@ -52,8 +65,12 @@ class Program:
 
     Parameters
     ----------
-    name : str
-        What is launched, as `gemmule.jax.launches` keeps it.
+    jax : module
+        JAX.
+    operation : str
+        What JAX's profiles call it.
+    recipe : gemmule.jax.launches.Recipe
+        What is launched.
     result : jax.ShapeDtypeStruct
         The result.
     device : jax.Device
@@ -62,19 +79,22 @@ class Program:
         Whether there are types that JAX has in its 64-bit mode only.
     """
 
-    def __init__(self, jax: Any, operation: str, name: str, result: Any, device: Any, *, wide: bool) -> None:
+    def __init__(
+        self, jax: Any, operation: str, recipe: Recipe, result: Any, device: Any, *, wide: bool
+    ) -> None:  # fmt: skip
         self.wide = wide
         self.compiled: Any = None
-        self._jax, self._operation, self._name, self._result, self._device = jax, operation, name, result, device
+        self._jax, self._operation, self._recipe, self._result, self._device = jax, operation, recipe, result, device
 
     def compile(self, arrays: tuple[Any, ...]) -> Any:
         """Compile it, for arrays that are as committed to the GPU as these."""
-        from gemmule.jax.launches import KEPT
+        from gemmule.jax.launches import KEPT, keep
 
-        jax = self._jax
+        # What is never compiled need not be found.
+        jax, name = self._jax, keep(self._recipe)
 
         def call(*arrays: Any) -> Any:
-            return jax.ffi.ffi_call(KEPT, self._result)(*arrays, name=self._name)
+            return jax.ffi.ffi_call(KEPT, self._result)(*arrays, name=name)
 
         call.__name__ = f"gemmule_{self._operation}"
         # Arrays that are committed to no device stay on theirs nevertheless.
@@ -98,6 +118,8 @@ class JaxPrograms:
         self._jax, self._kind = jax, kind
         self._single = jax.sharding.SingleDeviceSharding
         self._places: dict[Any, Any] = {}
+        # What was called once, and what was compiled: the former takes no place from the latter.
+        self._seen: dict[Hashable, Program] = {}
         self._programs: dict[Hashable, Program] = {}
         self._adding = threading.Lock()
 
@@ -125,8 +147,9 @@ class JaxPrograms:
     def _place(self, x: Any) -> Any:
         """Return the GPU that an array is on; None where it is on several, or elsewhere."""
         sharding = x.sharding
-        if sharding in self._places:
-            return self._places[sharding]
+        found = self._places.get(sharding, self)
+        if found is not self:
+            return found
         found = None
         if type(sharding) is self._single and getattr(sharding, "memory_kind", None) in (None, "device"):
             (device,) = sharding.device_set
@@ -139,10 +162,15 @@ class JaxPrograms:
 
     def run(self, key: Hashable, arrays: tuple[Any, ...]) -> Any:
         """Compute with other arrays what is kept; return None where a plan has to look at them."""
-        program = self._programs.get(key)
+        program = self._programs.get(key) or self._seen.get(key)
         if program is None or (program.wide and not self._jax.config.jax_enable_x64):
             return None
-        compiled = program.compiled or program.compile(arrays)
+        compiled = program.compiled
+        if compiled is None:
+            compiled = program.compile(arrays)
+            self._add(self._programs, key, program)
+            with self._adding:
+                self._seen.pop(key, None)
         try:
             return compiled(*arrays)
         except ValueError:
@@ -177,7 +205,7 @@ class JaxPrograms:
         inputs: tuple[Any, ...],
         result: Any,
     ) -> None:
-        from gemmule.jax.launches import Recipe, keep, most_aligned
+        from gemmule.jax.launches import Recipe, most_aligned
         from gemmule.runtime.arrays.jax_arrays import lies_in_rows
 
         if 0 in result.shape or not all(map(lies_in_rows, inputs)):
@@ -186,11 +214,14 @@ class JaxPrograms:
         recipe = Recipe(most_aligned(plan.problem, operands, begins), operands, begins)
         described = self._jax.ShapeDtypeStruct(result.shape, result.dtype)
         wide = any(x.dtype.name in _WIDE for x in (*inputs, result))
-        program = Program(self._jax, plan.operation, keep(recipe), described, self._place(inputs[0]), wide=wide)
+        program = Program(self._jax, plan.operation, recipe, described, self._place(inputs[0]), wide=wide)
+        self._add(self._seen, key, program)
+
+    def _add(self, programs: dict[Hashable, Program], key: Hashable, program: Program) -> None:
         with self._adding:
-            while len(self._programs) >= MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            self._programs[key] = program
+            while len(programs) >= MOST_PROGRAMS:
+                del programs[next(iter(programs))]
+            programs[key] = program
 
 
 _WIDE = frozenset(("int64", "uint64", "float64", "complex128"))

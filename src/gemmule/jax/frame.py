@@ -1,8 +1,4 @@
-"""The structs by which XLA calls a foreign function, read from Python.
-
-They are those of ``xla/ffi/api/c_api.h``, which JAX installs. XLA only ever adds to them within a major version, at the
-end of a struct, whose size it gives; what is read here is the same from version 0.1 to 0.4.
-"""
+"""Calls of XLA's, as Python reads them out of its structs."""
 
 from __future__ import annotations
 
@@ -18,6 +14,8 @@ from typing import Any
 
 from gemmule.core.errors import DTypeError, GemmuleError, UnsupportedError
 
+from . import structs
+
 #: The newest version of the interface that this was held against: what the handlers say that they speak.
 MAJOR, MINOR = 0, 4
 _METADATA = 1
@@ -26,135 +24,26 @@ _INVALID_ARGUMENT, _INTERNAL = 3, 13
 _DTYPES = {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
 
 
-class _Version(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
-
-
-class _Metadata(ctypes.Structure):
-    _fields_ = (("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
-
-
-class _Extension(ctypes.Structure):
-    """The head of every extension, and what follows it in the one that asks for metadata."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("kind", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("metadata", ctypes.POINTER(_Metadata)),
-    )
-
-
-class _Api(ctypes.Structure):
-    """Those of XLA's functions that are called."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("version", _Version),
-        ("internal", ctypes.c_void_p),
-        ("error_create", ctypes.c_void_p),
-        ("error_get_message", ctypes.c_void_p),
-        ("error_destroy", ctypes.c_void_p),
-        ("handler_register", ctypes.c_void_p),
-        ("stream_get", ctypes.c_void_p),
-    )
-
-
-class _List(ctypes.Structure):
-    """Arguments, or results."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("names", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-class _Frame(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p),
-        ("stage", ctypes.c_int),
-        ("arguments", _List),
-        ("results", _List),
-        ("attributes", _Attributes),
-    )
-
-
-class _Bytes(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("dtype", ctypes.c_int),
-        ("data", ctypes.c_void_p),
-        ("rank", ctypes.c_int64),
-        ("dims", ctypes.POINTER(ctypes.c_int64)),
-    )
-
-
-class _ErrorArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
-
-
-class _StreamArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
-
-
-_CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))
+_CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.ErrorArguments))
 # Python's lock is kept meanwhile: to give it up and take it again would cost more than the call.
-_GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))
+_GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.StreamArguments))
 
 # All memory as one array, from which structs are read where they lie: to read them field by field, or to copy each
 # before it is taken apart, takes ctypes several times as long.
 _MEMORY: Any = (ctypes.c_char * sys.maxsize).from_address(0)
 _WORD = 8
-_FRAME = struct.Struct(f"={ctypes.sizeof(_Frame) // _WORD}Q")
+_FRAME = struct.Struct(f"={ctypes.sizeof(structs.Frame) // _WORD}Q")
 _API_HEAD = struct.Struct("=4Q2i6Q")
 _BUFFER = struct.Struct("=2Qi4xQqQ")
 _SPAN, _ADDRESS = struct.Struct("=2Q"), struct.Struct("=Q")
 # Where the structs within a frame begin, in words; behind a list's size and extension come its length, types and items.
 _ARGUMENTS, _RESULTS, _ATTRIBUTES = (
-    field.offset // _WORD for field in (_Frame.arguments, _Frame.results, _Frame.attributes)
+    field.offset // _WORD for field in (structs.Frame.arguments, structs.Frame.results, structs.Frame.attributes)
 )
-_API, _CONTEXT = _Frame.api.offset // _WORD, _Frame.context.offset // _WORD
+_API, _CONTEXT = structs.Frame.api.offset // _WORD, structs.Frame.context.offset // _WORD
 _STRUCTS = ("call frame", "arguments", "results", "attributes", "functions")
-_SIZES = tuple(map(ctypes.sizeof, (_Frame, _List, _List, _Attributes, _Api)))
-_STREAM_SIZE = ctypes.sizeof(_StreamArguments)
+_SIZES = tuple(map(ctypes.sizeof, (structs.Frame, structs.List, structs.List, structs.Attributes, structs.Api)))
+_STREAM_SIZE = ctypes.sizeof(structs.StreamArguments)
 
 #: The type of a handler: it takes a call frame and returns an error of XLA's, or null.
 HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -220,7 +109,7 @@ class CallFrame:
         """Say which version of the interface is spoken if that is all that was asked; return whether it was."""
         address = self._words[1]
         while address:
-            extension = _Extension.from_address(address)
+            extension = structs.Extension.from_address(address)
             if extension.kind == _METADATA:
                 metadata = extension.metadata.contents
                 metadata.version.major, metadata.version.minor = MAJOR, self._minor
@@ -284,7 +173,7 @@ class CallFrame:
         try:
             wanted = _spare.pop()
         except IndexError:
-            wanted = _StreamArguments(_STREAM_SIZE)
+            wanted = structs.StreamArguments(_STREAM_SIZE)
         wanted.context = self._words[_CONTEXT]
         if _stream_getter(self._api[-1])(ctypes.byref(wanted)):
             raise UnsupportedError("XLA gives no stream for this call; report it, with the version of JAX")
@@ -296,13 +185,13 @@ class CallFrame:
         """Return an exception as an error of XLA's, which then owns it."""
         text = f"{type(raised).__name__}: {raised}".encode(errors="replace")
         code = _INVALID_ARGUMENT if isinstance(raised, GemmuleError) else _INTERNAL
-        arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, code)
-        create = _Api.from_address(self._words[_API]).error_create
+        arguments = structs.ErrorArguments(ctypes.sizeof(structs.ErrorArguments), None, text, code)
+        create = structs.Api.from_address(self._words[_API]).error_create
         return int(_CREATE_ERROR(create)(ctypes.byref(arguments)))
 
 
 # Those that no call uses now.
-_spare: list[_StreamArguments] = []
+_spare: list[structs.StreamArguments] = []
 
 
 @functools.cache
