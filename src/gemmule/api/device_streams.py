@@ -27,6 +27,11 @@ from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 _FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
+#: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
+#: while both do, and seconds in which a byte of such a buffer is made: as measured with twelve threads beside an H200.
+_SOURCE, _SINK, _CROWDED, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
+#: Matrices of fewer bytes in all are not worth the time of measuring that.
+_LEAST_STAGED = 1 << 30
 #: Seconds for which the host's products are timed.
 _HOST_S = 0.1
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
@@ -195,11 +200,21 @@ def _gpu_rates(
     )  # fmt: skip
     if all(direct):
         return found
-    with GpuStreams(choose, ordinal, precision) as device, device.near():
-        staged = staged_by(device, Settings().pinned, threads).told(found)
+    size = a.shape[0] * b.shape[1] * out.itemsize
+    size += sum(one.shape[0] * one.shape[1] * one.dtype.itemsize for one in (a, b))
+    if size < _LEAST_STAGED:
+        staged = usual_staging(found)
+    else:
+        with GpuStreams(choose, ordinal, precision) as device, device.near():
+            staged = staged_by(device, Settings().pinned, threads).told(found)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )
+
+
+def usual_staging(rates: Rates) -> Rates:
+    """Return rates with those of pageable matrices where they are not measured."""
+    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, crowded=_CROWDED, pin=_PIN_S)
 
 
 def _host_rate(out: AnyDType) -> float:
