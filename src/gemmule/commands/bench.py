@@ -67,7 +67,7 @@ bench_command.add_command(transpose_command)
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
     "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
-    help="How float32 and 8-bit floats may be multiplied. The yardstick has no TF32, and float32 beside bf16x6.",
+    help="How float32 and 8-bit floats may be multiplied. The yardstick does TF32 too, and float32 beside bf16x6.",
 )  # fmt: skip
 @click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
