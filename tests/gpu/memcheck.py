@@ -22,7 +22,6 @@ from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
 from gemmule.core.dtype import DTYPES, Precision, opaque_dtype
-from gemmule.core.dtype import DTYPES, opaque_dtype
 from gemmule.core.errors import DTypeError
 from gemmule.core.own_transpose import told
 from gemmule.core.permutation import transpose_problem
