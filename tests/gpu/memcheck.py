@@ -84,16 +84,17 @@ def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted):
     return 1
 
 
-def check_own_transpose(spec, config, dtype, shape, kinds, offset):
+def check_own_transpose(spec, config, dtype, precision, shape, kinds, offset):
     m, _, k = shape
-    a, d = (random_matrix(RNG, dtype, s) for s in ((m, k), (m, m)))
+    a, d = (values(dtype, precision, s) for s in ((m, k), (m, m)))
     with (
         DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
         DeviceMatrix(dtype, d.shape, strides_of(kinds[2], (), m, m), offset) as dd,
     ):
         da.put(a), dd.put(d)
         one = da.matrix()
-        problem = told(GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix()), same=True)
+        problem = GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix(), precision=precision)
+        problem = told(problem, same=True)
         if spec.why_not(problem, get_device().arch, config):
             return 0
         run_kernel(problem, Choice(spec, config), {"a": da.address, "b": da.address, "d": dd.address}, 0, STREAM)
@@ -147,11 +148,12 @@ def main() -> None:
         artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
         for config, element in artifacts[index::parts]:
             for shape, kinds, offset in places:
-                if spec.mirrors:
-                    runs += check_own_transpose(spec, config, element, shape, kinds, offset)
-                elif gemm:
+                if gemm:
                     for precision in precisions(element):
-                        runs += check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
+                        if spec.mirrors:
+                            runs += check_own_transpose(spec, config, element, precision, shape, kinds, offset)
+                        else:
+                            runs += check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
                 else:
                     runs += check_transpose(spec, config, element, shape[:2], kinds[1:], offset)
     print(runs, "kernel runs")

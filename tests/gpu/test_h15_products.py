@@ -181,5 +181,7 @@ def test_columns_batches_and_C_through_the_interface(torch, rng):
 def test_lines_that_are_packed_first_or_written_by_threads(torch, shape, rng):
     values = random_matrix(rng, dtype_named("bfloat16"), shape)
     x = to_torch(torch, values)
-    assert_product(to_numpy(torch, gm.matmul(x, x.T)), values, values.T)
-    assert_product(to_numpy(torch, gm.matmul(x.T, x)), values.T, values)
+    for _ in range(3):
+        # Planned, looked up, and found by the arrays.
+        assert_product(to_numpy(torch, gm.matmul(x, x.T)), values, values.T)
+        assert_product(to_numpy(torch, gm.matmul(x.T, x)), values.T, values)
