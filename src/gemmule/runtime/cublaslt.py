@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import BFLOAT16, Precision
+from gemmule.core.dtype import BFLOAT16, INT8_PRODUCTS, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -140,7 +140,7 @@ class CublasLt:
             raise UnsupportedError("the yardstick takes one product at a time, no batch")
         # bf16x6 is to be held against float32, int8x15 against float64. Sums of 8-bit floats are promoted here too,
         # whatever was asked for.
-        beside = (Precision.IEEE, Precision.BF16X6, Precision.INT8X15, Precision.FLOAT8)
+        beside = (Precision.IEEE, Precision.BF16X6, *INT8_PRODUCTS, Precision.FLOAT8)
         if problem.precision not in beside:
             raise UnsupportedError(f"the yardstick multiplies in full precision, not in {problem.precision.value}")
         accumulator = problem.accumulator

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT8, opaque_dtype
+from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
@@ -18,7 +18,7 @@ from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signatur
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as PLAIN
 from gemmule.kernels.gemm.h14_products.spec import GROUP, SLICE
 from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.gemm.h14_reconstruction.spec import MODULI, NOT_FINITE
+from gemmule.kernels.gemm.h14_reconstruction.spec import NOT_FINITE
 from gemmule.kernels.gemm.h14_reconstruction.spec import SPEC as RECONSTRUCTION
 from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
 
@@ -58,7 +58,7 @@ def following(problem: GemmProblem, config: ScalesConfig) -> Following:
 @functools.lru_cache(maxsize=256)
 def _following(problem: GemmProblem) -> Following:
     oriented, first, second = row_result(problem)
-    count, m, n = MODULI[problem.precision], oriented.m, oriented.n
+    count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
     length = _rounded(oriented.k, SLICE)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
@@ -127,8 +127,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
     if arch.capability != (9, 0):
         return f"residues are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
-    if problem.precision not in MODULI:
-        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15'"
+    if problem.precision not in INT8_PRODUCTS:
+        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15', 'int8x14' and 'int8x16'"
     for name, matrix in problem.operands().items():
         if matrix.dtype != FLOAT64:
             return f"{name.upper()} is {matrix.dtype}; this kernel takes float64 only"
@@ -161,7 +161,7 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     del config
     oriented, _, _ = row_result(problem)
     along = ("k" if oriented.a.lies_in_rows else "m", "k" if oriented.b.transposed().lies_in_rows else "n")
-    return _signature(*along, MODULI[problem.precision])
+    return _signature(*along, INT8_PRODUCTS[problem.precision])
 
 
 def _signature(a: str, b: str, count: int) -> Signature:
@@ -171,7 +171,7 @@ def _signature(a: str, b: str, count: int) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in MODULI.values())
+    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
