@@ -11,7 +11,7 @@ from oracle import poisoned
 from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.dtype import FLOAT64, Precision
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.residues import MODULI, product
 from gemmule.kernels.gemm.h14_int8x15 import spec as own
 from gemmule.kernels.gemm.h14_int8x15.spec import SPEC
@@ -25,13 +25,13 @@ COUNT = 15
 U = FLOAT64.unit_roundoff
 
 
-def problem_like(*operands, **numbers):
-    return dataclasses.replace(problem_of(*operands, **numbers), precision=Precision.INT8X15)
+def problem_like(*operands, precision=Precision.INT8X15, **numbers):
+    return dataclasses.replace(problem_of(*operands, **numbers), precision=precision)
 
 
-def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None):
+def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None, precision=Precision.INT8X15):
     """Run every launch; what they leave in workspaces is in `spaces`."""
-    problem = problem_like(a, b, d, c=c, alpha=alpha, beta=beta)
+    problem = problem_like(a, b, d, c=c, alpha=alpha, beta=beta, precision=precision)
     assert SPEC.why_not(problem, virtual_arch(), SPEC.default) is None
     then = SPEC.following(problem, SPEC.default)
     arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
@@ -207,3 +207,13 @@ def test_sums_that_would_overflow():
     a = np.full((1, k), 1 + 2.0**-52)
     got = multiply(a, a.T.copy(), poisoned(FLOAT64, (1, 1)))
     assert abs(Fraction(float(got[0, 0])) - k * (1 + Fraction(1, 2**52)) ** 2) <= k * Fraction(1, 2**52)
+
+
+@pytest.mark.slow
+def test_each_product_more_is_four_bits_more(rng):
+    """Numbers of wide exponents, of which bits are lost whatever the number of products."""
+    a, b = ((rng.random(shape) - 0.5) * np.exp(8 * rng.standard_normal(shape)) for shape in ((20, 40), (40, 20)))
+    found = [
+        eta(multiply(a, b, poisoned(FLOAT64, (20, 20)), precision=one), a, b) for one in sorted(INT8_PRODUCTS, key=str)
+    ]
+    assert found[0] > 5 * found[1] > 25 * found[2]
