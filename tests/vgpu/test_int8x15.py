@@ -122,6 +122,18 @@ def test_blocks_of_columns(layout, small_blocks, rng):
     assert eta(d, a, b, -1, c, 2) <= 3
 
 
+def test_parts_of_a_long_k(monkeypatch, rng):
+    """Products of a part are added to those before it, modulo each."""
+    monkeypatch.setattr(own, "MOST_K", 256)
+    own._following.cache_clear()
+    a, b = rng.random((7, 600)), rng.random((600, 70))
+    problem = problem_like(a, b, poisoned(FLOAT64, (7, 70)))
+    assert sum(one.spec is PRODUCTS for one in SPEC.following(problem, SPEC.default).chain()) == 3
+    got = multiply(a, b, poisoned(FLOAT64, (7, 70)))
+    own._following.cache_clear()
+    assert eta(got, a, b) <= 3
+
+
 def integer_of(line, scale):
     """A line of numbers times a power of two, rounded to the nearest integers, ties to even ones."""
     return [round(Fraction(float(x)) * Fraction(2) ** int(scale)) for x in line]
@@ -202,7 +214,7 @@ def test_every_config_takes_tile_after_tile(config, rng):
 
 @pytest.mark.slow
 def test_sums_that_would_overflow():
-    """Behind 65,536 of K sums are reduced before they go on."""
+    """Behind 65,536 of K another product begins."""
     k = 66000
     a = np.full((1, k), 1 + 2.0**-52)
     got = multiply(a, a.T.copy(), poisoned(FLOAT64, (1, 1)))

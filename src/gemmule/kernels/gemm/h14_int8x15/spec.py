@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.residues import BLOCK_BYTES
+from gemmule.core.residues import BLOCK_BYTES, MOST_K
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as PLAIN
@@ -81,7 +81,7 @@ def _block(
     problem: GemmProblem, first: str, second: str, begin: int, n: int, length: int, count: int, then: Following | None
 ) -> Following:
     """Return what runs for `n` columns from `begin` on, and `then` behind it."""
-    m, item = problem.m, FLOAT64.itemsize
+    item = FLOAT64.itemsize
     c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
     b = dataclasses.replace(problem.b, cols=n, alignment=item)
     part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
@@ -90,30 +90,39 @@ def _block(
     if c is not None:
         names["c"] = "c"
     last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
-    width = _rounded(n, GROUP)
-    bytes_problem = GemmProblem(
-        m,
-        width,
-        length,
-        (count,),
-        StridedMatrix(INT8, m, length, length, 1, (m * length,), MAP_ALIGNMENT),
-        StridedMatrix(INT8, length, n, 1, length, (n * length,), MAP_ALIGNMENT),
-        None,
-        StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT),
-        precision=problem.precision,
-    )
-    if reason := PRODUCTS.why_not(bytes_problem, PRODUCTS.archs[0], PRODUCTS.default):
-        raise ArgumentError(reason)
-    operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(bytes_problem, PRODUCTS.configs, _multiprocessors())
-    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
-    products = Following(PRODUCTS, chosen, bytes_problem, operands, {}, behind=last)
+    products = last
+    # The last part of K first: each knows what runs behind it.
+    for start in reversed(range(0, length, MOST_K)):
+        products = _products(problem, n, start, length, count, products)
     # Those of A are there from the first block on.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
     names = {"a": first, "b": second, "rows": "scales of rows", "columns": "scales of columns"}
     return Following(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, behind=products)
+
+
+def _products(problem: GemmProblem, n: int, start: int, length: int, count: int, then: Following) -> Following:
+    """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
+    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
+    part = GemmProblem(
+        m,
+        width,
+        k,
+        (count,),
+        StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT),
+        StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
+        d if start else None,
+        d,
+        precision=problem.precision,
+    )
+    if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
+        raise ArgumentError(reason)
+    operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
+    assert PRODUCTS.costs is not None
+    costs = PRODUCTS.costs(part, PRODUCTS.configs, _multiprocessors())
+    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
+    return Following(PRODUCTS, chosen, part, operands, {}, beyond={"a": start, "b": start}, behind=then)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> str | None:
