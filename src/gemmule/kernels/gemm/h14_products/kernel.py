@@ -39,7 +39,7 @@ _TURN = 1
 
 
 class Products:
-    """D[l] = A[l] @ B[l] (+ D[l]) modulo the l-th modulus: A (M, K, L), B (N, K, L) of int8 through TMA, D (M, N, L)."""
+    """D[l] = A[l] @ B[l] (+ D[l]) modulo the l-th modulus: A (M, K, L), B (N, K, L), both int8 by TMA, D (M, N, L)."""
 
     def __init__(self, config: ProductsConfig, types: dict[str, str]) -> None:
         self.adds = types["adds"] == "yes"
