@@ -106,6 +106,17 @@ def test_every_launch_stays_in_the_workspaces(layout, small_blocks):
     assert [one.beyond["b"] for one in chain[::3]] == [0, 512 * step, 1024 * step]
 
 
+def test_a_long_k_is_cut_before_sums_may_overflow():
+    problem = problem_of(70, 80, 140000)
+    first, *others = [one for one in SPEC.following(problem, SPEC.default).chain() if one.spec is PRODUCTS]
+    assert [one.problem.k for one in (first, *others)] == [65536, 65536, 140032 - 131072]
+    assert first.problem.c is None
+    assert all(one.problem.c == one.problem.d for one in others)
+    assert [one.beyond["a"] for one in others] == [one.beyond["b"] for one in others] == [65536, 131072]
+    longer = dataclasses.replace(first.problem, k=2**16 + 128)
+    assert "may overflow" in PRODUCTS.why_not(longer, HOPPER, PRODUCTS.default)
+
+
 def test_the_launches_are_a_plan_that_says_so():
     problem = problem_of(9000, 9000, 9000)
     names = [one.spec.name for one in SPEC.following(problem, SPEC.default).chain()]

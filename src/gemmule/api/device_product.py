@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.activity import Transfer
-from gemmule.core.dtype import INT8_PRODUCTS, Precision
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.streams import DeviceStreams
@@ -31,16 +31,16 @@ from gemmule.outofcore.verify import Verdict, verify
 
 from .device_streams import device_memory, open_streams, sums_of, threads_for_copies
 
-#: Bytes of the three bfloat16 parts of a float32, and of the residues of a float64, as a share of its own.
-_PARTS_SHARE, _RESIDUES_SHARE = 1.5, INT8_PRODUCTS / 8
+#: Bytes of the three bfloat16 parts of a float32, as a share of its own.
+_PARTS_SHARE = 1.5
 
 
 def beside_parts(memory: int, precision: Precision) -> int:
     """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
-    if precision is Precision.INT8X15:
+    if precision in INT8_PRODUCTS:
         # Two slices of A are there, of which one is converted; B and the result are in blocks, or else as a whole.
-        blocks = int((memory - BLOCK_BYTES) / (1 + _RESIDUES_SHARE / 2))
-        return max(blocks, int(memory / (1 + _RESIDUES_SHARE)))
+        share = INT8_PRODUCTS[precision] / FLOAT64.itemsize
+        return max(int((memory - BLOCK_BYTES) / (1 + share / 2)), int(memory / (1 + share)))
     return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 
 

@@ -144,7 +144,7 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
 
     A unit may be used if it represents both types exactly, or if `precision` allows the rounding. Where that allows
     float32 to be put together from bfloat16, it is a sixth of those tensor cores' rate, if that is more; so too a
-    fifteenth of that of int8 for float64.
+    fifteenth, or so, of that of int8 for float64.
 
     Raises
     ------
@@ -156,8 +156,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if precision is Precision.BF16X6 and a.name == b.name == "float32" and chip.peaks.bf16_tensor is not None:
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
-    if precision is Precision.INT8X15 and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
-        rates["int8_tensor"] = chip.peaks.int8_tensor / INT8_PRODUCTS
+    if precision in INT8_PRODUCTS and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
+        rates["int8_tensor"] = chip.peaks.int8_tensor / INT8_PRODUCTS[precision]
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
     return max(rates.items(), key=lambda item: item[1])

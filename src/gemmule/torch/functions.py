@@ -21,7 +21,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
         First factor: float64, float32, float16 or bfloat16, on a CUDA device or the CPU, any strides.
     other : Tensor, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x15'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         For float32 and float64, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
 
     Returns
@@ -75,7 +75,7 @@ def addmm(
         Second factor, of the same type, as is `input`.
     beta, alpha : number
         Scalars.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x15'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -114,7 +114,7 @@ def baddbmm(
         Second factors, of the same type, as is `input`.
     beta, alpha : number
         Scalars.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x15'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -146,7 +146,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         Weights, of the same type.
     bias : Tensor, shape (out_features,), optional
         What is added to each row.
-    precision : {'ieee', 'tf32', 'bf16x6', 'int8x15'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns

@@ -7,18 +7,18 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT8, opaque_dtype
+from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.residues import BLOCK_BYTES
+from gemmule.core.residues import BLOCK_BYTES, MOST_K
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as PLAIN
 from gemmule.kernels.gemm.h14_products.spec import GROUP, SLICE
 from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.gemm.h14_reconstruction.spec import MODULI, NOT_FINITE
+from gemmule.kernels.gemm.h14_reconstruction.spec import NOT_FINITE
 from gemmule.kernels.gemm.h14_reconstruction.spec import SPEC as RECONSTRUCTION
 from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
 
@@ -58,7 +58,7 @@ def following(problem: GemmProblem, config: ScalesConfig) -> Following:
 @functools.lru_cache(maxsize=256)
 def _following(problem: GemmProblem) -> Following:
     oriented, first, second = row_result(problem)
-    count, m, n = MODULI[problem.precision], oriented.m, oriented.n
+    count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
     length = _rounded(oriented.k, SLICE)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
@@ -81,7 +81,7 @@ def _block(
     problem: GemmProblem, first: str, second: str, begin: int, n: int, length: int, count: int, then: Following | None
 ) -> Following:
     """Return what runs for `n` columns from `begin` on, and `then` behind it."""
-    m, item = problem.m, FLOAT64.itemsize
+    item = FLOAT64.itemsize
     c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
     b = dataclasses.replace(problem.b, cols=n, alignment=item)
     part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
@@ -90,30 +90,39 @@ def _block(
     if c is not None:
         names["c"] = "c"
     last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
-    width = _rounded(n, GROUP)
-    bytes_problem = GemmProblem(
-        m,
-        width,
-        length,
-        (count,),
-        StridedMatrix(INT8, m, length, length, 1, (m * length,), MAP_ALIGNMENT),
-        StridedMatrix(INT8, length, n, 1, length, (n * length,), MAP_ALIGNMENT),
-        None,
-        StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT),
-        precision=problem.precision,
-    )
-    if reason := PRODUCTS.why_not(bytes_problem, PRODUCTS.archs[0], PRODUCTS.default):
-        raise ArgumentError(reason)
-    operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(bytes_problem, PRODUCTS.configs, _multiprocessors())
-    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
-    products = Following(PRODUCTS, chosen, bytes_problem, operands, {}, behind=last)
+    products = last
+    # The last part of K first: each knows what runs behind it.
+    for start in reversed(range(0, length, MOST_K)):
+        products = _products(problem, n, start, length, count, products)
     # Those of A are there from the first block on.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
     names = {"a": first, "b": second, "rows": "scales of rows", "columns": "scales of columns"}
     return Following(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, behind=products)
+
+
+def _products(problem: GemmProblem, n: int, start: int, length: int, count: int, then: Following) -> Following:
+    """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
+    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
+    part = GemmProblem(
+        m,
+        width,
+        k,
+        (count,),
+        StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT),
+        StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
+        d if start else None,
+        d,
+        precision=problem.precision,
+    )
+    if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
+        raise ArgumentError(reason)
+    operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
+    assert PRODUCTS.costs is not None
+    costs = PRODUCTS.costs(part, PRODUCTS.configs, _multiprocessors())
+    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
+    return Following(PRODUCTS, chosen, part, operands, {}, beyond={"a": start, "b": start}, behind=then)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> str | None:
@@ -127,8 +136,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
     if arch.capability != (9, 0):
         return f"residues are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
-    if problem.precision not in MODULI:
-        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15'"
+    if problem.precision not in INT8_PRODUCTS:
+        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15', 'int8x14' and 'int8x16'"
     for name, matrix in problem.operands().items():
         if matrix.dtype != FLOAT64:
             return f"{name.upper()} is {matrix.dtype}; this kernel takes float64 only"
@@ -161,7 +170,7 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     del config
     oriented, _, _ = row_result(problem)
     along = ("k" if oriented.a.lies_in_rows else "m", "k" if oriented.b.transposed().lies_in_rows else "n")
-    return _signature(*along, MODULI[problem.precision])
+    return _signature(*along, INT8_PRODUCTS[problem.precision])
 
 
 def _signature(a: str, b: str, count: int) -> Signature:
@@ -171,7 +180,7 @@ def _signature(a: str, b: str, count: int) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in MODULI.values())
+    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:

@@ -4,8 +4,8 @@ Idea
     Tensor cores multiply int8 at twice the rate of bfloat16 and sum it up in int32, exactly. The sums are not wanted,
     only what is left of them modulo the product's own number: a byte is written instead of four.
 Change from the rung before
-    The batch are the moduli; sums are reduced in registers, and again whenever they might overflow. A thread's bytes of
-    a row are written side by side, in their own order within 64 columns: who reads them knows it.
+    The batch are the moduli; sums are reduced in registers, and added to what an earlier part of a long K has left. A
+    thread's bytes of a row are written side by side, in their own order within 64 columns: who reads them knows it.
 Data movement
     The tile of 128 x 256: 171 operations a byte from L2, 256 where two CTAs share what they read of B.
 Limits
@@ -23,7 +23,7 @@ from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
-from gemmule.core.residues import MODULI, MOST_K, SHIFT, quotient
+from gemmule.core.residues import MODULI, SHIFT, middle, quotient
 from gemmule.core.spec import Buildable
 from gemmule.parts.cluster_tiles import ClusterTiles
 from gemmule.parts.tensors import major_tensor
@@ -36,17 +36,13 @@ from .spec import CONSUMERS, GROUP, MMA_M, SLICE, THREADS, WARPGROUP, ProductsCo
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 # Named barriers for the warpgroups' turns.
 _TURN = 1
-# Sums of which a loop takes the remainder.
-_TOGETHER = 32
-# Slices whose sums cannot overflow.
-_MOST_SLICES = MOST_K // SLICE
 
 
 class Products:
-    """D[l] = A[l] @ B[l] modulo the l-th modulus, for A (M, K, L), B (N, K, L) of int8 through TMA, D (M, N, L)."""
+    """D[l] = A[l] @ B[l] (+ D[l]) modulo the l-th modulus: A (M, K, L), B (N, K, L), both int8 by TMA, D (M, N, L)."""
 
     def __init__(self, config: ProductsConfig, types: dict[str, str]) -> None:
-        del types
+        self.adds = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.stages = config.stages
         self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
@@ -54,8 +50,6 @@ class Products:
         self.pingpong = bool(config.pingpong)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing, self.blocks = config.sharing, config.blocks
-        # Sums of a thread.
-        self.count = self.blocks * self.tile_n // 2
         self.order = ClusterTiles(self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, 1, config.group)
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
@@ -212,63 +206,54 @@ class Products:
                 cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
             # The first product overwrites the sums.
             mma.set(warpgroup.Field.ACCUMULATE, False)
-            for begin in cutlass.range(0, slices, _MOST_SLICES, unroll=1):
-                if begin > 0:
-                    self.reduce(sums, batch)
+            before = stage
+            for k in cutlass.range(slices):
+                cute.arch.mbarrier_wait(full + stage, phase)
+                warpgroup.fence()
+                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
+                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                    mma.set(warpgroup.Field.ACCUMULATE, True)
+                warpgroup.commit_group()
+                # With one slice under way the products of the one before are done.
+                warpgroup.wait_group(1)
+                if k > 0:
+                    self.release(empty, before)
                 before = stage
-                count = cutlass.min(slices - begin, _MOST_SLICES)
-                for k in cutlass.range(count):
-                    cute.arch.mbarrier_wait(full + stage, phase)
-                    warpgroup.fence()
-                    for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                        cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                        mma.set(warpgroup.Field.ACCUMULATE, True)
-                    warpgroup.commit_group()
-                    # With one slice under way the products of the one before are done.
-                    warpgroup.wait_group(1)
-                    if k > 0:
-                        self.release(empty, before)
-                    before = stage
-                    stage, phase = self.following(stage, phase)
-                last = begin + _MOST_SLICES >= slices
-                if cutlass.const_expr(self.pingpong):
-                    self.give_turn(last, mine)
-                warpgroup.wait_group(0)
-                self.release(empty, before)
+                stage, phase = self.following(stage, phase)
+            if cutlass.const_expr(self.pingpong):
+                cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
+            warpgroup.wait_group(0)
+            self.release(empty, before)
             if cutlass.const_expr(self.pingpong):
                 passed = stage + slices
                 stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
-            self.reduce(sums, batch)
-            self.finish(mD[None, None, batch], sums, tile_m * self.tile_m, tile_n * self.tile_n, mine)
+            numbers = self.numbers(batch)
+            gD = mD[None, None, batch]
+            self.finish(gD, sums, tile_m * self.tile_m, tile_n * self.tile_n, mine, numbers)
 
     @cute.jit
-    def give_turn(self, last, mine):
-        """Let the other warpgroup multiply, behind the last slices of a tile."""
-        if last:
-            cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
-
-    @cute.jit
-    def reduce(self, sums, batch):
-        """Take the sums modulo this product's number, between 0 and it."""
-        offset, factor, modulus = (Uint32(first) for first in (*quotient(MODULI[0]), MODULI[0]))
+    def numbers(self, batch):
+        """Return what a sum is reduced by: offset, factor and modulus of this product."""
+        every = cutlass.const_expr([self.numbers_of(modulus) for modulus in MODULI])
+        offset, factor, modulus = (Uint32(one) for one in every[0])
         for number in cutlass.range_constexpr(1, len(MODULI)):
-            there = cutlass.const_expr((*quotient(MODULI[number]), MODULI[number]))
             chosen = batch == number
-            offset = Uint32(select_(chosen, Uint32(there[0]), offset))
-            factor = Uint32(select_(chosen, Uint32(there[1]), factor))
-            modulus = Uint32(select_(chosen, Uint32(there[2]), modulus))
-        for first in cutlass.range_constexpr(0, self.count, _TOGETHER):
-            some = cute.make_tensor(sums.iterator + first, cute.make_layout(_TOGETHER))
-            for e in cutlass.range_constexpr(_TOGETHER):
-                moved = Uint32(some[e]) + offset
-                some[e] = Int32(moved - (upper(moved, factor) >> SHIFT) * modulus)
+            offset = Uint32(select_(chosen, Uint32(every[number][0]), offset))
+            factor = Uint32(select_(chosen, Uint32(every[number][1]), factor))
+            modulus = Uint32(select_(chosen, Uint32(every[number][2]), modulus))
+        return offset, factor, modulus
+
+    def numbers_of(self, modulus: int) -> tuple[int, int, int]:
+        """Return offset, factor and modulus; what is added to has its middle already."""
+        offset, factor = quotient(modulus)
+        return offset - (middle(modulus) if self.adds else 0), factor, modulus
 
     @cute.jit
-    def finish(self, gD, sums, m0, n0, mine):
+    def finish(self, gD, sums, m0, n0, mine, numbers):
         """Write a tile: of every 64 columns a thread has 16, which it writes side by side."""
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid % WARPGROUP // 32, tid % 32
-        flat = cute.make_tensor(sums.iterator, cute.make_layout(self.count))
+        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
         for block in cutlass.range_constexpr(self.blocks):
             of_tile = block if cutlass.const_expr(self.pingpong) else mine + CONSUMERS * block
             for half in cutlass.range_constexpr(2):
@@ -278,18 +263,25 @@ class Products:
                         col = n0 + GROUP * g
                         if col < gD.shape[1]:
                             place = cutlass.const_expr(block * self.tile_n // 2 + GROUP // 2 * g + 2 * half)
-                            self.write(gD, flat, place, row, col + 16 * (lane % 4))
+                            self.write(gD, flat, place, row, col + 16 * (lane % 4), numbers)
 
     @cute.jit
-    def write(self, gD, flat, place: cutlass.Constexpr[int], row, col):
-        """Write 16 bytes: two neighbours of every eighth column."""
+    def write(self, gD, flat, place: cutlass.Constexpr[int], row, col, numbers):
+        """Write 16 bytes: two neighbours of every eighth column, modulo the product's number."""
+        offset, factor, modulus = numbers
+        target = words_at(gD.iterator + cute.crd2idx((row, col), gD.layout), 4)
         words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        if cutlass.const_expr(self.adds):
+            cute.autovec_copy(target, words)
         for w in cutlass.range_constexpr(4):
             four = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
             for e in cutlass.range_constexpr(4):
-                four[e] = Uint32(flat[place + 8 * w + 4 * (e // 2) + e % 2])
+                moved = Uint32(flat[place + 8 * w + 4 * (e // 2) + e % 2]) + offset
+                if cutlass.const_expr(self.adds):
+                    moved = moved + ((words[w] >> 8 * e) & Uint32(0xFF))
+                four[e] = moved - (upper(moved, factor) >> SHIFT) * modulus
             words[w] = packed(four)
-        cute.autovec_copy(words, words_at(gD.iterator + cute.crd2idx((row, col), gD.layout), 4))
+        cute.autovec_copy(words, target)
 
 
 @cute.jit

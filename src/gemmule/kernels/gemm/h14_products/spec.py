@@ -12,6 +12,7 @@ from gemmule.core.dtype import INT8
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
+from gemmule.core.residues import MOST_K
 from gemmule.core.row_major import why_not_extents
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
@@ -115,19 +116,25 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes the residues that h14_residues makes"
     if problem.k % SLICE or problem.n % GROUP or not problem.batch:
         return f"N={problem.n} and K={problem.k} are not whole groups of {GROUP} and slices of {SLICE}"
+    if problem.k > MOST_K:
+        return f"K={problem.k}: sums of more than {MOST_K} products may overflow"
     return why_not_extents(problem)
 
 
 def signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
-    """Return that nothing is specialised."""
-    del problem, config
-    return (("element", INT8.name),)
+    """Specialise for whether there is something to add to."""
+    del config
+    return _signature(problem.c is not None)
+
+
+def _signature(adds: bool) -> Signature:
+    return (("element", INT8.name), ("adds", "yes" if adds else "no"))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return the only one."""
+    """Return both."""
     del arch
-    return ((("element", INT8.name),),)
+    return _signature(False), _signature(True)
 
 
 def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
@@ -164,8 +171,11 @@ def build(config: ProductsConfig, signature: Signature) -> Buildable:
     return buildable(config, dict(signature))
 
 
-#: Microseconds on an H200: a launch; a slice of 128 x 256, and what a tile takes besides.
-_LAUNCH, _SLICE, _TILE = 2.4, 0.7, 2.0
+#: Microseconds on an H200: a launch; and a slice of 128 x 256, and what a tile takes besides, by tiles and how they are
+#: shared.
+_LAUNCH = 2.4
+_TIMES = {(128, 256, 0): (0.63, 3.2), (256, 192, 0): (0.6, 4.0), (256, 128, 0): (0.65, 3.6)}
+_OTHERS = (0.8, 2.0)
 
 
 def costs(problem: GemmProblem, configs: Sequence[ProductsConfig], multiprocessors: int) -> list[float]:
@@ -173,8 +183,8 @@ def costs(problem: GemmProblem, configs: Sequence[ProductsConfig], multiprocesso
     found = []
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(multiprocessors // config.cluster, 1)))
-        size = config.outputs / 2**15
-        found.append(_LAUNCH + waves * size * (problem.k // SLICE * _SLICE + _TILE))
+        each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
+        found.append(_LAUNCH + waves * config.outputs / 2**15 * (problem.k / SLICE * each + beside))
     return found
 
 

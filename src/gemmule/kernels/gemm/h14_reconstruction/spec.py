@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, Precision
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
@@ -15,11 +15,9 @@ from gemmule.kernels.gemm.h14_products.spec import GROUP
 THREADS, RUN = 256, 4
 #: The scale of a row or column with an element that is not finite.
 NOT_FINITE = 2**20
-#: How many moduli there are.
-MODULI = {Precision.INT8X15: 15}
 _MAX_CTAS = 2**31 - 1
 
-__all__ = ["GROUP", "MODULI", "NOT_FINITE", "RUN", "SPEC", "THREADS", "ReconstructionConfig"]
+__all__ = ["GROUP", "NOT_FINITE", "RUN", "SPEC", "THREADS", "ReconstructionConfig"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +28,7 @@ class ReconstructionConfig(Config):
 def why_not(problem: GemmProblem, arch: Arch, config: ReconstructionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch, config
-    if problem.d.dtype != FLOAT64 or problem.precision not in MODULI:
+    if problem.d.dtype != FLOAT64 or problem.precision not in INT8_PRODUCTS:
         return f"D is {problem.d.dtype}; this kernel runs behind h14_int8x15"
     return None
 
@@ -38,7 +36,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReconstructionConfig) -> s
 def signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
     """Specialise for whether there is a C, and the number of moduli."""
     del config
-    return _signature(problem.c is not None, MODULI[problem.precision])
+    return _signature(problem.c is not None, INT8_PRODUCTS[problem.precision])
 
 
 def _signature(c: bool, count: int) -> Signature:
@@ -48,13 +46,13 @@ def _signature(c: bool, count: int) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(c, count) for c in (False, True) for count in MODULI.values())
+    return tuple(_signature(c, count) for c in (False, True) for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     """Return the launch recipe: a thread for four columns of a row."""
     del config
-    m, n, count = problem.m, problem.n, MODULI[problem.precision]
+    m, n, count = problem.m, problem.n, INT8_PRODUCTS[problem.precision]
     width = -(-n // GROUP) * GROUP
     c = problem.c if problem.c is not None else problem.d
     params = (
@@ -77,7 +75,7 @@ _LAUNCH, _BYTES = 2.0, 3.0e6
 def cost(problem: GemmProblem, config: ReconstructionConfig, multiprocessors: int) -> float:
     """Return roughly the time in microseconds."""
     del config, multiprocessors
-    moved = MODULI[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
+    moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
     return _LAUNCH + problem.m * problem.n * moved / _BYTES
 
 

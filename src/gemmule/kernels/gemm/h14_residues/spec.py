@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 from gemmule.kernels.gemm.h14_products.spec import SLICE
-from gemmule.kernels.gemm.h14_reconstruction.spec import MODULI, NOT_FINITE
+from gemmule.kernels.gemm.h14_reconstruction.spec import NOT_FINITE
 
 #: Threads of a CTA; elements of a slice that one of them converts; lines across K that a CTA takes together.
 THREADS, RUN, LINES = 256, 4, 32
@@ -37,7 +37,7 @@ class ResiduesConfig(Config):
 def why_not(problem: GemmProblem, arch: Arch, config: ResiduesConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch, config
-    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in MODULI:
+    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in INT8_PRODUCTS:
         return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs behind h14_int8x15"
     return None
 
@@ -45,7 +45,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ResiduesConfig) -> str | N
 def signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
-    return _signature(_along(problem.a), _along(problem.b.transposed()), MODULI[problem.precision])
+    return _signature(_along(problem.a), _along(problem.b.transposed()), INT8_PRODUCTS[problem.precision])
 
 
 def _along(matrix: StridedMatrix) -> str:
@@ -59,12 +59,12 @@ def _signature(a: str, b: str, count: int) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(a, b, count) for a in "kx" for b in "kx" for count in MODULI.values())
+    return tuple(_signature(a, b, count) for a in "kx" for b in "kx" for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     """Return the launch recipe: CTAs for the lines of A, then for those of B."""
-    count, length = MODULI[problem.precision], -(-problem.k // SLICE) * SLICE
+    count, length = INT8_PRODUCTS[problem.precision], -(-problem.k // SLICE) * SLICE
     params: list[Param] = []
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
@@ -92,7 +92,7 @@ def cost(problem: GemmProblem, config: ResiduesConfig, multiprocessors: int) -> 
     """Return roughly the time in microseconds."""
     del config, multiprocessors
     elements = (problem.a.rows + problem.b.cols) * problem.k
-    return _LAUNCH + elements * (FLOAT64.itemsize + MODULI[problem.precision]) / _BYTES
+    return _LAUNCH + elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision]) / _BYTES
 
 
 def build(config: ResiduesConfig, signature: Signature) -> Buildable:
