@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import BFLOAT16, INT8_PRODUCTS, Precision
+from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
