@@ -23,7 +23,8 @@ from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
 from gemmule.api.device_product import beside_parts
-from gemmule.core.dtype import Precision, accumulator, dtype_named
+from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
+from gemmule.core.residues import HALF_SIDE
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
@@ -62,7 +63,7 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Return the product of ``operation:type:extents``, where one extent stands for all three.
 
-        ``:bf16x6`` behind it is how gemmule multiplies float32.
+        ``:bf16x6`` or ``:int8x15`` behind it is how gemmule multiplies float32 or float64.
         """
         operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
@@ -169,18 +170,18 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves)
+    rates = nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, waves)
     if source == "pinned":
         return rates
     staging = copy_rate(THREADS)
     return dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
 
 
-def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
+def nominal(cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
-        compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
-        waves=waves, lines=LINES,
+        compute, added, h2d, d2h, half=HALF_SIDE if cell.precision in INT8_PRODUCTS else 16, issue=ISSUE_S,
+        allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH, waves=waves, lines=LINES,
     )  # fmt: skip
 
 
@@ -188,8 +189,8 @@ def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
         waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
-        rate = NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
+        rate = 80e12 if cell.precision in INT8_PRODUCTS else NOMINAL[cell.dtype]
+        plan = cell.plan(nominal(cell, rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):

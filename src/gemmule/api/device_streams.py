@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
@@ -141,7 +142,8 @@ def measured_rates(
     return Rates(
         compute, added, h2d, d2h,
         source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
-        half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, issue=ISSUE_S if all(direct) else 0.0,
+        half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, issue=ISSUE_S if all(direct) else 0.0,
         allocate=ALLOCATE_S, files=files, measured=True,
         side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
         staged_line=_FILE_LINE if files else 0,
