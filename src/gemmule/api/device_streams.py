@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.host_memory import memory_of
@@ -194,7 +195,8 @@ def _gpu_rates(
         stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
-        compute, added, h2d, d2h, half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
+        compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
         waves=waves, stairs=stairs, lines=LINES, split=split,
     )  # fmt: skip
