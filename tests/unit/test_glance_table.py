@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from gemmule.lab.glance_table import glance_table
+from pathlib import Path
+
+import glance
+
+from gemmule.lab.glance_table import _KINDS, glance_table
 
 
 def record(kind: str, edge: int, ratio: float | None) -> dict[str, object]:
@@ -21,6 +25,12 @@ def test_kinds_are_rows_and_edges_columns() -> None:
     assert glance_table(records).splitlines() == [
         "| M = N = K | 512 | 4095 | 4096 |",
         "| --- | --- | --- | --- |",
-        "| bfloat16 | 1.25 | 4.31 |  |",
-        "| float64 |  |  | 0.99 |",
+        "| [bfloat16](docs/hopper/h09_production.md) | 1.25 | 4.31 |  |",
+        "| [float64](docs/ladder/d03_mma_f64.md) |  |  | 0.99 |",
     ]
+
+
+def test_every_kind_has_a_page() -> None:
+    root = Path(__file__).parents[2]
+    assert set(glance.KINDS) == set(_KINDS)
+    assert all((root / "docs" / page).is_file() for _, page in _KINDS.values())
