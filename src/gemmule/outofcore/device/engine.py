@@ -192,9 +192,11 @@ class _Run:
     def run(self) -> Streamed:
         """Run all operations."""
         last = LAST if self.plan.stairs else ()
+        # A GPU has eight queues for streams. With more of these, what comes waited behind what was to leave later.
         runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
-            C_IN: self._load, AB_IN: self._load, **dict.fromkeys((*LANES[: self.plan.lanes], *last), self._compute),
-            C_OUT: self._store, **({MIRRORING: self._compute} if self.plan.symmetric else {}),
+            AB_IN: self._load, C_OUT: self._store, **({C_IN: self._load} if self.plan.product.c else {}),
+            **({MIRRORING: self._compute} if self.plan.symmetric else {}),
+            **dict.fromkeys((*LANES[: self.plan.lanes], *last), self._compute),
         }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
