@@ -23,7 +23,8 @@ from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
 from gemmule.api.device_product import beside_parts
-from gemmule.core.dtype import Precision, accumulator, dtype_named
+from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
+from gemmule.core.residues import HALF_SIDE
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
@@ -74,7 +75,7 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Return the product of ``operation:type:extents``, where one extent stands for all three.
 
-        ``:bf16x6`` behind it is how gemmule multiplies float32.
+        ``:bf16x6`` or ``:int8x15`` behind it is how gemmule multiplies float32 or float64.
         """
         operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
@@ -184,7 +185,7 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
         )
     compute = multiplying(compute, split, SIDE, SIDE)
     plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
-    rates = dataclasses.replace(nominal(compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
+    rates = dataclasses.replace(nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
     if source == "pinned":
         return rates
     with cell.streams() as device, device.near():
@@ -199,11 +200,13 @@ def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int
     return product_waves(*given), product_stairs(*given)
 
 
-def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int) -> Rates:
+def nominal(
+    cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int
+) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
-        compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
-        waves=waves, stairs=stairs, lines=LINES,
+        compute, added, h2d, d2h, half=HALF_SIDE if cell.precision in INT8_PRODUCTS else 16, issue=ISSUE_S,
+        allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH, waves=waves, stairs=stairs, lines=LINES,
     )  # fmt: skip
 
 
@@ -211,8 +214,8 @@ def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
         kernel = kernel_of(cell, device)
-        rate = NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
+        rate = 80e12 if cell.precision in INT8_PRODUCTS else NOMINAL[cell.dtype]
+        plan = cell.plan(nominal(cell, rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):

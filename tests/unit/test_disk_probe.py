@@ -114,3 +114,15 @@ def test_a_system_that_does_not_tell_holds_nothing(tmp_path, monkeypatch):
     monkeypatch.delattr(page_cache.os, "preadv")
     monkeypatch.delattr(page_cache.os, "posix_fadvise", raising=False)
     assert held(path, BLOCK) == [False] * 3
+
+
+def test_the_beginning_and_the_end_of_what_is_read_do_not_count(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_probe, "_BLOCKS", 16)
+    # The first two and the last two take ten seconds more each.
+    monkeypatch.setattr(
+        disk_probe.time,
+        "perf_counter",
+        lambda: (done := len(cache.reads)) + 10 * min(done, 2) + 10 * max(done - 14, 0),
+    )
+    found = read_rate([file(tmp_path / "a", 64)], 1)
+    assert found.rate == found.slow == found.fast == pytest.approx(BLOCK / 0.75, rel=0.02)

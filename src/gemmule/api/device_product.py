@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.activity import Transfer
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit
@@ -36,6 +37,10 @@ _PARTS_SHARE = 1.5
 
 def beside_parts(memory: int, precision: Precision) -> int:
     """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
+    if precision in INT8_PRODUCTS:
+        # Two slices of A are there, of which one is converted; B and the result are in blocks, or else as a whole.
+        share = INT8_PRODUCTS[precision] / FLOAT64.itemsize
+        return max(int((memory - BLOCK_BYTES) / (1 + share / 2)), int(memory / (1 + share)))
     return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 
 
@@ -338,6 +343,12 @@ class DeviceProduct:
         if self.work is not None:
             self.work.check_inputs()
         self.sink.commit()
+
+    def reject(self) -> None:
+        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.abort()
 
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""

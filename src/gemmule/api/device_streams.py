@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.host_memory import memory_of
@@ -27,6 +28,11 @@ from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 _FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
+#: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
+#: while both do, and seconds in which a byte of such a buffer is made: as measured with twelve threads beside an H200.
+_SOURCE, _SINK, _CROWDED, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
+#: Matrices of fewer bytes in all are not worth the time of measuring that.
+_LEAST_STAGED = 1 << 30
 #: Seconds for which the host's products are timed.
 _HOST_S = 0.1
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
@@ -85,7 +91,7 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
 def sums_of(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
     """Return the type that slices are summed in on that device."""
     if name == "gpu":
-        from gemmule.runtime.streams import sum_dtype
+        from gemmule.runtime.stream_problems import sum_dtype
 
         return sum_dtype(a, b)
     # Integers wrap alike in every width; floats are summed as wide as they are multiplied.
@@ -189,17 +195,28 @@ def _gpu_rates(
         stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
-        compute, added, h2d, d2h, half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
+        compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
         issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
         waves=waves, stairs=stairs, lines=LINES, split=split,
     )  # fmt: skip
     if all(direct):
         return found
-    with GpuStreams(choose, ordinal, precision) as device, device.near():
-        staged = staged_by(device, Settings().pinned, threads).told(found)
+    size = a.shape[0] * b.shape[1] * out.itemsize
+    size += sum(one.shape[0] * one.shape[1] * one.dtype.itemsize for one in (a, b))
+    if size < _LEAST_STAGED:
+        staged = usual_staging(found)
+    else:
+        with GpuStreams(choose, ordinal, precision) as device, device.near():
+            staged = staged_by(device, Settings().pinned, threads).told(found)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )
+
+
+def usual_staging(rates: Rates) -> Rates:
+    """Return rates with those of pageable matrices where they are not measured."""
+    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, crowded=_CROWDED, pin=_PIN_S)
 
 
 def _host_rate(out: AnyDType) -> float:

@@ -22,15 +22,12 @@ from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
 from .device_product import beside_parts, plan_device_product
-from .device_streams import measured_rates, sums_of, threads_for_copies
+from .device_streams import measured_rates, sums_of, threads_for_copies, usual_staging
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
 LINK_RATE = 50e9
-#: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
-#: while both do, and seconds in which a byte of such a buffer is made: as measured with twelve threads beside an H200.
-SOURCE_RATE, SINK_RATE, CROWDED, PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
 
 
 def multiply_on_gpu(
@@ -108,5 +105,5 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
     rate = problem.flop / seconds
     budgets = Budgets(memory, Settings().pinned, memory_limit(None))
     staging = Staging(("a", "b", *(["c"] if c else []), "out"), threads_for_copies())
-    rates = Rates(rate, rate, LINK_RATE, LINK_RATE, source=SOURCE_RATE, sink=SINK_RATE, crowded=CROWDED, pin=PIN_S)
+    rates = usual_staging(Rates(rate, rate, LINK_RATE, LINK_RATE))
     return choose_within(1, product, sums_of("gpu", a, b, d), budgets, staging, rates)

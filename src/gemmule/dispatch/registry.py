@@ -28,6 +28,10 @@ from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
 from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
 from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC as H12
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as H13
+from gemmule.kernels.gemm.h14_int8x15.spec import SPEC as H14
+from gemmule.kernels.gemm.h15_symmetric.spec import SPEC as H15
+from gemmule.kernels.gemm.h16_mixed.spec import SPEC as H16
+from gemmule.kernels.gemm.h17_along_k.spec import SPEC as H17
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -49,12 +53,16 @@ from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC as T16
 from gemmule.kernels.transpose.t17_unshifted_words.spec import SPEC as T17
 
 REGISTRY: tuple[KernelSpec, ...] = (
+    H15,
     H09,
     H10,
     H11,
+    H16,
+    H17,
     H13,
     H01,
     H12,
+    H14,
     H08,
     H07,
     H06,

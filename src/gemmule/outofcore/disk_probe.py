@@ -21,8 +21,8 @@ DISK_RATE = 1.5e9
 _BLOCK, _BLOCKS = 4 << 20, 96
 #: Parts of what is timed whose rates are compared.
 _PARTS = 3
-#: Files that are smaller together are not worth the time.
-_LEAST = 1 << 30
+#: Files that are smaller together are not worth the time; of larger ones at most a part is written to try.
+_LEAST, _TRIED = 480 << 20, 4
 #: Places of a file at which the page cache is asked for.
 _SAMPLES = 4096
 #: What a file system without unnamed files, or a folder that may not be written, answers.
@@ -99,9 +99,12 @@ def _timed_reads(path: str, first: int, run: int, threads: int) -> DiskRate:
     try:
         begin = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:
-            return _rate(begin, sorted(pool.map(get, range(first, first + run, _BLOCK))))
+            done = sorted(pool.map(get, range(first, first + run, _BLOCK)))
     finally:
         os.close(descriptor)
+    # Threads that begin, and the last ones of them, do not keep the disk busy.
+    ends = len(done) // 8
+    return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin, done)
 
 
 def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:
@@ -134,7 +137,7 @@ def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
             raise
         return USUAL
     try:
-        return _timed_writes(descriptor, threads)
+        return _timed_writes(descriptor, threads, min(_BLOCKS, max(nbytes // _TRIED // _BLOCK, 1)))
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -143,11 +146,11 @@ def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
         os.close(descriptor)
 
 
-def _timed_writes(descriptor: int, threads: int) -> DiskRate:
+def _timed_writes(descriptor: int, threads: int, blocks: int) -> DiskRate:
     block = os.urandom(_BLOCK)
     try:
         # A result's room is reserved before, too.
-        os.posix_fallocate(descriptor, 0, _BLOCKS * _BLOCK)
+        os.posix_fallocate(descriptor, 0, blocks * _BLOCK)
     except OSError as error:
         # Where room cannot be reserved, it is found by writing.
         if error.errno in _NO_ROOM:
@@ -175,7 +178,7 @@ def _timed_writes(descriptor: int, threads: int) -> DiskRate:
         storing = storer.submit(store)
         try:
             with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(put, range(_BLOCKS)))
+                list(pool.map(put, range(blocks)))
         finally:
             over.set()
         storing.result()

@@ -284,7 +284,9 @@ class _Run:
         start = end = None
         for future in parts:
             filled = future.result()
-            self.bytes_read += filled.read
+            with self.lock:
+                # Two streams bring matrices.
+                self.bytes_read += filled.read
             start = start or self.device.record(stream)
             rows, cols = _within(filled.rows, op.rows), _within(filled.cols, op.cols)
             self.device.copy_in(stream, target.part(rows, cols), filled.array)

@@ -1,0 +1,137 @@
+"""Few rows by 8-bit weights beside PyTorch's, which are cuBLASLt's: ``python benchmarks/few_rows.py FOLDER``.
+
+A in rows, B in columns, float8_e4m3fn of normal(0, 1), bfloat16 results; timed as `float8_products.py` does:
+`h16_mixed` in the config that is chosen, `h13_widened`, and cuBLASLt, by default and with ``use_fast_accum``. With
+``--search`` every config that takes the product is timed, too. ``compile`` instead of a folder only compiles what
+will run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from float8_products import HOPPER, graph_of
+
+from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice, KernelSpec
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h16_mixed.spec import SPEC as MIXED
+from gemmule.lab.products import gemm_problem
+
+SHAPES = [(n, k) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (28672, 8192))]
+ROWS = (1, 4, 16, 32, 64, 128, 256)
+#: Bytes that operands of all sets have, rounds, bytes of weights that a graph reads about.
+_BEYOND_L2, _ROUNDS, _GRAPH = 200e6, 4, 1e9
+
+
+def chosen(spec: KernelSpec, problem: GemmProblem) -> Choice:
+    """Return a kernel in the config that it would be launched in."""
+    return choose(problem, HOPPER, (spec,), multiprocessors=132)
+
+
+def ways(problem: GemmProblem, search: bool) -> dict[str, Choice]:
+    """Return what gemmule runs, by name."""
+    widened = next(spec for spec in REGISTRY if spec.name == "h13_widened")
+    found = {"mixed": chosen(MIXED, problem), "widened": chosen(widened, problem)}
+    if search:
+        least = min(one.tile_n for one in MIXED.configs if one.tile_n >= min(problem.m, 128))
+        for config in MIXED.configs:
+            if config.tile_n in (least, min(least, 64)) and MIXED.why_not(problem, HOPPER, config) is None:
+                found[str(config)] = Choice(MIXED, config)
+    return found
+
+
+def measured(size: tuple[int, int, int], search: bool) -> dict[str, Any]:
+    """Return the record of one product."""
+    import torch
+
+    from gemmule.runtime.execute import run_kernel
+
+    m, n, k = size
+    problem = gemm_problem(m, n, k, "float8_e4m3fn", "bfloat16", "nt")
+    sets = max(2, min(64, int(_BEYOND_L2 / (m * k + n * k)) + 1))
+    a = [torch.randn(m, k, device="cuda").to(torch.float8_e4m3fn) for _ in range(sets)]
+    b = [torch.randn(n, k, device="cuda").to(torch.float8_e4m3fn) for _ in range(sets)]
+    d, one = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
+    calls = sets * max(1, int(_GRAPH / (sets * n * k)))
+
+    def ours(choice: Choice) -> Callable[[int, int], None]:
+        def work(stream: int, number: int) -> None:
+            at = {"a": a[number % sets].data_ptr(), "b": b[number % sets].data_ptr(), "d": d.data_ptr()}
+            run_kernel(problem, choice, at, 0, stream)
+
+        return work
+
+    def theirs(fast: bool) -> Callable[[int, int], None]:
+        def work(stream: int, number: int) -> None:
+            del stream
+            torch._scaled_mm(a[number % sets], b[number % sets].t(), one, one, out_dtype=torch.bfloat16,
+                             use_fast_accum=fast, out=d)  # fmt: skip
+
+        return work
+
+    found: dict[str, Any] = {"record": "few_rows", "m": m, "n": n, "k": k}
+    replays = {}
+    exact, size_of = a[0].double() @ b[0].double().t(), a[0].double().abs() @ b[0].double().abs().t()
+    for name, choice in ways(problem, search).items():
+        if name in ("mixed", "widened"):
+            found[f"{name}_config"] = choice.config.as_dict()
+        d.fill_(float("nan"))
+        run_kernel(problem, choice, {"a": a[0].data_ptr(), "b": b[0].data_ptr(), "d": d.data_ptr()}, 0,
+                   torch.cuda.current_stream().cuda_stream)  # fmt: skip
+        # The last rounding apart.
+        found[f"{name}_error"] = float((((d.double() - exact).abs() - exact.abs() / 256).clamp(min=0) / size_of).max())
+        replays[name] = graph_of(ours(choice), calls)
+    for name, fast in (("cublaslt", False), ("cublaslt_fast", True)):
+        replays[name] = graph_of(theirs(fast), calls)
+    samples: dict[str, list[float]] = {name: [] for name in replays}
+    for turn in range(_ROUNDS):
+        for name in list(replays) if turn % 2 else reversed(list(replays)):
+            samples[name].append(replays[name]())
+    for name, times in samples.items():
+        found[f"{name}_us"] = round(statistics.median(times), 3)
+        found[f"{name}_samples_us"] = [round(time, 3) for time in times]
+    return found
+
+
+def main() -> None:
+    """Compile, or measure and record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--search", action="store_true")
+    given = parser.parse_args()
+    sizes = [(m, n, k) for n, k in SHAPES for m in ROWS]
+    if given.folder == "compile":
+        jobs = []
+        for size in sizes:
+            problem = gemm_problem(*size, "float8_e4m3fn", "bfloat16", "nt")
+            for choice in ways(problem, given.search).values():
+                jobs.append(Job(choice.spec, choice.config, choice.signature(problem), HOPPER))
+                if (then := choice.following(problem)) is not None:
+                    jobs.append(Job(then.spec, then.config, then.spec.signature(then.problem, then.config), HOPPER))
+        list(compile_all(list(dict.fromkeys(jobs))))
+        return
+    from gemmule.lab.experiment import experiment
+    from gemmule.lab.records import RecordFile
+    from gemmule.runtime.device import get_device
+
+    # Every capture of a graph collects garbage first.
+    gc.freeze()
+    with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
+        for size in sizes:
+            record = measured(size, given.search)
+            file.write(record)
+            times = {name[:-3]: us for name, us in record.items() if name.endswith("_us") and "samples" not in name}
+            print(*size, *(f"{name}:{us}" for name, us in sorted(times.items(), key=lambda x: x[1])[:9]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The code of products of few rows: compiled without a GPU, weights widened in registers, as many CTAs as it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from test_wgmma_waits import early
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.kernels.gemm.h16_mixed.spec import SPEC
+from gemmule.lab.products import gemm_problem
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+ARCH = Arch.parse("sm_90a")
+CONFIGS = [
+    pytest.param(config, id=str(config).replace(" ", ","), marks=[pytest.mark.slow] if number else [])
+    for number, config in enumerate(SPEC.configs)
+]
+#: Registers of a multiprocessor.
+_REGISTERS = 1 << 16
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_code(config):
+    problem = gemm_problem(100, 200, 2048, "float8_e4m3fn", "bfloat16", "nt")
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), ARCH)
+    launch = SPEC.launch(problem, config)
+    artifact.check_launch(launch)
+    assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
+    assert launch.threads * artifact.resources.registers * config.residents <= _REGISTERS
+    # Every product takes weights from four registers.
+    products = re.findall(r"wgmma\.mma_async\S*\s*\{[^}]*\},\s*(\S)", artifact.ptx)
+    assert len(products) % 8 == 0 < len(products)
+    assert set(products) == {"{"}
+    assert "cvt.rn.f16x2.e4m3x2" in artifact.ptx
+    assert early(artifact.ptx) == []

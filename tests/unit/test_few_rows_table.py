@@ -1,0 +1,15 @@
+"""The table of products of few rows."""
+
+from __future__ import annotations
+
+from gemmule.lab.few_rows_table import few_rows_table
+
+
+def test_times_ratios_and_their_mean():
+    one = {
+        "record": "few_rows", "m": 4, "n": 4000, "k": 5000, "mixed_us": 8.0, "mixed_error": 1.3e-8, "widened_us": 32.0,
+        "cublaslt_us": 4.0, "cublaslt_fast_us": 6.0,
+    }  # fmt: skip
+    lines = few_rows_table([{"record": "experiment"}, one, one | {"mixed_us": 2.0}]).splitlines()
+    assert lines[2] == "| 4 x 4000 x 5000 | 8.00 | 2.50 | 0.500 | 0.750 | 4.000 | 1.3e-08 | 0.125 |"
+    assert lines[4] == "| geometric mean |  |  | 1.000 | 1.500 | 8.000 |  | 0.125 |"
