@@ -106,3 +106,13 @@ def test_a_share_of_the_tiles_runs_on_streams_of_the_plan(name, tiles):
     plan = dataclasses.replace(PLANS[name], devices=2)
     done = {tile for number, tile in enumerate(plan.order()) if number not in tiles}
     assert {op.stream for op in operations(plan, done)} <= set(streams(plan))
+
+
+@pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
+@pytest.mark.parametrize(("n", "k"), [(20480, 20480), (30000, 8000), (12000, 40000)])
+def test_large_tiles_cut_the_result_evenly(strategy, n, k):
+    """A last tile of half the side came after a tile that takes as long as all others to come, and to leave."""
+    tried = candidates(strategy, product(n, n, k, symmetric=True), F4, 8 << 30, symmetric=True, stairs=256)
+    large = [plan for plan in tried if n / 5 <= plan.tile_m < n]
+    assert large
+    assert all(n - (plan.grid[0] - 1) * plan.tile_m > 0.6 * plan.tile_m for plan in large)
