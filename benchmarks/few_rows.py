@@ -44,7 +44,7 @@ def ways(problem: GemmProblem, search: bool) -> dict[str, Choice]:
     if search:
         least = min(one.tile_n for one in MIXED.configs if one.tile_n >= min(problem.m, 128))
         for config in MIXED.configs:
-            if config.tile_n in (least, min(least, 64)) and MIXED.why_not(problem, HOPPER, config) is None:
+            if config.tile_n in (least, max(least // 2, 32)) and MIXED.why_not(problem, HOPPER, config) is None:
                 found[str(config)] = Choice(MIXED, config)
     return found
 
