@@ -57,6 +57,8 @@ def jax_paths(dtype: str) -> dict[str, Callable[[], Any]]:
     eager = (("jax_eager", jax.numpy.matmul), ("gemmule_jax_eager", matmul), ("matmul_jax", gm.matmul))
     for name, function in eager:
         paths[name] = lambda function=function: function(a, b).block_until_ready()
+    for name, function in (("jax_transpose", jax.numpy.transpose), ("transpose_jax", gm.transpose)):
+        paths[name] = lambda function=function: function(a).block_until_ready()
     return paths
 
 

@@ -34,8 +34,9 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.several import stream_on_devices
+from gemmule.outofcore.device.staging_probe import staged_by
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import LINES, copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import ALLOCATE_S, LINES, link_rates, product_rate, product_waves
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.streams import GpuStreams
 
@@ -122,9 +123,11 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     print(cell, "in core", round(before / 1e12, 2), clocks, flush=True)
     rates = rates_of(cell, before)
     if source == "pageable":
-        staging = copy_rate(settings.threads)
+        with GpuStreams(choose) as device, device.near():
+            staged = staged_by(device, settings.pinned, settings.threads)
+        print(staged, flush=True)
         rings = cut_rings(("a", "b", "out"), settings.pinned, settings.threads, 1)
-        rates = dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+        rates = dataclasses.replace(staged.told(rates), launch=2e-4, allocate=ALLOCATE_S)
         rates = staged_rates(rates, rings, settings.threads, settings.threads)
     print(source, dataclasses.asdict(rates), flush=True)
     made = []

@@ -1,16 +1,19 @@
-"""A product from files to a file through a GPU, beside the disk alone: reading and writing the same bytes.
+"""Products from files to a file through a GPU, beside the disk alone: reading and writing the same bytes.
 
-``python benchmarks/stream_files.py RESULTS_FOLDER SCRATCH_FOLDER --size 24000``. The page cache is emptied of the files
-before each run. The disk's best is the time in which several threads read both inputs and write as many bytes as the
-result has, with long requests, at the same time, nothing being computed.
+``python benchmarks/stream_files.py RESULTS_FOLDER SCRATCH_FOLDER --size 24000 16000,16000,4000``. The page cache is
+emptied of the files before each run. The disk's best is the time in which several threads read both inputs and write as
+many bytes as the result has, with long requests, at the same time, the disk storing meanwhile what is written, and
+nothing being computed. It is measured before the runs and after them: how much it differs is how steady the disk is.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
@@ -41,13 +44,33 @@ def written(path: Path, shape: tuple[int, int], seed: int) -> float:
         part = numbers[(start // _BLOCK) % 4093 :][: min(_BLOCK, size - start) >> 2]
         os.pwrite(descriptor, part.data, offset + start)
 
+    with contextlib.suppress(OSError):
+        os.posix_fallocate(descriptor, 0, offset + size)
     begin = time.perf_counter()
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(8) as threads, storing(descriptor):
         list(threads.map(put, range(0, size, _BLOCK)))
     os.fdatasync(descriptor)
     seconds = time.perf_counter() - begin
     os.close(descriptor)
     return size / seconds
+
+
+@contextlib.contextmanager
+def storing(descriptor: int):
+    """Return a block in which the disk stores what is written, again and again."""
+    over = threading.Event()
+
+    def store() -> None:
+        while not over.is_set():
+            os.fdatasync(descriptor)
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def forget(*paths: Path) -> None:
@@ -107,52 +130,73 @@ def rows_error(a: Path, b: Path, c: Path, rows: np.ndarray) -> float:
     return float((error / (np.abs(factor) @ np.abs(other) * 2.0**-24)).max())
 
 
+def measure(shape: tuple[int, int, int], folder: Path, options, file: RecordFile) -> None:
+    """Measure one product and write its record."""
+    m, n, k = shape
+    a, b, c, scratch = (folder / f"{name}.npy" for name in ("A", "B", "C", "scratch"))
+    written(a, (m, k), 0)
+    written(b, (k, n), 1)
+    disk = disk_seconds([a, b], scratch, (m, n))
+    print(json.dumps(disk), flush=True)
+    more = {"device_memory": options.device_memory} if options.device_memory else {}
+    reports, walls = [], []
+    for repeat in range(options.repeats + 1):
+        forget(a, b)
+        c.unlink(missing_ok=True)
+        begin = time.perf_counter()
+        report = gm.multiply(a, b, c, executor="gpu", **more)
+        # The first one may still compile kernels.
+        if repeat:
+            walls.append(time.perf_counter() - begin)
+            reports.append(report)
+        print(round(time.perf_counter() - begin, 3), report, flush=True)
+    error = rows_error(a, b, c, np.random.default_rng().integers(0, m, 4))
+    if not error <= k:
+        sys.exit(f"wrong: {error} u (|A||B|)")
+    c.unlink()
+    after = disk_seconds([a, b], scratch, (m, n))
+    place = int(np.argsort(walls)[len(walls) // 2])
+    report = reports[place]
+    best = max(statistics.fmean((disk["both_s"], after["both_s"])), report.compute_s)
+    record = {
+        "record": "stream", "source": "files", "dtype": "float32", "m": m, "n": n, "k": k,
+        "strategy": report.strategy,
+        "tile": [report.tile_m, report.tile_n, report.tile_k], "wall_s": walls[place], "wall_samples_s": walls,
+        "stream_s": report.seconds, "predicted_s": report.predicted_s, "compute_s": report.compute_s,
+        "disk": disk, "disk_after": after,
+        "samples": [
+            {"stream_s": one.seconds, "predicted_s": one.predicted_s, "between_s": list(one.predicted_between_s)}
+            for one in reports
+        ],
+        "bytes": {"read": report.bytes_read, "written": report.bytes_written},
+        "bound_share": best / report.seconds, "call_bound_share": best / walls[place], "error_u": error,
+    }  # fmt: skip
+    print(json.dumps(record), flush=True)
+    file.write(record)
+    for path in (a, b):
+        path.unlink()
+
+
 def main() -> None:
-    """Measure, print and write the record."""
+    """Measure, print and write the records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
     parser.add_argument("scratch", type=Path)
-    parser.add_argument("--size", default="24000", help="one extent, or m,n,k")
+    parser.add_argument("--size", nargs="+", default=["24000"], help="one extent, or m,n,k")
     parser.add_argument("--device-memory")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     options = parser.parse_args()
-    m, n, k = (list(map(int, options.size.split(","))) * 3)[:3]
     folder = Path(tempfile.mkdtemp(dir=options.scratch))
-    a, b, c = (folder / f"{name}.npy" for name in "ABC")
+    begin = time.perf_counter()
     try:
         with RecordFile(options.results, experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-            written(a, (m, k), 0)
-            written(b, (k, n), 1)
-            disk = disk_seconds([a, b], folder / "scratch.npy", (m, n))
-            print(json.dumps(disk), flush=True)
-            more = {"device_memory": options.device_memory} if options.device_memory else {}
-            reports, walls = [], []
             # Kernels are loaded, and the probe's too.
             gm.multiply(np.ones((2048, 1024), "f4"), np.ones((1024, 2048), "f4"), np.empty((2048, 2048), "f4"),
                         executor="gpu", device_memory="64MiB")  # fmt: skip
-            for _ in range(options.repeats):
-                forget(a, b)
-                c.unlink(missing_ok=True)
-                begin = time.perf_counter()
-                reports.append(gm.multiply(a, b, c, executor="gpu", **more))
-                walls.append(time.perf_counter() - begin)
-                print(round(walls[-1], 3), reports[-1], flush=True)
-            error = rows_error(a, b, c, np.random.default_rng().integers(0, m, 4))
-            if not error <= k:
-                sys.exit(f"wrong: {error} u (|A||B|)")
-            place = int(np.argsort(walls)[len(walls) // 2])
-            report = reports[place]
-            best = max(disk["both_s"], report.compute_s)
-            record = {
-                "record": "stream", "source": "files", "dtype": "float32", "m": m, "n": n, "k": k,
-                "strategy": report.strategy,
-                "tile": [report.tile_m, report.tile_n, report.tile_k], "wall_s": walls[place], "wall_samples_s": walls,
-                "stream_s": report.seconds, "predicted_s": report.predicted_s, "compute_s": report.compute_s,
-                "disk": disk, "bytes": {"read": report.bytes_read, "written": report.bytes_written},
-                "bound_share": best / report.seconds, "call_bound_share": best / walls[place], "error_u": error,
-            }  # fmt: skip
-            print(json.dumps(record), flush=True)
-            file.write(record)
+            for size in options.size:
+                if time.perf_counter() - begin < options.until:
+                    measure(tuple((list(map(int, size.split(","))) * 3)[:3]), folder, options, file)
         print(file.path)
     finally:
         shutil.rmtree(folder)

@@ -23,7 +23,8 @@ from cublasxt import CublasXt, MemoryTaken
 from pinned_pool import fill, pinned_pool, poison, unpin
 
 from gemmule.api.device_product import beside_parts
-from gemmule.core.dtype import Precision, accumulator, dtype_named
+from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
+from gemmule.core.residues import HALF_SIDE
 from gemmule.dispatch.select import choose
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
@@ -34,10 +35,22 @@ from gemmule.outofcore.device.choose import Chosen, choose_plan
 from gemmule.outofcore.device.engine import Settings, stream_product
 from gemmule.outofcore.device.operation import Multiply
 from gemmule.outofcore.device.rates import Rates
+from gemmule.outofcore.device.rings import cut_rings, staged_rates
 from gemmule.outofcore.device.schedule import operations
+from gemmule.outofcore.device.staging_probe import staged_by
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import ALLOCATE_S, ISSUE_S, LINES, copy_rate, link_rates, product_rate, product_waves
+from gemmule.runtime.link_probe import (
+    ALLOCATE_S,
+    ISSUE_S,
+    LINES,
+    link_rates,
+    multiplying,
+    product_rate,
+    product_stairs,
+    product_waves,
+    split_seconds,
+)
 from gemmule.runtime.streams import GpuStreams
 
 #: Sides and depth of the product in core, and the depth at which adding to a sum is measured.
@@ -62,7 +75,7 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Return the product of ``operation:type:extents``, where one extent stands for all three.
 
-        ``:bf16x6`` behind it is how gemmule multiplies float32.
+        ``:bf16x6`` or ``:int8x15`` behind it is how gemmule multiplies float32 or float64.
         """
         operation, dtype, extents, *precision = text.split(":")
         m, n, k = (list(map(int, extents.split(","))) * 3)[:3]
@@ -164,37 +177,50 @@ def rates_of(cell: Cell, compute: float, source: str) -> Rates:
     dtype = cell.numpy
     with cell.streams() as device:
         h2d, d2h = link_rates(device)
-        waves = product_waves(device, dtype, dtype, dtype, cell.orders)
+        kernel = kernel_of(cell, device)
+        split = split_seconds(device, dtype, dtype, dtype, cell.orders)
         plain, added = (
             product_rate(device, dtype, dtype, dtype, added=one, orders=cell.orders, side=SIDE, depth=DEPTH)
             for one in (False, True)
         )
-    rates = nominal(compute, compute * min(added / plain, 1), h2d, d2h, waves)
+    compute = multiplying(compute, split, SIDE, SIDE)
+    plain, added = (multiplying(rate, split, SIDE, DEPTH) for rate in (plain, added))
+    rates = dataclasses.replace(nominal(cell, compute, compute * min(added / plain, 1), h2d, d2h, *kernel), split=split)
     if source == "pinned":
         return rates
-    staging = copy_rate(THREADS)
-    return dataclasses.replace(rates, source=staging, sink=staging, launch=2e-4)
+    with cell.streams() as device, device.near():
+        staged = staged_by(device, 256 << 20, THREADS)
+    rings = cut_rings(("a", "b", "out"), 256 << 20, THREADS, 1)
+    return staged_rates(dataclasses.replace(staged.told(rates), launch=2e-4), rings, THREADS, THREADS)
 
 
-def nominal(compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int]) -> Rates:
+def kernel_of(cell: Cell, device: GpuStreams) -> tuple[tuple[int, int, int], int]:
+    """Return what the planner is told of the kernel of large products: its waves, and the stairs that it knows."""
+    given = (device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
+    return product_waves(*given), product_stairs(*given)
+
+
+def nominal(
+    cell: Cell, compute: float, added: float, h2d: float, d2h: float, waves: tuple[int, int, int], stairs: int
+) -> Rates:
     """Return rates in the form that the planner takes."""
     return Rates(
-        compute, added, h2d, d2h, half=16, issue=ISSUE_S, allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH,
-        waves=waves, lines=LINES,
+        compute, added, h2d, d2h, half=HALF_SIDE if cell.precision in INT8_PRODUCTS else 16, issue=ISSUE_S,
+        allocate=ALLOCATE_S, measured=True, side=SIDE, depth=DEPTH, waves=waves, stairs=stairs, lines=LINES,
     )  # fmt: skip
 
 
 def make_ready(cell: Cell, memory: int) -> None:
     """Compile and keep the kernels that plans of such a product take."""
     with cell.streams() as device:
-        waves = product_waves(device, cell.numpy, cell.numpy, cell.numpy, cell.orders)
-        rate = NOMINAL[cell.dtype]
-        plan = cell.plan(nominal(rate, rate * 0.98, 53e9, 49e9, waves), memory).plan
+        kernel = kernel_of(cell, device)
+        rate = 80e12 if cell.precision in INT8_PRODUCTS else NOMINAL[cell.dtype]
+        plan = cell.plan(nominal(cell, rate, rate * 0.98, 53e9, 49e9, *kernel), memory).plan
         buffers, stream = Buffers(plan, device), device.stream()
         for op in operations(plan):
             if isinstance(op, Multiply):
                 for arguments in buffers.products(op, 1, BETA if cell.operation == "added" else 0):
-                    device.prepare(stream, *arguments)
+                    device.prepare(stream, *arguments, needed=op.needed)
 
 
 def checked(cell: Cell, matrices, name: str) -> float:
@@ -221,6 +247,8 @@ def peer_call(cell: Cell, matrices, library: CublasXt, *, fresh: bool = False) -
 def peers(cell: Cell, matrices, memory: int, blocks: list[int], *, pinning: bool = False) -> list[dict[str, object]]:
     """Return what cuBLASXt takes with blocks of several sizes."""
     found = []
+    if not blocks:
+        return found
     # The very first may still load kernels.
     for number, block in enumerate([blocks[-1], *blocks]):
         with CublasXt(block, pinning=pinning) as library, MemoryTaken() as taken:
@@ -262,7 +290,7 @@ def measure(cell: Cell, pool: np.ndarray, options, file: RecordFile, source: str
     samples = [run.seconds for run in runs[1:]]
     wall = statistics.median(samples)
     run = min(runs[1:], key=lambda one: abs(one.seconds - wall))
-    others = peers(cell, matrices, memory, options.blocks or cell.blocks())
+    others = peers(cell, matrices, memory, cell.blocks() if options.blocks is None else options.blocks)
     if source == "pageable" and options.pinning:
         best = sorted(others, key=lambda one: one["first_s"])[:2]
         others += peers(cell, matrices, memory, [one["block"] for one in best], pinning=True)
@@ -293,7 +321,7 @@ def main() -> None:
     parser.add_argument("--device-memory", default="8GiB", help="what gemmule may take of it")
     parser.add_argument("--pageable", nargs="*", default=[], help="products whose matrices lie in pageable memory")
     parser.add_argument("--pinning", action="store_true", help="let cuBLASXt pin pageable matrices, too")
-    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt")
+    parser.add_argument("--blocks", type=int, nargs="*", help="block sizes of cuBLASXt, or none of it")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--make-ready", action="store_true", help="only compile the kernels")

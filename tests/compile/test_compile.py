@@ -9,15 +9,22 @@ import itertools
 import math
 
 import pytest
+from test_h01_instructions import assert_instructions
+from test_launch_order import assert_in_order
+from test_wgmma_waits import early
 
+from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.below_stairs import STEP
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -26,8 +33,11 @@ ARCHS = [Arch.parse(name) for name in ("sm_80", "sm_90a", "sm_100a")]
 
 
 #: Extents that every tile divides, that only copies of 16 or 8 bytes divide, that nothing divides, one that copies of
-#: 16 bytes do not divide among others, and of long sums.
-EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 63, 48), (64, 64, 2048))
+#: 16 bytes do not divide among others, of long sums, and of a square whose lines begin anywhere.
+EXTENTS = (
+    (768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (63, 65, 17), (64, 63, 48), (64, 64, 2048),
+    (63, 63, 48),
+)  # fmt: skip
 
 
 #: Types of elements that a kernel moves without reading them.
@@ -52,7 +62,12 @@ def products(types):
         for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
             operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
-            yield from (problem, dataclasses.replace(problem, c=None, beta=0))
+            alone = dataclasses.replace(problem, c=None, beta=0)
+            yield from (problem, alone)
+            if m <= n and precision is Precision.IEEE:
+                yield dataclasses.replace(problem, needed=Staircase(0, STEP))
+            if (own := told(alone, same=True)).own_transpose:
+                yield own
 
     return tuple(every())
 
@@ -102,9 +117,9 @@ def refused(job):
     return may_be and all(job.spec.why_not(problem, job.arch, job.config) for problem in problems)
 
 
-def problem_for(job):
-    """A problem that needs this very specialisation."""
-    return next(problem for problem in problems_of(job) if job.spec.why_not(problem, job.arch, job.config) is None)
+def taken(job):
+    """Problems that need this very specialisation."""
+    return [problem for problem in problems_of(job) if job.spec.why_not(problem, job.arch, job.config) is None]
 
 
 def jobs(configs):
@@ -131,7 +146,7 @@ STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
-LONG = ("g07_cp_async", "h01_mma_sync")
+LONG = ("g07_cp_async", "g08_triangle", "h01_mma_sync", "t12_production", "t13_in_place", "t15_register_squares")
 
 
 def covering(jobs):
@@ -168,9 +183,14 @@ def compiled(which):
 def check(job, artifact):
     if isinstance(artifact, CompileError):
         raise artifact
-    problem = problem_for(job)
-    launch = job.spec.launch(problem, job.config)
+    launches = [job.spec.launch(problem, job.config) for problem in taken(job)]
+    launch = launches[0]
     artifact.check_launch(launch)
+    assert_in_order(artifact.ptx, job.arch, overlaps=any(one.overlaps for one in launches))
+    # Of sums that are touched while a product is under way nothing but the speed tells.
+    assert early(artifact.ptx) == []
+    if job.spec.name == "h01_mma_sync" and dict(job.signature)["tiles"] == "whole":
+        assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx
     assert artifact.resources.spill_bytes == 0
     assert artifact.resources.stack_bytes == 0
@@ -194,7 +214,7 @@ def test_other_configs(job):
     check(job, compiled("others")[str(job)])
 
 
-@pytest.mark.parametrize("job", [job for job in DEFAULT if job.arch.major == 9][::20], ids=str)
+@pytest.mark.parametrize("job", [job for job in DEFAULT if job.arch.major == 9][::40], ids=str)
 def test_compiling_again_gives_the_same_code(job):
     first = compiled("default")[str(job)]
     second = compile_kernel(job.spec, job.spec.default, job.signature, job.arch)
@@ -208,6 +228,6 @@ def test_extents_stay_64_bits_wide(spec):
     if "reference" not in spec.name:
         pytest.skip("a kernel with 32-bit extents says so in why_not")
     arch = Arch.parse("sm_90a")
-    ptx = compile_kernel(spec, spec.default, spec.signatures(arch)[0], arch).ptx
+    ptx = artifact_for(spec, spec.default, spec.signatures(arch)[0], arch).ptx
     assert "ld.param.b64" in ptx
     assert "cvt.s64.s32" not in ptx

@@ -13,6 +13,7 @@ Most of the time is the compiler's: processes that each take a part of the confi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 
@@ -20,7 +21,9 @@ import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
-from gemmule.core.dtype import DTYPES, opaque_dtype
+from gemmule.core.dtype import DTYPES, Precision, opaque_dtype
+from gemmule.core.errors import DTypeError
+from gemmule.core.own_transpose import told
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -34,18 +37,39 @@ RNG = np.random.default_rng()
 PARTIAL_COPIES = {"h01_mma_sync": 16}
 
 
-def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
+def precisions(dtype):
+    """Every precision that may be asked for with factors of this type, the default one first."""
+    found = []
+    for precision in Precision:
+        with contextlib.suppress(DTypeError):
+            found.append(Precision.of_inputs(precision, (dtype.name, dtype.name)))
+    return found
+
+
+def values(dtype, precision, shape):
+    """What all precisions multiply exactly, but where nothing is rounded that the default keeps."""
+    if precision is Precision.IEEE:
+        return random_matrix(RNG, dtype, shape)
+    return RNG.integers(-4, 4, shape, endpoint=True).astype(dtype.numpy())
+
+
+def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted):
     m, n, k = shape
     chunk = PARTIAL_COPIES.get(spec.name, 1)
-    a, b, c = (random_matrix(RNG, dtype, s) for s in ((m, k), (k, n), (m, n)))
+    a, b, c = (values(dtype, precision, s) for s in ((m, k), (k, n), (m, n)))
     with (
         DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset, chunk) as da,
         DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset, chunk) as db,
         DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset, chunk) as dd,
     ):
         da.put(a), db.put(b), dd.put(c)
-        problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
-        if spec.why_not(problem, get_device().arch, config):
+        default = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
+        problem = dataclasses.replace(default, precision=precision)
+        arch = get_device().arch
+        if spec.why_not(problem, arch, config):
+            return 0
+        if precision is not Precision.IEEE and spec.why_not(default, arch, config) is None:
+            # What is more exact than it must be was run so already.
             return 0
         if planted:
             problem = dataclasses.replace(problem, m=m + 4096)
@@ -57,6 +81,24 @@ def check_gemm(spec, config, dtype, shape, kinds, offset, planted):
             STREAM,
         )
         assert_product(dd.get(), a, b, c, 1, 1)
+    return 1
+
+
+def check_own_transpose(spec, config, dtype, precision, shape, kinds, offset):
+    m, _, k = shape
+    a, d = (values(dtype, precision, s) for s in ((m, k), (m, m)))
+    with (
+        DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset) as da,
+        DeviceMatrix(dtype, d.shape, strides_of(kinds[2], (), m, m), offset) as dd,
+    ):
+        da.put(a), dd.put(d)
+        one = da.matrix()
+        problem = GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix(), precision=precision)
+        problem = told(problem, same=True)
+        if spec.why_not(problem, get_device().arch, config):
+            return 0
+        run_kernel(problem, Choice(spec, config), {"a": da.address, "b": da.address, "d": dd.address}, 0, STREAM)
+        assert_product(dd.get(), a, a.T)
     return 1
 
 
@@ -107,7 +149,11 @@ def main() -> None:
         for config, element in artifacts[index::parts]:
             for shape, kinds, offset in places:
                 if gemm:
-                    runs += check_gemm(spec, config, element, shape, kinds, offset, asked.plant)
+                    for precision in precisions(element):
+                        if spec.mirrors:
+                            runs += check_own_transpose(spec, config, element, precision, shape, kinds, offset)
+                        else:
+                            runs += check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
                 else:
                     runs += check_transpose(spec, config, element, shape[:2], kinds[1:], offset)
     print(runs, "kernel runs")

@@ -51,6 +51,18 @@ def test_jax_arrays_are_immutable(jax):
         gm.matmul(a, a, out=jax.numpy.zeros((4, 4)))
 
 
+def test_jax_arrays_in_host_memory_stay_there(jax, rng):
+    host = jax.devices("cpu")[0]
+    a, b = (rng.standard_normal((30, 30)).astype(np.float32) for _ in range(2))
+    with jax.default_device(host):
+        uncommitted = jax.numpy.asarray(a), jax.numpy.asarray(b)
+    for x, y in ((jax.device_put(a, host), jax.device_put(b, host)), uncommitted):
+        for _ in range(3):
+            got = gm.matmul(x, y)
+            assert got.devices() == gm.transpose(x).devices() == {host}
+            assert_product(np.asarray(got), a, b)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_numpy_through_the_gpu(dtype, rng):
     a, b = random_matrix(rng, dtype, (130, 77)), random_matrix(rng, dtype, (77, 90))

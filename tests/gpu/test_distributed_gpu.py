@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from noting_workers import noted, preload
 from oracle import assert_product, random_matrix
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.runtime.device import device_count
-
-#: Runs in every worker as it starts: slices take a moment, and tiles that are noted are written down.
-PRELOAD = """
-import os, time
-from gemmule.outofcore.journal import Journal
 from gemmule.runtime.tiles import GpuTileSum
-if not hasattr(Journal, "noted"):
-    add, append = GpuTileSum.add, Journal.append
-def slow(self, a, b):
-    time.sleep({pause})
-    add(self, a, b)
-def noted(self, tiles):
-    tiles = dict(tiles)
-    append(self, tiles.items())
-    with open({log!r}, "ab", buffering=0) as file:
-        for tile in tiles:
-            file.write(f"{{os.getpid()}} {{tile[0]}} {{tile[1]}}\\n".encode())
-if not hasattr(Journal, "noted"):
-    # A worker may run this twice.
-    GpuTileSum.add, Journal.append, Journal.noted = slow, noted, True
-"""
+
 SHAPE = 1501, 1203, 1037
 
 
@@ -53,13 +33,13 @@ def cluster(tmp_path):
     started = []
 
     def start(pause):
-        (tmp_path / "preload.py").write_text(PRELOAD.format(pause=pause, log=str(tmp_path / "log")))
+        loaded = preload(tmp_path, GpuTileSum, pause)
         workers = {
             number: {
                 "cls": distributed.Nanny,
                 "options": {
                     "nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1},
-                    "env": {"CUDA_VISIBLE_DEVICES": gpu}, "preload": [str(tmp_path / "preload.py")],
+                    "env": {"CUDA_VISIBLE_DEVICES": gpu}, "preload": [loaded],
                 },
             }
             for number, gpu in enumerate(visible())
@@ -84,12 +64,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def noted():
-    """Return how often each tile was noted, and by which processes."""
-    lines = [line.split() for line in Path("log").read_text().splitlines()] if os.path.exists("log") else []
-    return collections.Counter((row, col) for _, row, col in lines), {pid for pid, _, _ in lines}
-
-
 def check():
     """Hold the result against a higher precision; nothing else may be left."""
     assert_product(np.load("C.npy"), np.load("A.npy"), np.load("B.npy"))
@@ -102,7 +76,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 def test_workers_with_a_gpu_each_compute_their_own_tiles(folder, cluster):
     report = gm.multiply("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=cluster(0.01).scheduler_address)
     check()
-    tiles, processes = noted()
+    tiles, processes = noted(folder)
     assert report.executor == "gpu"
     assert len(tiles) == report.tiles == report.tiles_computed > 8
     assert set(tiles.values()) == {1}
@@ -116,7 +90,7 @@ def test_a_killed_worker_with_a_gpu_loses_no_finished_tile_and_repeats_none(fold
 
     def kill():
         deadline = time.monotonic() + 60
-        while str(pids[0]) not in noted()[1] and time.monotonic() < deadline:
+        while str(pids[0]) not in noted(folder)[1] and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(pids[0], signal.SIGKILL)
 
@@ -125,7 +99,7 @@ def test_a_killed_worker_with_a_gpu_loses_no_finished_tile_and_repeats_none(fold
     report = gm.multiply("A.npy", "B.npy", "C.npy", memory="8MiB", scheduler=workers.scheduler_address)
     killer.join()
     check()
-    tiles, processes = noted()
+    tiles, processes = noted(folder)
     assert len(tiles) >= report.tiles - 1  # One may be noted in the journal and not here.
     assert set(tiles.values()) == {1}
     assert str(pids[0]) in processes

@@ -105,13 +105,13 @@ def test_vmap(jax, jnp, gj, rng):
 
 
 def test_what_goes_wrong_in_a_handler_reaches_the_caller(jax, jnp, gj, monkeypatch):
-    from gemmule.jax import handlers
+    from gemmule.jax import launches
 
     def fail(*_, **__):
         raise RuntimeError("no product today")
 
     with monkeypatch.context() as patched:
-        patched.setattr(handlers, "choose_compiling", fail)
+        patched.setattr(launches, "choose_compiling", fail)
         with pytest.raises(Exception, match="RuntimeError: no product today"):
             jax.block_until_ready(jax.jit(gj.matmul)(jnp.ones((37, 39)), jnp.ones((39, 35))))
     assert float(gj.matmul(jnp.ones((37, 39)), jnp.ones((39, 35)))[0, 0]) == 39

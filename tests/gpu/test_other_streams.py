@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 from oracle import assert_product
+from repeated_products import arrays, planned
 from test_api_torch import to_numpy
-from test_repeated_calls import arrays, planned
 
 import gemmule as gm
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from repeated_products import arrays, planned
 from test_api_torch import to_numpy
-from test_repeated_calls import arrays
 
 import gemmule as gm
-from gemmule.api import kept, prepared, recent
+from gemmule.api import recent
 from gemmule.core.errors import ArgumentError, OverlapError
 
-__all__ = ["arrays"]
-
-
-@pytest.fixture(autouse=True)
-def planned(monkeypatch):
-    """Forget what is known, and count the products that are planned."""
-    kept.forget()
-    calls = []
-    plan = prepared.plan_product
-
-    def counted(*arguments, **options):
-        calls.append(arguments)
-        return plan(*arguments, **options)
-
-    monkeypatch.setattr(prepared, "plan_product", counted)
-    return calls
+__all__ = ["arrays", "planned"]
 
 
 def silu(x):

@@ -24,8 +24,12 @@ RATES = Rates(20e12, 20e12, 50e9, 50e9)
 SIZES = [((769, 645, 1003), 3 << 19), ((300, 1777, 70), 1 << 20), ((1, 513, 4099), 100_000)]
 ORDERS_SIZE = ((500, 331, 403), 1 << 19)
 SYMMETRIC_SIZE = ((477, 477, 1050), 3 << 19)
-#: Height of tiles, of the strips that those on the diagonal are cut into, and streams that compute.
-DIAGONALS = [(605, 256, 1), (605, 200, 4), (384, 128, 2), (200, 77, 3)]
+#: Height of tiles, of the strips that those on the diagonal are cut into, and streams that compute,
+#: and, where kernels leave out what is above a staircase, the height of its steps.
+DIAGONALS = [
+    (605, 256, 1, 0), (605, 200, 4, 0), (384, 128, 2, 0), (200, 77, 3, 0), (605, 256, 2, 256), (520, 512, 1, 256),
+    (300, 300, 2, 256), (512, 100, 3, 64),
+]  # fmt: skip
 CASES = [
     (strategy, dtype, size, pinned, beta)
     for strategy, dtype in itertools.product(
@@ -127,10 +131,10 @@ def test_a_matrix_times_its_transpose(device, strategy, name, pinned):
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-@pytest.mark.parametrize(("tile", "cut", "lanes"), DIAGONALS)
+@pytest.mark.parametrize(("tile", "cut", "lanes", "stairs"), DIAGONALS)
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
-def test_strips_of_the_diagonal(device, strategy, name, tile, cut, lanes, pinned):
+def test_strips_of_the_diagonal(device, strategy, name, tile, cut, lanes, stairs, pinned):
     n, k = 605, 530
     dtype = dtype_named(name)
     tiles = -(-n // tile)
@@ -138,7 +142,7 @@ def test_strips_of_the_diagonal(device, strategy, name, tile, cut, lanes, pinned
     product = Product(n, n, k, Operand(dtype.numpy(), "F"), Operand(dtype.numpy()), Operand(dtype.numpy()))
     plan = DevicePlan(
         product, accumulator(dtype, dtype).name, strategy, tile, tile, 150, held, (slots, 0), symmetric=True, strips=2,
-        cut=cut, lanes=lanes,
+        cut=cut, lanes=lanes, stairs=stairs,
     )  # fmt: skip
     prediction = simulate(plan, RATES)[0]
     a = random_matrix(np.random.default_rng(), dtype, (k, n))

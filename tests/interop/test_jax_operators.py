@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
 from gemmule.dispatch.select import forget_choices, generation  # noqa: E402
-from gemmule.jax import frame, handlers  # noqa: E402
+from gemmule.jax import frame, handlers, launches, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -107,7 +107,7 @@ def test_gradients(rng, name):
         return jax.grad(lambda *x: sum(jnp.sin(part).sum() for part in first(*x)), every)
 
     for of in (lambda f: jax.grad(loss(f), every), second):
-        for got, expected in zip(jax.jit(of(ours))(*operands), of(theirs)(*operands), strict=True):
+        for got, expected in zip(jax.jit(of(ours))(*operands), jax.jit(of(theirs))(*operands), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -203,52 +203,68 @@ def test_the_version_that_is_spoken(tmp_path, text, minor):
 
 
 def test_frames_that_are_shorter_than_they_are_read_are_refused():
-    api = frame._Api(ctypes.sizeof(frame._Api), None, frame._Version(24, None, 0, 3))
-    call = frame._Frame(ctypes.sizeof(frame._Frame), None, ctypes.pointer(api))
+    api = structs.Api(ctypes.sizeof(structs.Api), None, structs.Version(24, None, 0, 3))
+    call = structs.Frame(ctypes.sizeof(structs.Frame), None, ctypes.pointer(api))
     for part in (call.arguments, call.results, call.attributes):
         part.struct_size = ctypes.sizeof(part)
-    read = frame.CallFrame(ctypes.addressof(call), 3)
-    assert not read.answers_metadata()
-    read.check()
-    for struct, name in ((call, "call frame"), (call.results, "results"), (api, "functions")):
+
+    def read():
+        return frame.CallFrame(ctypes.addressof(call), 3)
+
+    assert not read().answers_metadata()
+    read().check()
+    short = [(call, "call frame"), (call.arguments, "arguments"), (call.results, "results"),
+             (call.attributes, "attributes"), (api, "functions")]  # fmt: skip
+    for struct, name in short:
         struct.struct_size -= 8
         with pytest.raises(UnsupportedError, match=f"XLA's {name} take"):
-            read.check()
+            read().check()
         struct.struct_size += 8
     api.version.major = 1
     with pytest.raises(UnsupportedError, match=r"version 1\.3"):
-        read.check()
+        read().check()
 
 
 def test_the_structs_are_those_of_the_header():
     """The sizes that the C compiler gives them on 64-bit machines, from the header's own rule."""
-    assert frame._Version.minor.offset + 4 == 24
-    assert frame._Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
-    assert (frame._Frame.arguments.offset, frame._Frame.results.offset, frame._Frame.attributes.offset) == (40, 80, 120)
-    assert frame._Buffer.dims.offset == 40
-    assert (frame._Metadata.version.offset, frame._Metadata.traits.offset) == (8, 32)
+    assert structs.Version.minor.offset + 4 == 24
+    assert structs.Api.stream_get.offset == 16 + 24 + 8 + 4 * 8
+    assert (structs.Frame.arguments.offset, structs.Frame.results.offset, structs.Frame.attributes.offset) == (
+        40,
+        80,
+        120,
+    )
+    assert (structs.BufferStruct.dtype.offset, structs.BufferStruct.data.offset, structs.BufferStruct.dims.offset) == (
+        16,
+        24,
+        40,
+    )
+    assert frame._BUFFER.size == ctypes.sizeof(structs.BufferStruct)
+    assert frame._API_HEAD.size == ctypes.sizeof(structs.Api)
+    assert frame._FRAME.size == ctypes.sizeof(structs.Frame)
+    assert (structs.Metadata.version.offset, structs.Metadata.traits.offset) == (8, 32)
 
 
 def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     decided = []
-    monkeypatch.setattr(handlers, "get_device", decided.append)
-    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: None)
-    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
-    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
-    described = tuple((role, "float32", (4, 4), 256) for role in "abd")
-    text = Options().text()
+    monkeypatch.setattr(launches, "get_device", decided.append)
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: None)
+    monkeypatch.setattr(launches, "repeated", lambda *what: len)
+    monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    raw = ((11, np.array((4, 4), np.int64).tobytes()),) * 3
+    text = Options().text().encode()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, described, 0, generation())
+        handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 2
     # As another thread may, while this one decides.
-    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: forget_choices())
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: forget_choices())
     forget_choices()
-    handlers._decided(text, described, 0, generation())
-    handlers._decided(text, described, 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
+    handlers._decided(text, raw, (), 0, generation())
     assert len(decided) == 4
     forget_choices()
 
@@ -268,3 +284,18 @@ def test_calls_outside_of_jit_are_traced_once(monkeypatch):
     assert len(traced) == 1
     gj.gemm(a, b, alpha=2.0)
     assert len(traced) == 2
+
+
+def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkeypatch):
+    problems = []
+    monkeypatch.setattr(handlers, "get_device", lambda ordinal: None)
+    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: problems.append(problem))
+    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
+    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    described = (("a", "float16", (6, 4), 256), ("b", "float16", (6, 4), 256), ("d", "float16", (6, 6), 256))
+    text = Options(transpose_b=True).text()
+    forget_choices()
+    for same in (True, False, True, False):
+        handlers._decided(text, described, 0, generation(), same)
+    assert [problem.own_transpose for problem in problems] == [True, False]
+    forget_choices()

@@ -351,3 +351,45 @@ def test_layers_that_compute_something_else_are_left_alone():
 def test_refusals(call, error, says):
     with pytest.raises(error, match=says):
         call(torch.ones(2, 3, 3))
+
+
+def test_whoever_listens_sees_the_operator(rng):
+    """Modes, profilers and transforms; without them the dispatcher is passed by, and the result is the same."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Heard(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    names = []
+    a, b = (torch.from_numpy(rng.standard_normal((5, 5))) for _ in range(2))
+    plain = gt.matmul(a, b)
+    with Heard():
+        torch.testing.assert_close(gt.matmul(a, b), plain, rtol=0, atol=0)
+    assert "gemmule.gemm.default" in names
+    with torch.profiler.profile() as profiled:
+        gt.matmul(a, b)
+    assert "gemmule::gemm" in {event.name for event in profiled.events()}
+    meta = gt.matmul(a.to("meta"), b.to("meta"))
+    assert meta.is_meta
+    assert meta.shape == plain.shape
+
+
+def test_what_is_below_the_dispatcher_keeps_to_its_settings(rng):
+    a, b = (torch.from_numpy(rng.standard_normal((5, 5))) for _ in range(2))
+    a.requires_grad_()
+    with torch.no_grad():
+        assert not gt.matmul(a, b).requires_grad
+    with torch.inference_mode():
+        assert gt.matmul(a.detach(), b).is_inference()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        gt.matmul(a, b).sum().backward()
+    assert len(kept) == 2
+    torch.testing.assert_close(a.grad, torch.ones(5, 5, dtype=torch.float64) @ b.T)
+
+    class Named(torch.Tensor):
+        pass
+
+    assert type(gt.matmul(a.detach().as_subclass(Named), b)) is Named

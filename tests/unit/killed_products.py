@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 from click.testing import CliRunner
@@ -48,6 +51,35 @@ try:
 finally:
     print("calls", int(1e9) - left)
 """
+#: Forks a process for each line of standard input, a folder, environment and arguments: Python and the packages are
+#: started and imported once. Says how each ended.
+FORKS = """
+import contextlib, importlib, json, os, sys
+import gemmule.commands.multiply, gemmule.outofcore.multiply
+with contextlib.suppress(ImportError):
+    import zarr
+killer = compile(sys.argv[1], "killer", "exec")
+for line in sys.stdin:
+    folder, environment, told, arguments = json.loads(line)
+    forked = os.fork()
+    if not forked:
+        code = 70
+        try:
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.stdout = sys.stderr = open(told, "w")
+            sys.argv = ["gemmule", *arguments]
+            try:
+                exec(killer, {"__name__": "__main__"})
+                code = 0
+            except SystemExit as end:
+                code = int(end.code or 0)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]), flush=True)
+"""
 OUTPUTS = {"C.npy": [], "C.zarr": ["--chunks", "32"], "S.zarr::g/x": ["--chunks", "16,32", "--shards", "32,32"]}
 
 
@@ -78,13 +110,39 @@ def refused(output, *more):
     return result.stderr
 
 
-def child(output, point, *more):
-    """Run the command and kill it at the call of that number; return its exit code and what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(point), *arguments(output, *more)], capture_output=True, text=True,
+@functools.cache
+def forks():
+    """Start the process that is forked for each killed one, once."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, KILLER],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )  # fmt: skip
-    return done.returncode, done.stdout
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+
+    @atexit.register
+    def end():
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    return process
+
+
+def killed_at(point, arguments):
+    """Run the command and kill it at the call of that number; return its exit code and what it printed."""
+    process = forks()
+    with tempfile.NamedTemporaryFile("r") as told:
+        asked = os.getcwd(), dict(os.environ), told.name, [str(point), *arguments]
+        process.stdin.write(json.dumps(asked) + "\n")
+        return int(process.stdout.readline()), told.read()
+
+
+def child(output, point, *more):
+    """Run the product of that output and kill it; return its exit code and what it printed."""
+    return killed_at(point, arguments(output, *more))
 
 
 def content(output):

@@ -159,8 +159,10 @@ def test_an_input_that_changes_meanwhile_is_found(factors):
         if done == total:
             np.save("a.npy", factors[0] + 1)
 
-    with pytest.raises(gm.ArgumentError, match=r"a.npy: was changed while out.npy was computed"):
-        gm.multiply("a.npy", factors[1], "out.npy", progress=change)
+    for verify in (False, True):
+        np.save("a.npy", factors[0])
+        with pytest.raises(gm.ArgumentError, match=r"a.npy: was changed while out.npy was computed"):
+            gm.multiply("a.npy", factors[1], "out.npy", progress=change, verify=verify, resume=False)
     assert not os.path.exists("out.npy")
     with pytest.raises(gm.ArgumentError, match=r"a.npy: was changed since"):
         gm.multiply("a.npy", factors[1], "out.npy")

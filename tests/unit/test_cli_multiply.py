@@ -314,3 +314,11 @@ def test_an_input_that_changed_meanwhile_is_not_gone_on_with(folder, monkeypatch
     assert "what was done so far is in" in line
     assert "goes on from there" not in line
     assert not Path("C.npy").exists()
+
+
+def test_permissions_are_told_by_what_opens_a_file(folder, monkeypatch):
+    """As root everything may be read: what is asked beforehand says the opposite here."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    done = run("A.npy", "B.npy", "-o", "C.npy", "--trace", "t.json")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "C.npy", "t.json"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 
 import pytest
@@ -16,7 +15,7 @@ BLOCK, RUN = 1 << 16, 4
 
 
 class Cache:
-    """A page cache in blocks, which reads ahead of nothing; reading takes a second in all."""
+    """A page cache in blocks, which reads ahead of nothing; reading as many as a probe does takes a second."""
 
     def __init__(self, monkeypatch) -> None:
         self.blocks: dict[int, set[int]] = {}
@@ -26,8 +25,7 @@ class Cache:
         monkeypatch.setattr(disk_probe, "_BLOCKS", RUN)
         monkeypatch.setattr(disk_probe, "_LEAST", 1)
         monkeypatch.setattr(os, "preadv", self.preadv)
-        seconds = itertools.count()
-        monkeypatch.setattr(disk_probe.time, "perf_counter", lambda: float(next(seconds)))
+        monkeypatch.setattr(disk_probe.time, "perf_counter", lambda: len(self.reads) / RUN)
 
     def preadv(self, descriptor, buffers, place, flags=0):
         there = self.blocks.setdefault(os.fstat(descriptor).st_ino, set())
@@ -61,29 +59,33 @@ def file(path, blocks, more=0):
 
 def test_a_second_probe_reads_what_the_first_has_not(cache, tmp_path):
     path = file(tmp_path / "a", 16, more=100)
-    first = read_rate([path, None], 3)
+    first = read_rate([path, None], 1)
     once = cache.taken()
     assert [place for _, place in once] == [6, 7, 8, 9]
-    second = read_rate([path, None], 3)
+    second = read_rate([path, None], 1)
     assert not set(once) & set(cache.taken())
-    assert first == RUN * BLOCK
-    # A quarter of the file will not be read from the disk.
-    assert second == pytest.approx(first / 0.75, rel=0.03)
+    # What the probe has read is there when the product reads it: a quarter of the file, then half of it.
+    assert first.rate == first.slow == first.fast == pytest.approx(RUN * BLOCK / 0.75, rel=0.03)
+    assert second.rate == second.slow == pytest.approx(RUN * BLOCK / 0.5, rel=0.03)
 
 
 def test_what_the_cache_holds_takes_no_time(cache, tmp_path):
     one, other = file(tmp_path / "a", 24), file(tmp_path / "b", 8)
     cache.blocks[os.stat(one).st_ino] = set(range(24))
-    assert read_rate([one, other], 2) == 4 * RUN * BLOCK
+    # A quarter of all is not there, half of which the probe reads.
+    assert read_rate([one, other], 1).rate == pytest.approx(8 * RUN * BLOCK)
     assert {node for node, _ in cache.taken()} == {os.stat(other).st_ino}
     # With all of it there, it is read from there.
     cache.blocks[os.stat(other).st_ino] = set(range(8))
-    assert read_rate([one, other], 2) == RUN * BLOCK
+    assert read_rate([one, other], 1).rate == RUN * BLOCK
 
 
 def test_files_that_are_shorter_than_a_run(cache, tmp_path):
     one, other = file(tmp_path / "a", 3, more=5), file(tmp_path / "b", 0, more=9)
-    assert read_rate([one, other, file(tmp_path / "c", 0)], 2) == (3 * BLOCK + 5) // 2
+    found = read_rate([one, other, file(tmp_path / "c", 0)], 1)
+    # Two requests, each a quarter of a second; half of the longest one will be there.
+    left = 3 * BLOCK + 5 + 9 - (3 * BLOCK + 5) // 2
+    assert found.rate == pytest.approx((3 * BLOCK + 5) // 2 * 2 * (3 * BLOCK + 14) / left)
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system does not tell what its page cache holds")
@@ -112,3 +114,15 @@ def test_a_system_that_does_not_tell_holds_nothing(tmp_path, monkeypatch):
     monkeypatch.delattr(page_cache.os, "preadv")
     monkeypatch.delattr(page_cache.os, "posix_fadvise", raising=False)
     assert held(path, BLOCK) == [False] * 3
+
+
+def test_the_beginning_and_the_end_of_what_is_read_do_not_count(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_probe, "_BLOCKS", 16)
+    # The first two and the last two take ten seconds more each.
+    monkeypatch.setattr(
+        disk_probe.time,
+        "perf_counter",
+        lambda: (done := len(cache.reads)) + 10 * min(done, 2) + 10 * max(done - 14, 0),
+    )
+    found = read_rate([file(tmp_path / "a", 64)], 1)
+    assert found.rate == found.slow == found.fast == pytest.approx(BLOCK / 0.75, rel=0.02)

@@ -13,14 +13,17 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.below_stairs import STEP
+from gemmule.core.byte_tiles import ByteTileConfig
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
+from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.lab.products import gemm_problem
+from gemmule.lab.products import gemm_problem, own_product
 from gemmule.lab.transposes import problem_for
 
 HOPPER = Arch.parse("sm_90a")
@@ -132,7 +135,10 @@ def _taken(spec):
             for dtype in types
             for m, n, k, layout in shapes
         ]
-        problems.append(dataclasses.replace(problems[0], precision=Precision.BF16X6))
+        problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
+        problems += [dataclasses.replace(one, precision=Precision.INT8X15) for one in problems if "64" in str(one.a)]
+        problems += [dataclasses.replace(problems[place], needed=Staircase(0, STEP)) for place in (0, len(shapes))]
+        problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 
 
@@ -150,8 +156,8 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
                 launch = spec.launch(problem, other)
                 assert min(*launch.grid, *launch.block) >= 1
     assert meant <= {("pingpong", 0), ("swapped", 0), ("group", 0), ("stream_k", 0)}
-    # In a product 0 tiles before the next column have no meaning.
-    assert spec.operation == "transpose" or ("group", 0) not in meant
+    # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
+    assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant
 
 
 @pytest.mark.parametrize("values", [{"pingpong": 2}, {"swapped": 2}])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,34 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from noting_workers import noted, preload
 
 import gemmule as gm
 from gemmule.api.distributed import _count_workers, check_address
-from gemmule.host.tiles import HostTileExecutor
+from gemmule.host.tiles import HostTileExecutor, HostTileSum
 from gemmule.outofcore.arrays import ArraySource
 from gemmule.outofcore.bands import cut_into_bands
 from gemmule.outofcore.multiply import plan_multiply
-
-#: Runs in every worker as it starts: tiles take a moment, and those that are noted are written down.
-PRELOAD = """
-import os, time
-from gemmule.host.tiles import HostTileSum
-from gemmule.outofcore.journal import Journal
-if not hasattr(Journal, "noted"):
-    add, append = HostTileSum.add, Journal.append
-def slow(self, a, b):
-    time.sleep({pause})
-    add(self, a, b)
-def noted(self, tiles):
-    tiles = dict(tiles)
-    append(self, tiles.items())
-    with open({log!r}, "ab", buffering=0) as file:
-        for tile in tiles:
-            file.write(f"{{os.getpid()}} {{tile[0]}} {{tile[1]}}\\n".encode())
-if not hasattr(Journal, "noted"):
-    # A worker may run this twice.
-    HostTileSum.add, Journal.append, Journal.noted = slow, noted, True
-"""
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
@@ -68,30 +48,38 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def started(folder, pause):
+    """Start two workers, processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    return distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
+        preload=[preload(folder, HostTileSum, pause)], silence_logs=50,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def cluster(tmp_path):
-    """Return a function that starts two workers, processes of their own."""
-    distributed = pytest.importorskip("distributed")
-    started = []
-
-    def start(pause):
-        (tmp_path / "preload.py").write_text(PRELOAD.format(pause=pause, log=str(tmp_path / "log")))
-        cluster = distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None,
-            preload=[str(tmp_path / "preload.py")], silence_logs=50,
-        )  # fmt: skip
-        started.append(cluster)
-        return cluster
-
-    yield start
-    for each in started:
-        each.close()
+    """Return a function that starts workers, which note their tiles in the test's folder."""
+    with contextlib.ExitStack() as stack:
+        yield lambda pause: stack.enter_context(started(tmp_path, pause))
 
 
-def noted():
-    """Return how often each tile was noted, and by which processes."""
-    lines = [line.split() for line in Path("log").read_text().splitlines()] if os.path.exists("log") else []
-    return collections.Counter((row, col) for _, row, col in lines), {pid for pid, _, _ in lines}
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    """Return workers that several tests use, and the folder where they note their tiles.
+
+    One that is killed is started again.
+    """
+    folder = tmp_path_factory.mktemp("workers")
+    with started(folder, 0.05) as cluster:
+        yield cluster, folder
+
+
+@pytest.fixture
+def workers(two_workers):
+    cluster, folder = two_workers
+    (folder / "log").unlink(missing_ok=True)
+    return cluster, folder
 
 
 def results():
@@ -99,39 +87,6 @@ def results():
 
 
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-def test_workers_read_and_write_their_own_tiles(folder, cluster):
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster(0).scheduler_address)
-    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
-    tiles, processes = noted()
-    assert len(tiles) == report.tiles == report.tiles_computed > 8
-    assert set(tiles.values()) == {1}
-    assert len(processes) == 2
-    assert report.bytes_written == 160 * 200 * 4
-    assert results() == ["C.npy"]
-
-
-def test_a_killed_worker_loses_no_finished_tile_and_repeats_none(folder, cluster):
-    workers = cluster(0.05)
-    pids = [worker.pid for worker in workers.workers.values()]
-
-    def kill():
-        deadline = time.monotonic() + 60
-        while sum(noted()[0].values()) < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(pids[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address)
-    killer.join()
-    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
-    tiles, processes = noted()
-    assert len(tiles) >= report.tiles - 1  # One may be noted in the journal and not here.
-    assert set(tiles.values()) == {1}
-    assert str(pids[0]) in processes
-    assert results() == ["C.npy"]
 
 
 @pytest.mark.slow
@@ -145,7 +100,7 @@ def test_a_client_that_stops_leaves_finished_tiles_to_the_next(folder, cluster):
     with pytest.raises(KeyboardInterrupt):
         gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address, progress=stop)
     workers.close()
-    before = sum(noted()[0].values())
+    before = sum(noted(folder)[0].values())
     assert before > 0
     report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB")
     assert report.tiles - report.tiles_computed >= before - 1
@@ -210,4 +165,52 @@ def test_arrays_do_not_go_to_workers(folder):
         gm.multiply("A.npy", np.load("B.npy"), "C.npy", scheduler=scheduler)
     with pytest.raises(gm.ArgumentError, match="out is an array, which workers do not see"):
         gm.multiply("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)
+    assert results() == []
+
+
+def test_workers_read_and_write_their_own_tiles(folder, workers):
+    cluster, notes = workers
+    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
+    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
+    tiles, processes = noted(notes)
+    assert len(tiles) == report.tiles == report.tiles_computed > 8
+    assert set(tiles.values()) == {1}
+    assert len(processes) == 2
+    assert report.bytes_written == 160 * 200 * 4
+    assert results() == ["C.npy"]
+
+
+def test_a_killed_worker_loses_no_finished_tile_and_repeats_none(folder, workers):
+    cluster, notes = workers
+    pids = [worker.pid for worker in cluster.workers.values()]
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while sum(noted(notes)[0].values()) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(pids[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = gm.multiply("A.npy", "B.npy", "C.npy", memory="200KB", scheduler=cluster.scheduler_address)
+    killer.join()
+    assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
+    tiles, processes = noted(notes)
+    assert len(tiles) >= report.tiles - 1  # One may be noted in the journal and not here.
+    assert set(tiles.values()) == {1}
+    assert str(pids[0]) in processes
+    assert results() == ["C.npy"]
+
+
+def test_a_scheduler_that_does_not_answer(folder):
+    pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    refused = (
+        r"scheduler tcp://127.0.0.1:1: does not answer \(.*\); start one there with dask scheduler, or give another"
+    )
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(gm.UnsupportedError, match=refused),
+    ):
+        gm.multiply("A.npy", "B.npy", "C.npy", scheduler="tcp://127.0.0.1:1")
     assert results() == []

@@ -11,7 +11,7 @@ from epilogue_cases import CASES, assert_finished
 
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
-from gemmule.core.dtype import dtype_named
+from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, split_batch
@@ -249,15 +249,23 @@ FLOAT8 = dtype_named("float8_e4m3fn")
 BIASED = Epilogue(Expression(("acc", "e0", "add 0 1")), (contiguous(dtype_named("float32"), 64, 48),))
 
 
+#: Types, depths and precisions of what kernels prepare, other than odd extents of bfloat16.
+PREPARED = {
+    "h13_widened": ("float8_e4m3fn", 31, Precision.IEEE),
+    "h17_along_k": ("float8_e4m3fn", 32, Precision.FLOAT8),
+}
+
+
 @pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
 def test_kernels_know_epilogues_or_refuse_them(spec):
     narrow = spec.name == "h16_mixed"
     reason = spec.why_not(problem(BIASED, narrow=narrow), spec.archs[0], spec.default)
     if spec.following is not None and spec.epilogues:
-        kind = dtype_named("float8_e4m3fn" if spec.name == "h13_widened" else "bfloat16")
-        odd = dataclasses.replace(problem(BIASED), k=31, a=contiguous(kind, 64, 31), b=contiguous(kind, 31, 48))
+        name, k, precision = PREPARED.get(spec.name, ("bfloat16", 31, Precision.IEEE))
+        operands = {"a": contiguous(dtype_named(name), 64, k), "b": contiguous(dtype_named(name), k, 48)}
+        odd = dataclasses.replace(problem(BIASED), k=k, precision=precision, **operands)
         assert spec.why_not(odd, spec.archs[0], spec.default) is None
-        then = spec.following(odd, spec.default)
+        *_, then = spec.following(odd, spec.default).chain()
         assert then.problem.epilogue == BIASED
         assert then.operands["e0"] == "e0"
     elif spec.epilogues:

@@ -52,3 +52,22 @@ def test_host_times():
     assert [cells(row) for row in rows] == [["`torch_mm`", "10.0", ""], ["`matmul`", "20.0", "30.0"]]
     with pytest.raises(KeyError, match="no overhead"):
         host_times_table([{"record": "check"}])
+
+
+def test_host_times_of_two_runs():
+    def run(commit, *times):
+        yield {"record": "experiment", "commit": commit}
+        for path, dtype, host_us in times:
+            yield {"record": "overhead", "path": path, "dtype": dtype, "host_us": host_us}
+
+    records = [
+        *run("before", ("matmul", "float32", 20.0), ("matmul", "bfloat16", 30.0)),
+        *run("after", ("matmul", "float32", 2.0), ("transpose", "float32", 1.0), ("matmul", "bfloat16", 3.0)),
+    ]
+    header, _, *rows = host_times_table(records).splitlines()
+    assert cells(header) == [
+        "call", "us, float32, before", "us, float32, after", "us, bfloat16, before", "us, bfloat16, after",
+    ]  # fmt: skip
+    assert [cells(row) for row in rows] == [
+        ["`matmul`", "20.0", "2.0", "30.0", "3.0"], ["`transpose`", "", "1.0", "", ""],
+    ]  # fmt: skip

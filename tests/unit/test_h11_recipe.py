@@ -17,7 +17,7 @@ from gemmule.dispatch.select import choose
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
 from gemmule.kernels.gemm.h11_packed.spec import SPEC, PackedConfig
-from gemmule.lab.products import gemm_problem
+from gemmule.lab.products import gemm_problem, own_product
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -205,3 +205,19 @@ def test_configs_that_cannot_be(kind, fields):
 def test_other_kernels_have_nothing_behind_them():
     problem = product(64, 63, 64, "nt")
     assert Choice(RAGGED_RESULT, RAGGED_RESULT.default).following(problem) is None
+
+
+@pytest.mark.parametrize(
+    ("n", "then"),
+    [(4096, "h15_symmetric"), (4095, "h15_symmetric"), (256, "h09_production")],
+)
+def test_a_matrix_and_its_transpose_are_packed_once(n, then):
+    problem = own_product(gemm_problem(n, n, 4095, "bfloat16", "bfloat16", "nt"))
+    assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
+    found = SPEC.following(problem, SPEC.default)
+    assert (found.spec.name, set(found.workspaces)) == (then, {"packed a"})
+    assert (found.operands["a"], found.operands["b"]) == ("packed a", "packed a")
+    assert found.problem.b == found.problem.a.transposed()
+    launch = SPEC.launch(problem, SPEC.default)
+    assert {param.operand for param in launch.params} == {"a", "packed a"}
+    assert dict(SPEC.signature(problem, SPEC.default))["operands"] == "1"

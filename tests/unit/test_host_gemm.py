@@ -103,7 +103,7 @@ def test_batches_broadcast(rng, a_batch, b_batch, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["e", "f", "d", "i1", "i2", "i4"])
-@pytest.mark.parametrize("size", [(50, 40, 60), (20, 150, 9), (1, 200, 200), (200, 1, 200)])
+@pytest.mark.parametrize("size", [(50, 40, 60), (20, 150, 9), (1, 100, 100), (100, 1, 100)])
 def test_many_blocks_give_what_one_gives(rng, dtype, size, monkeypatch):
     """Blocks of a few elements instead of millions; small integers, so that every order of adding is exact."""
     for name, value in {

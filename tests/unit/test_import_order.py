@@ -35,16 +35,18 @@ _RULES = {
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 
+def statements(node, at_once=True):
+    """Yield every statement within a node, and whether it runs when the module is imported."""
+    for child in ast.iter_child_nodes(node):
+        # Expressions import nothing.
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield child, at_once
+            yield from statements(child, at_once and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
 def imports(path, package):
     """Yield line, absolute module name and whether at module level, for each import of the file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    deferred = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
+    for node, at_once in statements(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -54,7 +56,7 @@ def imports(path, package):
             # `from gemmule import core` and `from . import kernel` name modules.
             names = [".".join([*base, alias.name]) for alias in node.names]
         for name in names:
-            yield node.lineno, name, id(node) not in deferred
+            yield node.lineno, name, at_once
 
 
 def room_of(name):

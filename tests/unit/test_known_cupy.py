@@ -200,3 +200,12 @@ def test_with_several_gpus_results_are_made_where_the_arrays_are(state):
 def test_streams_where_cupy_does_not_know_the_protocol():
     old = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=object, ExternalStream=lambda *given: given))
     assert external_stream(old, 11, 2) == (11, 2)
+
+
+def test_one_memory_is_another_product_than_two(state):
+    x = FakeArray(0x1000)
+    for _ in range(3):
+        for address in (0x1000, 0x2000):
+            gm.matmul(x, FakeArray(address, strides=(4, 16)))
+    assert [b.data.ptr for _, b, _ in state.planned] == [0x1000, 0x2000]
+    assert [addresses[1] for addresses, _ in state.queued] == [0x1000, 0x2000] * 2

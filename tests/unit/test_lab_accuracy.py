@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from gemmule.core.dtype import Kind
+from gemmule.core.dtype import TF32_SIGNIFICAND, Kind, Precision
 from gemmule.lab.accuracy import accuracy, reference, sampled_rows
 from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
 
@@ -103,6 +104,18 @@ def test_inputs_that_were_rounded_to_fewer_bits_are_found_at_any_k(k, bits):
     assert few.rms_over_bound > 10
     one_less = accuracy(expected, inputs["a"][:, 1:] @ inputs["b"][1:])
     assert one_less.failure is not None
+
+
+@pytest.mark.parametrize("k", [8, 1024, 8192])
+def test_with_tf32_inputs_may_be_rounded_to_its_bits_and_to_no_fewer(k):
+    problem = dataclasses.replace(gemm_problem(24, 20, k, "float32", "float32", "nt"), precision=Precision.TF32)
+    inputs = random_inputs(problem, 0)
+    a, b = (as_matrix(inputs[name], getattr(problem, name)) for name in "ab")
+    expected = reference(problem, inputs, sampled_rows(problem.m, 0))
+    as_allowed = accuracy(expected, rounded_to(a, TF32_SIGNIFICAND) @ rounded_to(b, TF32_SIGNIFICAND))
+    assert as_allowed.failure is None
+    assert 0.1 < as_allowed.rms_over_bound < 0.5
+    assert accuracy(expected, rounded_to(a, 8) @ rounded_to(b, 8)).failure is not None
 
 
 def test_the_bound_of_the_root_mean_square_allows_inputs_of_one_sign():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -70,7 +72,7 @@ def test_names_that_name_nothing(name):
 
 def test_an_output_whose_elements_share_memory():
     shared = np.lib.stride_tricks.as_strided(np.full(3, 7, np.float32), (3, 3), (0, 4))
-    with pytest.raises(gm.OverlapError, match="elements share memory; pass an array of its own"):
+    with pytest.raises(gm.OverlapError, match="elements may share memory; pass an array of its own"):
         gm.multiply(F, F, shared, executor="host")
     assert (shared == 7).all()
 
@@ -87,3 +89,28 @@ def test_one_number_stands_for_both(tmp_path):
     array = zarr.open_array(tmp_path / "c.zarr", mode="r")
     assert array.chunks == (2, 2)
     np.testing.assert_array_equal(array[:], F @ F)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [np.float32(0.5), np.float16(0.5), np.int8(3), Fraction(1, 2), True])
+@pytest.mark.parametrize("through", [{}, {"device_memory": "1MiB"}])
+def test_numbers_of_other_kinds(alpha, through):
+    # NumPy's narrow floats cannot be compared with what a float64 holds.
+    result = out(np.float64)
+    gm.multiply(F.astype("f8"), F.astype("f8"), result, alpha=alpha, executor="host", **through)
+    np.testing.assert_array_equal(result, float(alpha) * (F @ F))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+@pytest.mark.parametrize("alpha", [10**400, -(10**5000), Fraction(10**400, 3)], ids=["large", "larger", "fraction"])
+def test_numbers_that_no_float_holds(alpha, dtype):
+    result = out(np.dtype(dtype))
+    with pytest.raises(gm.ArgumentError, match=r"^alpha does not fit into a? ?.+; scale the .* instead"):
+        gm.multiply(F.astype(dtype), F.astype(dtype), result, alpha=alpha, executor="host")
+    assert (result == 7).all()
+
+
+def test_a_name_that_no_file_system_takes():
+    for ending in (".npy", ".zarr") if importlib.util.find_spec("zarr") else (".npy",):
+        with pytest.raises(gm.FileAccessError, match="longer than the file system takes; give a shorter"):
+            gm.multiply(F, F, "x" * 300 + ending, executor="host")

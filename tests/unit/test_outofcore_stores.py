@@ -348,6 +348,25 @@ def test_less_than_a_block_of_the_store_is_converted(x, order):
         np.testing.assert_array_equal(read_all(converted, rows, cols), x[slice(*rows), slice(*cols)])
 
 
+@pytest.mark.parametrize("place", ["../x", "x/../../y", "..", ".", "g/./x"])
+def test_a_result_stays_in_its_store(tmp_path, place):
+    pytest.importorskip("zarr")
+    with pytest.raises(ArgumentError, match=r"has no \. and \.\. in it"):
+        result_target(f"{tmp_path}/s.zarr::{place}", (4, 4), np.dtype("f8"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slash_behind_the_name_of_a_store(tmp_path):
+    """Shells write one where they complete the name of a folder."""
+    pytest.importorskip("zarr")
+    with result_target(f"{tmp_path}/s.zarr/", (4, 4), np.dtype("f8")).open(
+        (4, 4), np.dtype("f8"), force=False, inputs=[], again=False
+    ) as sink:
+        sink.write(0, 0, np.ones((4, 4)))
+        sink.commit()
+    np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/s.zarr/", "a")), np.ones((4, 4)))
+
+
 def test_what_was_made_meanwhile_is_not_replaced(tmp_path):
     zarr = pytest.importorskip("zarr")
     x, precious = np.ones((4, 4)), np.arange(16.0).reshape(4, 4)

@@ -61,3 +61,12 @@ def test_without_a_terminal_nothing_is_told(monkeypatch):
         assert device is None
         assert host is None
     assert sys.stderr.getvalue() == ""
+
+
+def test_a_process_without_streams(monkeypatch):
+    """Services and windows without a console start processes whose standard streams are closed."""
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress.product_progress("multiplying") as told:
+        assert told is None
+    with progress.steps_progress("measuring", 2) as step:
+        step("one", 1)

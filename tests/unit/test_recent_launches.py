@@ -37,7 +37,13 @@ def repeating(made):
             return addresses[0] != addresses[2]
 
         again = of_two_in_one_launch(
-            lambda *_: state["guard"], apart, new, launch, lambda device: state["stream"], device=0
+            lambda *_: state["guard"],
+            apart,
+            new,
+            launch,
+            lambda device: state["stream"],
+            device=0,
+            same=first[0] == first[1],
         )
         return again, state, launch
 
@@ -113,3 +119,15 @@ def test_another_context_is_current(repeating, monkeypatch):
     again(*map(Tensor, FIRST))
     assert entered == [0]
     assert fake.seen == [expected(FIRST, 5)] * 2
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_holds_for_one_memory_holds_for_no_two(repeating, same):
+    fake = FakeDriver()
+    once, twice = (0x1000, 0x1000, 0x3000), FIRST
+    mine, others = (once, twice) if same else (twice, once)
+    again, _, _ = repeating(fake, first=mine)
+    assert again(*map(Tensor, mine)) is not None
+    assert again(*map(Tensor, others)) is None
+    assert again(*map(Tensor, mine)) is not None
+    assert fake.seen == [expected(mine, 5)] * 2

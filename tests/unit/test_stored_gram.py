@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from killed_products import KILLER, hidden
-from test_distributed import cluster, noted  # noqa: F401 - a fixture
+from killed_products import hidden, killed_at
+from noting_workers import noted
+from test_distributed import cluster  # noqa: F401 - a fixture
 
 import gemmule as gm
 from gemmule.cli import gemmule
@@ -120,12 +120,10 @@ def test_killed_at_any_point_it_goes_on_to_the_same_bits(x, on, out):
     reused = set()
     # After some tiles are noted, of which one may be there on one side of the diagonal alone; and anywhere.
     for point in (-3, -4, random.randrange(3, 60)):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-c", KILLER, str(point), *arguments(out, on)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode == 0:
+        code, printed = killed_at(point, arguments(out, on))
+        if code == 0:
             continue
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert code == -signal.SIGKILL, printed
         report = told(out, on)
         assert report["tiles_reused"] + report["tiles_computed"] == report["tiles_total"] == whole["tiles_total"]
         reused.add(report["tiles_reused"])
@@ -205,7 +203,7 @@ def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
     workers = cluster(0)
     report = told(out, "host", "--scheduler", workers.scheduler_address)
     np.testing.assert_array_equal(stored(out) if out == "C.zarr" else np.load(out), x @ x.T)
-    tiles, processes = noted()
+    tiles, processes = noted(tmp_path)
     count = -(-N // report["tile_m"])
     assert report["tiles_total"] == report["tiles_computed"] == count * (count + 1) // 2 > 3
     # Each is noted with its mirror image.
@@ -216,7 +214,7 @@ def test_workers_compute_half_of_it(x, cluster, tmp_path, out):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, cluster):  # noqa: F811
+def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, cluster, tmp_path):  # noqa: F811
     np.save("A.npy", rng.standard_normal((N, K), "f4"))
     gm.multiply("A.npy", "A.npy", "expected.npy", transpose_b=True, memory="200KB")
     workers = cluster(0.05)
@@ -224,7 +222,7 @@ def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, clust
 
     def kill():
         deadline = time.monotonic() + 60
-        while sum(noted()[0].values()) < 5 and time.monotonic() < deadline:
+        while sum(noted(tmp_path)[0].values()) < 5 and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(pids[0], signal.SIGKILL)
 
@@ -234,7 +232,7 @@ def test_a_killed_worker_loses_no_tile_that_is_there_on_both_sides(rng, x, clust
     report = gm.multiply("A.npy", "A.npy", "C.npy", **options)
     killer.join()
     assert Path("C.npy").read_bytes() == Path("expected.npy").read_bytes()
-    tiles, processes = noted()
+    tiles, processes = noted(tmp_path)
     assert str(pids[0]) in processes
     # What was noted last, several at once, may be in the journal and not here.
     assert len(tiles) >= (-(-N // report.tile_m)) ** 2 - 4

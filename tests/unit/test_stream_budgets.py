@@ -75,14 +75,14 @@ class Counting(HostStreams):
         return super().pinned(nbytes)
 
 
-@pytest.mark.parametrize(("pinned", "memory"), [(16 << 10, 60_000), (100_000, 1 << 30), (1 << 20, 60_000)])
+@pytest.mark.parametrize(("pinned", "memory"), [(16 << 10, 60_000), (40_000, 1 << 30), (1 << 20, 60_000)])
 def test_what_is_predicted_of_the_host_is_what_is_taken(pinned, memory):
-    shape = 300, 331, 203
-    found = chosen(1, shape, (1, 1), False, Budgets(1 << 18, pinned, memory))
+    shape = m, n, k = 150, 165, 101
+    found = chosen(1, shape, (1, 1), False, Budgets(1 << 16, pinned, memory))
     assert found.pinned_bytes <= pinned
     assert found.memory_bytes == found.pinned_bytes + found.threads * STAGED.scratch <= memory
-    a, b = (np.random.default_rng().standard_normal(one, "f4") for one in ((300, 203), (203, 331)))
-    out = np.full((300, 331), np.nan, "f4")
+    a, b = (np.random.default_rng().standard_normal(one, "f4") for one in ((m, k), (k, n)))
+    out = np.full((m, n), np.nan, "f4")
     settings = Settings(found.pinned, found.threads, found.result)
     with Counting() as device:
         stream_product(
@@ -110,9 +110,9 @@ def test_pinned_memory_decides_how_wide_tiles_are():
 
 
 def test_memory_decides_how_many_threads_read_and_how_large_a_host_device_is():
-    shape = 300, 300, 300
+    shape = 150, 150, 150
     staging = Staging(("a", "b", "out"), 8, 4 << 20)
-    budgets = Budgets(1 << 20, 1 << 20, 64 << 20)
+    budgets = Budgets(1 << 18, 1 << 20, 64 << 20)
     slow = dataclasses.replace(RATES, source=1e9, sink=1e9)
     many = chosen(1, shape, (1, 1), False, budgets, staging, slow)
     few = chosen(1, shape, (1, 1), False, dataclasses.replace(budgets, memory=10 << 20), staging, slow)
@@ -122,17 +122,17 @@ def test_memory_decides_how_many_threads_read_and_how_large_a_host_device_is():
     assert "memory" in few.binding()
     assert "memory" not in many.binding()
     host = dataclasses.replace(staging, on_host=True, scratch=0)
-    small = chosen(1, shape, (1, 1), False, Budgets(1 << 20, 1 << 17, 1 << 18), host, slow)
-    assert small.plan.device_bytes + small.pinned_bytes == small.memory_bytes <= 1 << 18
+    small = chosen(1, shape, (1, 1), False, Budgets(1 << 18, 1 << 15, 1 << 16), host, slow)
+    assert small.plan.device_bytes + small.pinned_bytes == small.memory_bytes <= 1 << 16
     assert "memory" in small.binding()
     assert "device" not in small.binding()
 
 
 def test_device_memory_binds_where_it_decides():
     rates = Rates(1e13, 1e13, 5e9, 5e9)
-    tight = chosen(1, (600, 600, 600), (1, 1), False, Budgets(300_000, 0, 0), Staging(), rates)
+    tight = chosen(1, (300, 300, 300), (1, 1), False, Budgets(75_000, 0, 0), Staging(), rates)
     assert set(tight.binding()) == {"device"}
-    whole = chosen(1, (600, 600, 600), (1, 1), False, Budgets(1 << 30, 0, 0), Staging(), rates)
+    whole = chosen(1, (300, 300, 300), (1, 1), False, Budgets(1 << 30, 0, 0), Staging(), rates)
     assert whole.binding() == {}
     assert binding_line(whole).startswith("binds: none")
     assert (tight.pinned_bytes, tight.memory_bytes) == (0, 0)

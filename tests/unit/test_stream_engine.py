@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import threading
 import time
@@ -40,6 +41,7 @@ def shuffled(seed=0, longest=5e-4):
     return delay
 
 
+@functools.cache
 def planned(shape, dtype, strategy, *, orders="CC", out=None, total=None, c=None, memory=10, symmetric=False):
     m, n, k = shape
     dtype = np.dtype(dtype)
@@ -70,7 +72,8 @@ def test_products(strategy, shape, direct, whole):
         # What was predicted is what crossed the links.
         moved = {"copy_in": chosen.prediction.bytes_in, "copy_out": chosen.prediction.bytes_out}
         assert device.moved == moved
-        assert device.allocated == chosen.plan.device_bytes
+        # Plans with few tiles leave some of their buffers unused.
+        assert 0 < device.allocated <= chosen.plan.device_bytes
     np.testing.assert_array_equal(out, 3 * (a @ b) - 2 * c)
     assert (streamed.bytes_in, streamed.bytes_out) == tuple(moved.values())
     assert streamed.bytes_written == out.nbytes
@@ -307,7 +310,7 @@ class Prepared(HostStreams):
         super().__init__()
         self.ready, self.surprised = set(), []
 
-    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def prepare(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         self.ready.add((d.rows, d.cols, a.cols, beta))
 
     def prepare_convert(self, stream, target, source):
@@ -321,7 +324,7 @@ class Prepared(HostStreams):
             self.surprised.append(target)
         super().transpose(stream, target, source)
 
-    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None):
+    def multiply(self, stream, a, b, d, alpha, beta=0, c=None, like=None, needed=None):
         if (d.rows, d.cols, a.cols, beta) not in self.ready:
             self.surprised.append(d)
         super().multiply(stream, a, b, d, alpha, beta, c)

@@ -18,7 +18,7 @@ from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.device.schedule import operations
 from gemmule.outofcore.device.shares import predicted, shares
 from gemmule.outofcore.device.simulate import simulate
-from gemmule.outofcore.disk_probe import DISK_RATE, read_rate, write_rate
+from gemmule.outofcore.disk_probe import USUAL, read_rate, write_rate
 from gemmule.outofcore.plan import Operand, Product
 from gemmule.runtime.link_probe import LINES
 
@@ -114,14 +114,17 @@ def test_beginnings_are_chosen_with_the_lines():
 def test_a_disk_is_timed_where_files_are_large(tmp_path, monkeypatch):
     path = tmp_path / "a.npy"
     path.write_bytes(bytes(1 << 16))
-    assert read_rate([str(path), None], 3) == DISK_RATE
-    assert write_rate(str(tmp_path), 1 << 16, 3) == DISK_RATE
+    assert read_rate([str(path), None], 3) == USUAL
+    assert write_rate(str(tmp_path), 1 << 16, 3) == USUAL
     monkeypatch.setattr("gemmule.outofcore.disk_probe._LEAST", 1)
     monkeypatch.setattr("gemmule.outofcore.disk_probe._BLOCK", 1 << 12)
-    assert 0 < read_rate([str(path)], 3) != DISK_RATE
-    assert write_rate(str(tmp_path), 1, 3) > 0
+    found = read_rate([str(path)], 3)
+    assert 0 < found.slow <= found.rate <= found.fast
+    assert found != USUAL
+    found = write_rate(str(tmp_path), 1, 3)
+    assert 0 < found.slow <= found.rate <= found.fast
     assert [one.name for one in tmp_path.iterdir()] == ["a.npy"]
-    assert write_rate(str(tmp_path / "missing"), 1, 3) == DISK_RATE
+    assert write_rate(str(tmp_path / "missing"), 1, 3) == USUAL
 
 
 @pytest.mark.parametrize("opening", [0, 1, 2])
@@ -170,7 +173,7 @@ def test_a_disk_without_room_for_the_probe_is_taken_as_usual(refusing, number, t
         raise OSError(number, "no room")
 
     monkeypatch.setattr(disk_probe.os, refusing, full)
-    assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2) == disk_probe.DISK_RATE
+    assert disk_probe.write_rate(str(tmp_path), 1 << 40, 2) == USUAL
 
 
 def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):

@@ -30,13 +30,15 @@ def test_products_beside_their_peer():
         peer(2, 1 << 30) | {"first_s": 1.0},
     ]
     other = PRODUCT | {"operation": "gram", "source": "pageable", "peers": [peer(16, 9 << 30, 1.0, pinning=True)]}
-    table = stream_shapes_table([{"record": "experiment"}, PRODUCT, PRODUCT | {"peers": peers}, other])
+    alone = PRODUCT | {"operation": "gemm", "peers": []}
+    table = stream_shapes_table([{"record": "experiment"}, PRODUCT, PRODUCT | {"peers": peers}, other, alone])
     assert "gemmule in 8GiB, s" in table
     assert cells(table) == [
         ["A B + C, 4 x 5 x 6 float32", "pinned", "2.000", "1.900", "2.400 (16, 9.0 GiB)", "1.200",
          "2.500 (8, 1.0 GiB)", "1.250", "1.600 (H2D)", "1.500", "0.800"],
         ["A^T A, 4 x 5 x 6 float32", "pageable", "2.000", "1.900", "1.000 (16, 9.0 GiB, pins itself)", "0.500", "", "",
          "1.600 (H2D)", "0.625", "0.800"],
+        ["A B, 4 x 5 x 6 float32", "pinned", "2.000", "1.900", "", "", "", "", "1.600 (H2D)", "", "0.800"],
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.streams import DeviceMatrix
 from gemmule.dispatch.select import choose
-from gemmule.runtime.streams import transpose_of
+from gemmule.runtime.stream_problems import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
 

@@ -50,6 +50,31 @@ def test_a_batch_whose_factor_is_the_same_is_one_product(rng):
     assert_product(vectors.execute(), a[0, :, 1:2], b)
 
 
+def between_elements(x, offset=1):
+    """Return the values of `x` at an address that is no multiple of an element's bytes."""
+    y = np.full(x.nbytes + 8, 0xFF, np.uint8)[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
+
+
+def test_arrays_between_elements(rng):
+    a, b = rng.integers(-4, 5, (20, 17)).astype("f4"), rng.integers(-4, 5, (17, 30)).astype("f4")
+    out = between_elements(np.full((20, 30), np.nan, np.float32), 2)
+    assert gm.matmul(between_elements(a), between_elements(b, 3), out=out, executor="vgpu") is out
+    np.testing.assert_array_equal(out, a @ b)
+    turned = between_elements(np.full((17, 20), np.nan, np.float32))
+    gm.matrix_transpose(between_elements(a, 2), out=turned, executor="vgpu")
+    np.testing.assert_array_equal(turned, a.T)
+
+
+def test_a_plan_computes_what_the_arrays_hold_then(rng):
+    a, b = rng.integers(-4, 5, (5, 7)).astype(">f4"), rng.integers(-4, 5, (7, 6)).astype("f4")
+    product, transpose = gm.plan(a, b, executor="vgpu"), gm.plan(a, executor="vgpu")
+    a += 1
+    np.testing.assert_array_equal(product.execute(), a @ b)
+    np.testing.assert_array_equal(transpose.execute(), a.T)
+
+
 def test_gemm_writes_where_it_is_told(rng):
     a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((40, 33), (33, 50), (40, 50)))
     out = np.full((40, 100), np.nan, np.float32)[:, ::2]
@@ -74,8 +99,9 @@ def test_types(rng, dtype):
 def test_small_shapes():
     one = np.ones(4, np.int32)
     np.testing.assert_array_equal(gm.matmul(one, np.ones((4, 3), np.int32), executor="vgpu"), [4, 4, 4])
-    assert gm.matmul(np.zeros((0, 5)), np.zeros((5, 3)), executor="vgpu").shape == (0, 3)
-    np.testing.assert_array_equal(gm.matmul(np.zeros((4, 0)), np.zeros((0, 3)), executor="vgpu"), np.zeros((4, 3)))
+    none = [np.zeros(shape, np.int32) for shape in ((0, 5), (5, 3), (4, 0), (0, 3))]
+    assert gm.matmul(*none[:2], executor="vgpu").shape == (0, 3)
+    np.testing.assert_array_equal(gm.matmul(*none[2:], executor="vgpu"), np.zeros((4, 3)))
 
 
 def test_arrays_that_kernels_cannot_read_in_place(rng):
@@ -164,11 +190,12 @@ def test_large_products_in_tiles(tmp_path, rng):
 
     from gemmule.cli import gemmule
 
-    a, b = rng.standard_normal((60, 50)), rng.standard_normal((50, 40))
+    # A type whose kernel is compiled once for all tiles.
+    a, b = (rng.integers(-9, 10, shape, np.int32) for shape in ((60, 50), (50, 40)))
     for name, array in (("a", a), ("b", b)):
         np.save(tmp_path / f"{name}.npy", array)
     paths = [str(tmp_path / f"{name}.npy") for name in "abc"]
-    options = ["--executor", "vgpu", "--memory", "50kB", "--json"]
+    options = ["--executor", "vgpu", "--memory", "25kB", "--json"]
     result = CliRunner().invoke(gemmule, ["multiply", *paths[:2], "-o", paths[2], *options])
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)

@@ -55,7 +55,8 @@ def reduced(choice, problem, ragged):
         if choice.spec.operation == "gemm":
             depth, least = pipeline_depth(choice.config, problem)
             depth = math.lcm(depth, line, 32)
-            shape.append(depth * (-(-least // depth) + 3) + (7 * unit if ragged else 0))
+            slices = -(-least // depth) + (3 if is_hopper(choice.spec) or choice.spec.name in LONG else 1)
+            shape.append(depth * slices + (7 * unit if ragged else 0))
         text = ",".join(map(str, shape))
         found = problem_of(choice, HOPPER, text, None, None, None, None)
         if choice.spec.why_not(found, HOPPER, choice.config) is None:
@@ -64,9 +65,11 @@ def reduced(choice, problem, ragged):
 
 
 #: Kernels whose large problems are the largest.
-LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d02_b_in_registers")
-#: Kernels whose whole tiles are counted as those of their neighbours on the ladder.
-RAGGED_ONLY = ("g02_naive_coalesced", "d01_shared_ab", "gemm_reference")
+LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
+#: A kernel whose whole tiles are counted as those of its neighbours on the ladder.
+RAGGED_ONLY = ("gemm_reference",)
+#: A kernel whose threads, each of an element, are those of g01.
+LIKE_G01 = ("g02_naive_coalesced",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
 #: What takes small matrices alone, in tiles that begin where its rows do: each is counted as a whole.
@@ -78,7 +81,7 @@ def is_hopper(spec):
 
 
 def is_slow(spec, number, ragged):
-    rare = spec.name in (*LONG, *LIKE_G04) or is_hopper(spec)
+    rare = spec.name in (*LONG, *LIKE_G01, *LIKE_G04) or is_hopper(spec)
     return number > 0 or rare or (spec.name in RAGGED_ONLY and not ragged)
 
 

@@ -154,11 +154,19 @@ def test_instructions_of_half_the_depth(rng, dtype):
     np.testing.assert_array_equal(d.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 
-@pytest.mark.parametrize("values", [{"k_bytes": 64, "stages": 5}, {"warps_m": 1, "stages": 2}], ids=str)
-def test_other_slices_and_warps(rng, values):
-    config = dataclasses.replace(SMALL, **values)
-    a, b = random_matrix(rng, INT8, (72, 304)), random_matrix(rng, INT8, (304, 80))
-    assert_product(multiply(laid_out(a, "col"), b, poisoned(INT32, (72, 80)), config=config), a, b)
+OTHER_WARPS = {"warps_m": 1, "stages": 2}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(INT8, {"k_bytes": 64, "stages": 5}), (FLOAT16, OTHER_WARPS),
+     pytest.param(INT8, OTHER_WARPS, marks=pytest.mark.slow)],
+    ids=str,
+)  # fmt: skip
+def test_other_slices_and_warps(rng, dtype, values):
+    config, out = dataclasses.replace(SMALL, **values), OUTPUTS[dtype][1]
+    a, b = random_matrix(rng, dtype, (72, 304)), random_matrix(rng, dtype, (304, 80))
+    assert_product(multiply(laid_out(a, "col"), b, poisoned(out, (72, 80)), config=config), a, b)
 
 
 @pytest.mark.parametrize("extent", [64, 72])

@@ -11,11 +11,11 @@ from mma_reference import (
     CASES,
     FLOAT_CASES,
     FLOATS,
+    assert_elements,
     bits_of,
     exact,
     hopper,
     ids,
-    of_every_element,
     random_values,
     run,
     unsigned,
@@ -59,7 +59,7 @@ def test_random_numbers(rng, shape, a_type, b_type, d_type, mode, spread):
     c = random_values(rng, d_type, (1, m, n), 2 * spread)
     reference = {"exact": exact, "hopper": hopper}[mode]
     got = run(shape, a_type, b_type, d_type, a, b, c, mode=mode)
-    np.testing.assert_array_equal(got, of_every_element(reference, a_type, b_type, d_type, a, b, c))
+    assert_elements(rng, got, reference, (a_type, b_type, d_type), a, b, c)
 
 
 @pytest.mark.parametrize(("shape", "a_type", "b_type", "d_type"), FLOAT_CASES, ids=ids(FLOAT_CASES))
@@ -80,7 +80,7 @@ def test_hopper_on_any_bits(rng, shape, a_type, b_type, d_type):
 
     a, b, c = any_bits(a_type, (2, m, k)), any_bits(b_type, (2, k, n)), any_bits(d_type, (2, m, n))
     got = run(shape, a_type, b_type, d_type, a, b, c, mode="hopper")
-    np.testing.assert_array_equal(got, of_every_element(hopper, a_type, b_type, d_type, a, b, c))
+    assert_elements(rng, got, hopper, (a_type, b_type, d_type), a, b, c)
 
 
 @pytest.mark.parametrize("mode", ["exact", "hopper"])
@@ -94,7 +94,7 @@ def test_cancellation(rng, shape, a_type, b_type, d_type, mode):
     c = random_values(rng, d_type, (1, m, n), 20)
     reference = {"exact": exact, "hopper": hopper}[mode]
     got = run(shape, a_type, b_type, d_type, a, b, c, mode=mode)
-    np.testing.assert_array_equal(got, of_every_element(reference, a_type, b_type, d_type, a, b, c))
+    assert_elements(rng, got, reference, (a_type, b_type, d_type), a, b, c)
     if mode == "exact":
         np.testing.assert_array_equal(got, c)
 

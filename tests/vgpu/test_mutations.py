@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracle import poisoned, random_matrix
+from test_hopper_mutations import FirstFinding
 from test_kernels import GEMMS, problem_of, types_of
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.vgpu import Options, VirtualGpuError, launch
+from gemmule.vgpu import Options, VirtualGpuError, launch, launcher
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.ptx.parser import parse
 
@@ -72,6 +73,11 @@ def artifact_of(spec):
     )
     config = config_of(spec)
     return artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
+
+
+@pytest.fixture(autouse=True)
+def _first_finding_is_enough(monkeypatch):
+    monkeypatch.setattr(launcher, "Collected", FirstFinding)
 
 
 #: Those with the most instructions to remove take most of the time.

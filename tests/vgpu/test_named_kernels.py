@@ -65,7 +65,7 @@ def test_what_is_refused(rng, monkeypatch):
 
 
 def test_what_shares_tiles_is_not_explained_and_runs_by_name(rng):
-    word = "h09_production[tile_m=128,tile_n=256,stream_k=1]"
+    word = "h09_production[tile_m=128,tile_n=32,stages=4,cluster_m=1,stream_k=1]"
     with pytest.raises(gm.UnsupportedError, match=r"small problems cannot stand for; explain '[^']*'") as told:
         explained(word, "1024,1024,1024")
     alone = choice_named(re.search(r"explain '([^']*)'", str(told.value))[1])

@@ -100,7 +100,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
 @pytest.mark.parametrize("spec", [spec for spec in TRANSPOSES if spec.batch_dims > 1], ids=case_id)
 def test_rows_that_begin_anywhere(spec, itemsize, offset, pad, rng):
     """Tiles inside of the matrix as well as across its edge."""
-    edge = 600 // itemsize
+    edge = 350 // itemsize
     source = random_rows(rng, (2, edge, edge + 7), itemsize, pad, offset)
     transposed(spec, spec.default, source, pad=pad + 1, offset=offset)
 
@@ -190,11 +190,11 @@ def named(name):
 
 
 @pytest.mark.parametrize(
-    "itemsize", [pytest.param(size, marks=[] if size == 4 else pytest.mark.slow) for size in ITEMSIZES]
+    ("itemsize", "most"), [(4, 1), *(pytest.param(size, None, marks=pytest.mark.slow) for size in ITEMSIZES)]
 )
-def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize):
+def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize, most):
     spec, checked = named("t12_production"), 0
-    for config in spec.configs:
+    for config in spec.configs[:most]:
         if not config.is_wide:
             continue
         edge = max(config.tile(itemsize))
@@ -209,7 +209,7 @@ def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize
             assert counts.total("requests", f"{way} global") == sectors // 16
         # The chunks of shorter rows are too few to keep the words of a vector's rows apart.
         assert counts.bank_conflicts == 0 or min(config.read_bytes, config.write_bytes) < 128
-    assert checked > 4
+    assert checked == most or checked > 4
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,14 @@ def matmul(
         The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
         modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
         8-bit floats saturate.
-    precision : {'ieee', 'tf32', 'bf16x6', 'float8'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
-        together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs below
-        2**-110 lose bits, and infinities become NaN. For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time
-        with 13 bits of the fraction, on Hopper about twice as fast. The default is ``'ieee'``.
+        together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
+        below 2**-110 lose bits, and infinities become NaN. For float64: ``'int8x15'`` allows 15 products of int8, on
+        Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
+        of `a` or column of `b`; infinities become NaN. ``'int8x14'`` and ``'int8x16'`` have four bits less, and more.
+        For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
+        about twice as fast. The default is ``'ieee'``.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
     executor : {'gpu', 'host', 'vgpu'}, optional

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.activity import Transfer
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.streams import DeviceStreams
 from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit
@@ -36,6 +37,10 @@ _PARTS_SHARE = 1.5
 
 def beside_parts(memory: int, precision: Precision) -> int:
     """Return the bytes of a device's memory that are left for matrices, if kernels split them into parts."""
+    if precision in INT8_PRODUCTS:
+        # Two slices of A are there, of which one is converted; B and the result are in blocks, or else as a whole.
+        share = INT8_PRODUCTS[precision] / FLOAT64.itemsize
+        return max(int((memory - BLOCK_BYTES) / (1 + share / 2)), int(memory / (1 + share)))
     return int(memory / (1 + _PARTS_SHARE)) if precision is Precision.BF16X6 else memory
 
 
@@ -55,6 +60,8 @@ class DeviceReport(Report):
         Share of `device_s` in which nothing was computed.
     predicted_s : float
         What the plan was expected to take.
+    predicted_between_s : tuple of float
+        The same at the fastest and the slowest rates that were measured of what brings and takes matrices.
     bottleneck : str
         What works longest: ``compute``, ``H2D``, ``D2H``, or what brings and takes the matrices.
     bound_share : float
@@ -70,6 +77,7 @@ class DeviceReport(Report):
     compute_s: float
     exposed_copy_share: float
     predicted_s: float
+    predicted_between_s: tuple[float, float]
     bottleneck: str
     bound_share: float
     staged: tuple[str, ...]
@@ -153,6 +161,7 @@ class DevicePart:
             compute_s=streamed.compute_s,
             exposed_copy_share=streamed.exposed_share,
             predicted_s=prediction.seconds * share,
+            predicted_between_s=(self.chosen.between[0] * share, self.chosen.between[1] * share),
             bottleneck=prediction.bottleneck,
             bound_share=min(prediction.best_s * share / max(streamed.seconds, 1e-9), 1.0),
             staged=streamed.staged,
@@ -334,6 +343,12 @@ class DeviceProduct:
         if self.work is not None:
             self.work.check_inputs()
         self.sink.commit()
+
+    def reject(self) -> None:
+        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.abort()
 
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""

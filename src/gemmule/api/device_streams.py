@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
+from gemmule.outofcore.device.engine import Settings
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.disk_probe import read_rate, write_rate
-from gemmule.outofcore.matrix import AnyDType, MatrixSink, MatrixSource
+from gemmule.outofcore.device.staging_probe import staged_by
+from gemmule.outofcore.disk_probe import DiskRate, read_rate, write_rate
+from gemmule.outofcore.matrix import AnyDType, Array, MatrixSink, MatrixSource
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
 
 #: Bytes of a line at which a file is read and written at half the disk's rate.
 _FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
+#: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
+#: while both do, and seconds in which a byte of such a buffer is made: as measured with twelve threads beside an H200.
+_SOURCE, _SINK, _CROWDED, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
+#: Matrices of fewer bytes in all are not worth the time of measuring that.
+_LEAST_STAGED = 1 << 30
+#: Seconds for which the host's products are timed.
+_HOST_S = 0.1
 #: Seconds that threads take to hand an operation over: on the host, and on a GPU where things are staged.
 _HOST_LAUNCH_S, _STAGED_LAUNCH_S = 1e-3, 2e-4
 
@@ -79,7 +91,7 @@ def device_memory(name: str, ordinals: Sequence[int] = (0,)) -> int:
 def sums_of(name: str, a: AnyDType, b: AnyDType, out: AnyDType) -> AnyDType:
     """Return the type that slices are summed in on that device."""
     if name == "gpu":
-        from gemmule.runtime.streams import sum_dtype
+        from gemmule.runtime.stream_problems import sum_dtype
 
         return sum_dtype(a, b)
     # Integers wrap alike in every width; floats are summed as wide as they are multiplied.
@@ -107,52 +119,115 @@ def measured_rates(
 
     `path` is where the result goes, if that is a file.
     """
-    source, to = ([memory_of(a), memory_of(b)], memory_of(sink) if sink is not None else None)
+    to = memory_of(sink) if sink is not None else None
     files = a.path is not None or b.path is not None or to is None
-    if name != "gpu":
-        rate = _host_rate(out)
-        return Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, files=files, measured=True)
+    with ThreadPoolExecutor(1, "gemmule-disk") as beside:
+        # The disk is timed while the GPU is.
+        timed = beside.submit(_disk_rates, a, b, out, threads, path) if files else None
+        if name == "gpu":
+            found = _gpu_rates(a, b, to, out, sums, precision, threads, ordinal)
+        else:
+            rate = _host_rate(out)
+            found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, measured=True)
+        disk = timed.result() if timed is not None else None
+    return found if disk is None else _with_disk(found, *disk)
+
+
+def _disk_rates(
+    a: MatrixSource, b: MatrixSource, out: AnyDType, threads: int, path: str | None
+) -> tuple[DiskRate | None, DiskRate | None]:
+    """Return the rates at which factors are read, and the result is written, where these are files."""
+    size = a.shape[0] * b.shape[1] * out.itemsize
+    reads = None if a.path is None and b.path is None else read_rate([a.path, b.path], threads)
+    return reads, None if path is None else write_rate(os.path.dirname(os.path.abspath(path)), size, threads)
+
+
+def _with_disk(rates: Rates, reads: DiskRate | None, writes: DiskRate | None) -> Rates:
+    """Return the rates of matrices that are read from a disk, and written to it."""
+    found = {}
+    for name, disk in (("source", reads), ("sink", writes)):
+        staged = getattr(rates, name)
+        rate = staged if disk is None else min(staged, disk.rate)
+        varied = (1.0, 1.0) if disk is None else (min(disk.slow / rate, 1.0), max(min(disk.fast, staged) / rate, 1.0))
+        found[name] = rate, *varied
+    (source, *came), (sink, *left) = found["source"], found["sink"]
+    return dataclasses.replace(
+        rates, source=source, sink=sink, files=True, staged_line=_FILE_LINE, slow=(came[0], left[0]),
+        fast=(came[1], left[1]),
+    )  # fmt: skip
+
+
+def _gpu_rates(
+    a: MatrixSource,
+    b: MatrixSource,
+    to: Array | None,
+    out: AnyDType,
+    sums: AnyDType,
+    precision: Precision,
+    threads: int,
+    ordinal: int,
+) -> Rates:
+    """Measure a GPU: its kernels, its links, and what passes through pinned buffers."""
     from gemmule.dispatch.select import choose
     from gemmule.runtime.link_probe import (
         ALLOCATE_S,
         ISSUE_S,
         LINES,
         SHAPE,
-        copy_rate,
         link_rates,
+        multiplying,
         product_rate,
+        product_stairs,
         product_waves,
+        split_seconds,
     )
     from gemmule.runtime.streams import GpuStreams
 
     with GpuStreams(choose, ordinal, precision) as device:
         h2d, d2h = link_rates(device)
         orders = a.order + b.order
-        compute = product_rate(device, a.dtype, b.dtype, out, added=False, orders=orders)
-        added = product_rate(device, a.dtype, b.dtype, sums, added=True, orders=orders)
+        split = split_seconds(device, a.dtype, b.dtype, out, orders)
+        compute, added = (
+            multiplying(product_rate(device, a.dtype, b.dtype, one, added=added, orders=orders), split)
+            for one, added in ((out, False), (sums, True))
+        )
         waves = product_waves(device, a.dtype, b.dtype, out, orders)
-        direct = [array is not None and device.direct(array) for array in (*source, to)]
-    staging = math.inf if all(direct) else copy_rate(threads)
-    reads = min(staging, read_rate([a.path, b.path], threads)) if files else staging
-    writes = staging
-    if path is not None:
-        result = a.shape[0] * b.shape[1] * out.itemsize
-        writes = min(staging, write_rate(os.path.dirname(os.path.abspath(path)), result, threads))
-    return Rates(
-        compute, added, h2d, d2h,
-        source=math.inf if all(direct[:2]) else reads, sink=math.inf if direct[2] else writes,
-        half=_HALF, launch=5e-6 if all(direct) else _STAGED_LAUNCH_S, issue=ISSUE_S if all(direct) else 0.0,
-        allocate=ALLOCATE_S, files=files, measured=True,
-        side=SHAPE[0], depth=SHAPE[1], waves=waves, lines=LINES,
-        staged_line=_FILE_LINE if files else 0,
+        stairs = product_stairs(device, a.dtype, b.dtype, out, orders)
+        direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
+    found = Rates(
+        compute, added, h2d, d2h, half=HALF_SIDE if precision in INT8_PRODUCTS else _HALF,
+        launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
+        issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
+        waves=waves, stairs=stairs, lines=LINES, split=split,
     )  # fmt: skip
+    if all(direct):
+        return found
+    size = a.shape[0] * b.shape[1] * out.itemsize
+    size += sum(one.shape[0] * one.shape[1] * one.dtype.itemsize for one in (a, b))
+    if size < _LEAST_STAGED:
+        staged = usual_staging(found)
+    else:
+        with GpuStreams(choose, ordinal, precision) as device, device.near():
+            staged = staged_by(device, Settings().pinned, threads).told(found)
+    return dataclasses.replace(
+        staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
+    )
+
+
+def usual_staging(rates: Rates) -> Rates:
+    """Return rates with those of pageable matrices where they are not measured."""
+    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, crowded=_CROWDED, pin=_PIN_S)
 
 
 def _host_rate(out: AnyDType) -> float:
     """Return the FLOP/s of the BLAS that NumPy has."""
-    side = 512
+    side = 1024
     matrix = np.ones((side, side), out if out.kind in "fc" else np.float64)
-    matrix @ matrix
-    start = time.perf_counter()
-    matrix @ matrix
-    return 2 * side**3 / max(time.perf_counter() - start, 1e-9)
+    result = np.empty_like(matrix)
+    # The first one wakes the threads; what else the machine does makes some slower.
+    best, begin = 0.0, time.perf_counter()
+    while not best or time.perf_counter() - begin < _HOST_S:
+        start = time.perf_counter()
+        np.matmul(matrix, matrix, out=result)
+        best = max(best, 2 * side**3 / max(time.perf_counter() - start, 1e-9))
+    return best

@@ -100,6 +100,17 @@ def check_address(scheduler: str) -> None:
         ) from None
 
 
+def _client(dask: Any, scheduler: str) -> Any:
+    """Return Dask's client of a scheduler, once it has answered."""
+    try:
+        return dask.Client(scheduler, set_as_default=False)
+    except OSError as error:
+        raise UnsupportedError(
+            f"scheduler {scheduler}: does not answer ({error}); start one there with dask scheduler, or give another "
+            "address"
+        ) from error
+
+
 def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None) -> int:
     """Return how many workers may take bands, once there are some: tasks without one would wait for ever."""
     try:
@@ -144,11 +155,10 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     Raises
     ------
     UnsupportedError
-        If Dask is not installed, a worker computes with something else, or there is none that may take a band.
+        If Dask is not installed, the scheduler does not answer, a worker computes with something else, or there is none
+        that may take a band.
     ArgumentError
         If a matrix is no file, or the address is none.
-    OSError
-        If the scheduler does not answer.
     """
     dask = optional_package("distributed", f"scheduler {scheduler}", "distributed")
     plan, work = product.plan, product.work
@@ -160,7 +170,7 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
     done = 0
     figures = [0, 0]
-    with dask.Client(scheduler, set_as_default=False) as client:
+    with _client(dask, scheduler) as client:
         resources = {"GPU": 1} if product.computer.name == "gpu" else None
         workers = _count_workers(client, scheduler, resources)
         bands = cut_into_bands(plan, product.finished, workers)

@@ -150,7 +150,10 @@ class TorchArrays:
             if device < 0 or b.get_device() != device or a.is_neg() or b.is_neg() or a.is_conj():
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
-            key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
+            # What is decided where A and B are the same memory holds only where they are.
+            key: tuple[Any, ...] = (
+                options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride(), pa == pb
+            )  # fmt: skip
             addresses: tuple[int, ...] = (pa, pb)
             low, gradient = pa | pb, a.requires_grad or b.requires_grad
             c = others[0]
@@ -203,10 +206,11 @@ class TorchArrays:
             check = _once(check)
         make = None if out is not None else self._maker_from(inputs[0], kept, result)
         direct = getattr(kept.queue, "direct", None)
+        same = inputs[0].data_ptr() == inputs[1].data_ptr()
         if direct is not None and len(inputs) == 2:
-            return of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device)
+            return of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device, same)
         repeating = recent.of_two if len(inputs) == 2 else recent.of_more
-        return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device)
+        return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device, same)
 
     def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
         """Return what makes results from A, in the quickest way that there is."""

@@ -47,7 +47,8 @@ class CupyArrays:
         pa, pb = da.ptr, db.ptr
         addresses: tuple[int, ...] = (pa, pb)
         low = pa | pb
-        key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides)
+        # What is decided where A and B are the same memory holds only where they are.
+        key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides, pa == pb)
         c = others[0]
         for place, x in enumerate(others):
             if x is not None:

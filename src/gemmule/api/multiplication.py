@@ -72,8 +72,8 @@ def multiply(
         Type that the factors are converted to while they are read, e.g. float32 for stored float16.
     a_dtype, b_dtype, c_dtype : str, optional
         Type of raw items, which a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
-    precision : {'ieee', 'tf32', 'bf16x6', 'float8'}, optional
-        How float32 factors, or 8-bit floats, may be multiplied, as of `matmul`.
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
+        How float32 or float64 factors, or 8-bit floats, may be multiplied, as of `matmul`.
     executor : {'gpu', 'host', 'vgpu'}, optional
         Where to compute; by default the GPU if there is one that can.
     resume : bool
@@ -149,7 +149,7 @@ def multiply(
         else:
             report = product.run(progress)
         if verify and not (verdict := product.verify()).passed:
-            product.sink.abort()
+            product.reject()
             raise WrongResultError(
                 f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
                 f"the seed {verdict.seed}"

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gemmule.core.errors import ArgumentError
+
+#: Kinds of numbers, the narrowest first, with what makes Python's own of them.
+_KINDS: list[tuple[type, Callable[[Any], Any]]] = [
+    (numbers.Integral, int),
+    (numbers.Real, float),
+    (numbers.Complex, complex),
+]
 
 
 def extents(name: str, given: Any) -> tuple[int, int] | None:
@@ -45,16 +52,20 @@ def ordinals(given: Any) -> tuple[int, ...] | None:
 
 
 def factor(name: str, value: Any) -> Any:
-    """Return alpha or beta.
+    """Return alpha or beta as Python's own number, which is written into journals and compares without rounding.
 
     Raises
     ------
     ArgumentError
-        If it is no number.
+        If it is no number, or none that a float64 has room for.
     """
-    if not isinstance(value, numbers.Number):
-        raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
-    return value
+    for kind, number in _KINDS:
+        if isinstance(value, kind):
+            try:
+                return number(value)
+            except OverflowError:
+                raise ArgumentError(f"{name} does not fit into a float64; scale the matrices instead") from None
+    raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
 
 
 def told(progress: Any) -> Any:

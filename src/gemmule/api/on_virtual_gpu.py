@@ -14,7 +14,7 @@ from .checked import Product, host_array
 from .on_device import problem_in_place
 from .plan import Plan
 from .planned import planned
-from .virtual import as_device_view, copy_back
+from .virtual import as_device_view, copy_again, copy_back
 
 
 def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] | None = None) -> Plan:
@@ -28,6 +28,8 @@ def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[Kernel
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel
 
+        for role, view in views.items():
+            copy_again(view, product.view(role))
         given, finish = product.new_output()
         out = views.get("out") or as_device_view(given)
         arrays = {name: host_array(views[role]) for name, role in roles.items()} | {"d": host_array(out)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmule.core.chips import CHIPS
 from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.layout import element_alignment
 from gemmule.core.problem import Problem
 from gemmule.core.roofline import problem_bound
 from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
@@ -95,7 +96,20 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     handle = None if stream is None else stream_handle(stream)
     # A library whose current stream can change needs no ordering before it; for the others it is always the same one.
     order = library.current_stream(device) if handle is None else handle
-    return Operands(library, {role: library.view(x, order) for role, x in given.items()}, device, handle, like)
+    views = {role: library.view(x, order) for role, x in given.items()}
+    _check_addresses(views)
+    return Operands(library, views, device, handle, like)
+
+
+def _check_addresses(views: Mapping[str, ArrayView]) -> None:
+    # A kernel that reads there is stopped by the GPU, and with it everything else in the process that uses the GPU.
+    for role, view in views.items():
+        multiple = element_alignment(view.itemsize)
+        if view.address % multiple:
+            raise ArgumentError(
+                f"{role} begins at address {view.address:#x}, but a GPU reads {view.dtype_name} at multiples of "
+                f"{multiple} only; pass a copy"
+            )
 
 
 def _place(device: int | None) -> str:

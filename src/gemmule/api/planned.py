@@ -55,7 +55,7 @@ def planned(
         bytes_min=problem.bytes_min if problem else bytes_min,
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
-        then=f"{then.spec.name} [{then.config}]" if then else "",
+        then=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
         chosen_by=choice.chosen_by if executor != "host" and choice else "",
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,

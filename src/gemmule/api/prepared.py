@@ -18,6 +18,7 @@ from . import kept
 from .absolute_maximum import ROLE as ABSMAX
 from .finished import traced_epilogue
 from .gated import WHOLE
+from .jax_programs import programs_for
 from .known_arrays import KnownArrays, usual_scalars
 from .plan import Plan
 from .products import plan_product
@@ -44,10 +45,13 @@ def product(
 ) -> Any:
     """Compute a product. The parameters are those of `gemm`; a beta that nobody said is None."""
     library = kept.library_for(type(a))
-    known = traced = None
+    programs = programs_for(type(a)) if library is None else None
+    source = library or programs
+    known: Any = None
+    traced = None
     inputs = {"c": c, "bias": bias}
     said = 0.0 if beta is None else beta
-    if library is not None and (operation == "matmul" or usual_scalars(alpha, said)):
+    if source is not None and (operation == "matmul" or usual_scalars(alpha, said)):
         options: tuple[Any, ...] = (operation, alpha, said, out_dtype, precision, executor)
         if epilogue is not None or epilogue_args or gated is not None or absmax is not None:
             traced = traced_epilogue(c, bias, epilogue, epilogue_args, gated, absmax)
@@ -56,7 +60,11 @@ def product(
             # Nothing would read it: the plan says so.
             pass
         elif out_dtype is precision is executor is None or _can_be_found_by(options):
-            known = library.describe(a, b, (*inputs.values(), out), options)
+            known = source.describe(a, b, (*inputs.values(), out), options)
+    if programs is not None and known is not None and stream is None and absmax is None:
+        result = programs.run(known, tuple([x for x in (a, b, *inputs.values()) if x is not None]))
+        if result is not None:
+            return result
     if library is not None and known is not None:
         key, addresses, current = known
         found = kept.find(key)
@@ -95,11 +103,13 @@ def product(
         traced=traced.made if traced is not None else None,
     )
     result = plan.execute()
+    roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
+    if programs is not None and known is not None and stream is None and absmax is None:
+        programs.keep_product(plan, known, roles, result)
     if library is not None and known is not None:
         key, addresses, _ = known
         if out is None:
             addresses = (*addresses, library.address(result))
-        roles = {role: x for role, x in {"a": a, "b": b, **inputs}.items() if x is not None}
         _keep(library, plan, key, roles, addresses, result, began)
     return result
 

@@ -12,6 +12,7 @@ from gemmule.dispatch.select import generation
 from gemmule.runtime.stream import stream_handle
 
 from . import kept, recent
+from .jax_programs import programs_for
 from .known_arrays import KnownArrays
 from .plan import Plan
 from .transposes import Order, plan_transpose
@@ -40,11 +41,15 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
             if result is not None:
                 return result
     library = kept.library_for(type(x))
-    known = None
+    programs = programs_for(type(x)) if library is None and stream is None else None
+    source = library or programs
+    known: Any = None
     # Within one array other kernels are at work.
-    if library is not None and out is not x and (executor is None or isinstance(executor, str)):
+    if source is not None and out is not x and (executor is None or isinstance(executor, str)):
         # In the place of B the array stands once more.
-        known = library.describe(x, x, (None, out), ("transpose", _named(axes), executor))
+        known = source.describe(x, x, (None, out), ("transpose", _named(axes), executor))
+    if programs is not None and known is not None and (result := programs.run(known, (x,))) is not None:
+        return result
     if library is not None and known is not None and (found := kept.find(known[0])) is not None:
         result = kept.repeat(library, found, known, (x,), out, stream)
         if result is not None:
@@ -54,6 +59,8 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     began = generation()
     plan = plan_transpose(x, order_of, out=out, stream=stream, executor=executor)
     result = plan.execute()
+    if programs is not None and known is not None:
+        programs.keep_transpose(plan, known, x, result)
     if library is not None and known is not None:
         key, addresses, _ = known
         if out is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gemmule.core.errors import DTypeError
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype given as a string or as a dtype of NumPy, ml_dtypes, PyTorch, CuPy or JAX.
+    """Return the name of a dtype given as a string or as a dtype of an array library.
 
     Raises
     ------
@@ -24,6 +25,11 @@ def dtype_name(dtype: Any) -> str:
     try:
         return str(np.dtype(dtype).name)
     except TypeError:
+        # Of other libraries the last part of what they print is the standard's name.
+        library, _, name = text.rpartition(".")
+        if library and name.isidentifier():
+            with contextlib.suppress(DTypeError):
+                return numpy_dtype(name).name
         raise DTypeError(f"{dtype!r} is not a dtype; pass a name such as 'float32', or a dtype") from None
 
 

@@ -54,6 +54,7 @@ def of_two(
     queue: Queue,
     stream: Callable[[int], int],
     device: int,
+    same: bool,
 ) -> Again:
     """Return what repeats a product of two of PyTorch's tensors.
 
@@ -71,6 +72,8 @@ def of_two(
         Gives the current stream of a GPU.
     device : int
         The GPU.
+    same : bool
+        Whether A and B begin at one address: what was decided for such holds for no others, and the other way round.
     """
     # Addresses that were found to be in order last; another thread may replace them at any time. What the launch is
     # given again is the very tuple that it has been told.
@@ -92,7 +95,7 @@ def of_two(
         addresses, last = (a.data_ptr(), b.data_ptr(), out.data_ptr()), known
         if addresses != last:
             pa, pb, at = addresses
-            if (pa | pb | at) & LOW or (new is None and not apart(addresses, False)):
+            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
                 return None
             known = last = addresses
         queue(last, now)
@@ -108,6 +111,7 @@ def of_more(
     queue: Queue,
     stream: Callable[[int], int],
     device: int,
+    same: bool,
 ) -> Again:
     """Return what repeats a product that reads C, a bias or both; C may be its output.
 
@@ -129,7 +133,9 @@ def of_more(
         given.append(result)
         addresses, last = tuple([x.data_ptr() for x in given]), known
         if addresses != last:
-            if any(address & LOW for address in addresses) or (new is None and not apart(addresses, in_place)):
+            if any(address & LOW for address in addresses) or (addresses[0] == addresses[1]) is not same:
+                return None
+            if new is None and not apart(addresses, in_place):
                 return None
             known = last = addresses
         queue(last, now)

@@ -22,6 +22,7 @@ def of_two_in_one_launch(
     direct: DirectLaunch,
     stream: Callable[[int], int],
     device: int,
+    same: bool,
 ) -> Again:
     """Return what repeats a product of two of PyTorch's tensors.
 
@@ -53,7 +54,7 @@ def of_two_in_one_launch(
         # Addresses that are in a frame were found to be in order before.
         if frame.addresses != addresses:
             pa, pb, at = addresses
-            if (pa | pb | at) & LOW or (new is None and not apart(addresses, False)):
+            if (pa | pb | at) & LOW or (pa == pb) is not same or (new is None and not apart(addresses, False)):
                 give(frame)
                 return None
             point(frame, addresses)

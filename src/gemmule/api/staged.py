@@ -22,14 +22,12 @@ from gemmule.runtime.memory import usable_memory
 from gemmule.runtime.tiles import GpuTileExecutor
 
 from .device_product import beside_parts, plan_device_product
-from .device_streams import measured_rates, sums_of, threads_for_copies
+from .device_streams import measured_rates, sums_of, threads_for_copies, usual_staging
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
 LINK_RATE = 50e9
-#: Bytes a second at which several threads copy into pinned memory, as seen with twelve.
-COPY_RATE = 50e9
 
 
 def multiply_on_gpu(
@@ -107,5 +105,5 @@ def streaming_plan(problem: GemmProblem, memory: int, seconds: float | None) -> 
     rate = problem.flop / seconds
     budgets = Budgets(memory, Settings().pinned, memory_limit(None))
     staging = Staging(("a", "b", *(["c"] if c else []), "out"), threads_for_copies())
-    rates = Rates(rate, rate, LINK_RATE, LINK_RATE, source=COPY_RATE, sink=COPY_RATE)
+    rates = usual_staging(Rates(rate, rate, LINK_RATE, LINK_RATE))
     return choose_within(1, product, sums_of("gpu", a, b, d), budgets, staging, rates)

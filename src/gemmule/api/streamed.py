@@ -13,6 +13,7 @@ import numpy as np
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, OverlapError
 from gemmule.core.executor import TileExecutor
+from gemmule.core.overlap import overlaps_itself, share_memory
 from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
 from gemmule.outofcore.device.rates import Rates
@@ -131,6 +132,12 @@ class StreamedProduct:
             self.work.check_inputs()
         self.sink.commit()
 
+    def reject(self) -> None:
+        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
+        if self.work is not None:
+            self.work.check_inputs()
+        self.sink.abort()
+
     def verify(self, seed: int | None = None) -> Verdict:
         """Check what was written, before it appears."""
         with contextlib.closing(self.sink.written()) as written:
@@ -172,12 +179,12 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
                 )
             target = None if place else result_target(request.out, shape, dtype, request.chunks, request.shards)
             part = planned_part(request, device, a, b, c, place or target, shape, dtype, limit)
+            if request.checked:
+                vectors_at_a_time(a.shape, b.shape, limit)
             if place is not None:
                 yield DeviceProduct(request, a, b, c, place, part, part.chosen.plan, None, limit)
                 return
             assert target is not None
-            if request.checked:
-                vectors_at_a_time(a.shape, b.shape, limit)
             decided = {**_decided(request, part.device), "device": device}
             room = part.chosen.memory
             taken = open_work(
@@ -189,6 +196,9 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
             return
         computer, room = stack.enter_context(open_computer(request, a, b, c, dtype, limit))
         scalars = {"alpha": alpha, "beta": beta, "c": c}
+        if request.checked:
+            # Not after hours of work.
+            vectors_at_a_time(a.shape, b.shape, limit)
         if place is not None:
             if dtype != place.dtype:
                 raise ArgumentError(
@@ -205,9 +215,6 @@ def open_product(request: Request) -> Iterator[StreamedProduct | DeviceProduct]:
             a, b, shape, dtype, computer, memory=room, grain=target.grain, scratch=target.scratch_bytes,
             mirrored=True, **scalars,
         )  # fmt: skip
-        if request.checked:
-            # Not after hours of work.
-            vectors_at_a_time(a.shape, b.shape, limit)
         decided = _decided(request, computer.describe())
         work = open_work(target, dtype, plan, decided, inputs, memory=room, force=request.force, resume=request.resume)
         sink = stack.enter_context(work.sink)
@@ -338,8 +345,8 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
         )
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")
-    if any(extent > 1 and not stride for extent, stride in zip(out.shape, out.strides, strict=True)):
-        raise OverlapError(f"out has strides {out.strides}, so that elements share memory; pass an array of its own")
+    if overlaps_itself(out):
+        raise OverlapError(f"out has strides {out.strides}: elements may share memory; pass an array of its own")
     _refuse_inputs(request, inputs)
     return array_sink(out, "out")
 
@@ -367,7 +374,7 @@ def _same_place(first: str | None, second: str | None) -> bool:
 
 
 def _overlap(out: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any]) -> bool:
-    if np.may_share_memory(out, matrix) and np.shares_memory(out, matrix):
+    if share_memory(out, matrix):
         return True
     files = mapped_file(out), mapped_file(matrix)
     if files[0] is None or files[1] is None or not os.path.samefile(files[0], files[1]):

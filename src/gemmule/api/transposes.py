@@ -23,7 +23,7 @@ from .executors import check_device_arrays, wanted_executor
 from .named_kernel import only_kernel
 from .operands import gather, least_seconds
 from .plan import Plan
-from .virtual import as_device_view, copy_back
+from .virtual import as_device_view, copy_again, copy_back
 
 # Alignment of new arrays, of any library, and the largest that makes a difference to a kernel.
 _ALIGNMENT = 16
@@ -189,6 +189,7 @@ def _plan_virtual(
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel
 
+        copy_again(seen, source)
         given, finish = new_output()
         result = target if target is not None else as_device_view(given)
         assert seen.host is not None

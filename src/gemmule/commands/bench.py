@@ -67,11 +67,15 @@ bench_command.add_command(transpose_command)
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
     "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
-    help="How float32 and 8-bit floats may be multiplied. The yardstick has no TF32, and float32 beside bf16x6.",
+    help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside int8x15 float64.",
 )  # fmt: skip
 @click.option(
     "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
     help="How A and B lie in memory: n in rows, t in columns.",
+)  # fmt: skip
+@click.option(
+    "--own-transpose", is_flag=True,
+    help="Multiply A by its own transpose, which is the same memory: for --layout nt or tn, and sizes with M = N.",
 )  # fmt: skip
 @click.option(
     "--late", "places", flag_value="late", help="Let every matrix begin one element behind an aligned address."
@@ -96,7 +100,8 @@ def gemm_command(**options: Any) -> None:
 
 def _gemm(
     *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, precision: str, layout: str,
-    places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None, plot: str | None, as_json: bool,
+    own_transpose: bool, places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None,
+    plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.bench import Bench
@@ -104,7 +109,7 @@ def _gemm(
     from ..lab.candidates import parse_kernels, without_chosen
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
-    from ..lab.products import gemm_problem, output_type
+    from ..lab.products import gemm_problem, output_type, own_product
     from ..lab.sizes import parse_sizes
 
     out = output_type(dtype, out_dtype)
@@ -115,6 +120,8 @@ def _gemm(
         for size in parse_sizes(sizes)
         for begins in late
     )
+    if own_transpose:
+        problems = tuple(own_product(problem) for problem in problems)
     # 8-bit floats are asked for as wgmma takes them.
     probe = dataclasses.replace(
         gemm_problem(4096, 4096, 4096, dtype, out, "nt" if exact is Precision.FLOAT8 else "nn"), precision=exact

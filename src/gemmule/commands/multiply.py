@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Allowance for what BLAS, threads and the allocator take once Python and its libraries are loaded; 8 MiB were seen.
 LIBRARY_BYTES = 32 << 20
 
+#: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
+_FILE = click.Path(readable=False)
 _RAW = "Type of raw items in {}, which NumPy cannot name: bfloat16, float8_e4m3fn or float8_e5m2."
 
 
@@ -66,9 +68,9 @@ class _Number(click.ParamType[Any]):
     short_help="Multiply two matrices in files, at any size.",
     epilog="Example: gemmule multiply A.npy B.npy -o C.npy --memory 2GB --verify",
 )
-@click.argument("a", metavar="A", type=click.Path())
-@click.argument("b", metavar="B", type=click.Path())
-@click.option("-o", "--output", metavar="C", type=click.Path(), required=True, help="Place for the result.")
+@click.argument("a", metavar="A", type=_FILE)
+@click.argument("b", metavar="B", type=_FILE)
+@click.option("-o", "--output", metavar="C", type=_FILE, required=True, help="Place for the result.")
 @click.option(
     "--memory", metavar="SIZE",
     help="Limit for all buffers on the host, e.g. 256MiB or 2GB, pinned ones among them. "
@@ -76,7 +78,7 @@ class _Number(click.ParamType[Any]):
 )  # fmt: skip
 @click.option("--alpha", type=_Number(), default=1, show_default=True, help="Factor of the product.")
 @click.option("--beta", type=_Number(), help="Factor of the matrix that is added. Default: 0, which reads none.")
-@click.option("--c", "c0", metavar="C0", type=click.Path(), help="Matrix to add, for --beta.")
+@click.option("--c", "c0", metavar="C0", type=_FILE, help="Matrix to add, for --beta.")
 @click.option("--transpose-a", is_flag=True, help="Multiply the transpose of A.")
 @click.option("--transpose-b", is_flag=True, help="Multiply by the transpose of B.")
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: the common type; int32 for int8.")
@@ -86,9 +88,10 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "float8"]), default="ieee", show_default=True,
-    help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; and "
-    "8-bit floats: float8 with coarser sums.",
+    "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
+    default="ieee", show_default=True,
+    help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; "
+    "float64: as 14 to 16 products of int8, faster; and 8-bit floats: float8 with coarser sums.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")
@@ -116,8 +119,8 @@ class _Number(click.ParamType[Any]):
 )  # fmt: skip
 @click.option("--devices", type=_Numbers(), help="GPUs of one kind that share the tiles, e.g. 0,1. Default: the first.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
-@click.option("--trace", metavar="T.json", type=click.Path(), help="Write what ran when, for ui.perfetto.dev.")
-@click.option("--timeline", metavar="T.png", type=click.Path(), help="Draw what ran when, by stream (.png or .svg).")
+@click.option("--trace", metavar="T.json", type=_FILE, help="Write what ran when, for ui.perfetto.dev.")
+@click.option("--timeline", metavar="T.png", type=_FILE, help="Draw what ran when, by stream (.png or .svg).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option(
     "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
@@ -177,7 +180,7 @@ def _run(
         if verdict is None or verdict.passed:
             product.commit()
         else:
-            product.sink.abort()
+            product.reject()
     if as_json:
         click.echo(json.dumps(_record(report, product, verdict)))
     else:

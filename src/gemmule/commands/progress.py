@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from ..outofcore.device.watch import Progress
@@ -21,7 +21,7 @@ def product_progress(text: str) -> Iterator[Callable[..., None] | None]:
     callable or None
         To be told of multiplications done and multiplications in all, and what else is to be shown.
     """
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console
@@ -78,7 +78,7 @@ def steps_progress(text: str, total: int) -> Iterator[Callable[[str, int], None]
     callable
         To be told what is being done, and how many more steps are done.
     """
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield lambda *_: None
         return
     from rich.console import Console
@@ -92,7 +92,12 @@ def steps_progress(text: str, total: int) -> Iterator[Callable[[str, int], None]
         TextColumn("{task.fields[doing]}"),
     )
     # What is printed meanwhile goes above the bar, but only where it goes to the terminal too.
-    terminal = sys.stdout.isatty()
+    terminal = _is_terminal(sys.stdout)
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=terminal) as bar:
         task = bar.add_task(text, total=total, doing="")
         yield lambda doing, more: bar.update(task, advance=more, doing=doing)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    # Python has no stream where the process was started with a closed one, as some services are.
+    return stream is not None and stream.isatty()

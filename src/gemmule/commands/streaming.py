@@ -95,7 +95,8 @@ def _predicted(chosen: Budgeted) -> dict[str, Any]:
         "tile_m": plan.tile_m, "tile_n": plan.tile_n, "tile_k": plan.tile_k, "c_tiles": plan.c_tiles,
         "symmetric": plan.symmetric, "device_bytes": plan.device_bytes, "pinned_bytes": chosen.pinned_bytes,
         "memory_bytes": chosen.memory_bytes, "binds": chosen.binding(), "bytes_h2d": predicted.bytes_in,
-        "bytes_d2h": predicted.bytes_out, "predicted_s": predicted.seconds, "best_s": predicted.best_s,
+        "bytes_d2h": predicted.bytes_out, "predicted_s": predicted.seconds,
+        "predicted_between_s": list(chosen.between), "best_s": predicted.best_s,
         "exposed_copy_share": predicted.exposed_share, "bottleneck": predicted.bottleneck,
         "works_s": predicted.works, "rates_measured": chosen.rates.measured, "others_s": dict(chosen.others),
     }  # fmt: skip
@@ -115,11 +116,17 @@ def _lines(chosen: Budgeted) -> list[str]:
         f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
         f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
         f"each part works: {works}",
-        f"expected: {predicted.seconds:.4g} s, of which nothing is computed in {predicted.exposed_share:.1%}; bound by "
-        f"{predicted.bottleneck}",
+        f"expected: {predicted.seconds:.4g} s{_between(chosen)}, of which nothing is computed in "
+        f"{predicted.exposed_share:.1%}; bound by {predicted.bottleneck}",
     ]
     lines.append(binding_line(chosen))
     return lines + [f"instead of {name}: {seconds:.4g} s" for name, seconds in chosen.others]
+
+
+def _between(chosen: Budgeted) -> str:
+    """Say how much the time may differ, where the disk's rate did while it was measured."""
+    least, most = chosen.between
+    return f" ({least:.3g} to {most:.3g} s, as the disk's rate varied)" if most > 1.01 * least else ""
 
 
 def _extents(chosen: Budgeted) -> str:

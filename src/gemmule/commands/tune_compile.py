@@ -28,8 +28,9 @@ def jobs(searches: Iterable[Search], arch: Arch) -> dict[Job, list[tuple[Search,
             found.setdefault(Compiling(choice.spec, choice.config, choice.signature(search.problem), arch), []).append(
                 (search, choice)
             )
-            if then := choice.following(search.problem):
-                job = Compiling(then.spec, then.config, then.spec.signature(then.problem, then.config), arch)
+            then = choice.following(search.problem)
+            for one in then.chain() if then is not None else ():
+                job = Compiling(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
                 found.setdefault(job, []).append((search, choice))
     return found
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..compiler.pack import Pack
     from ..core.arch import Arch
+    from ..core.problem import Problem
+    from ..core.spec import Config, KernelSpec
     from ..dispatch.tuned_file import Entry
 
 
@@ -68,10 +70,9 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
         config = tuned_config(spec, entry, problem, arch)
         if config is None:
             continue
-        parts = [(spec, config, problem)]
+        parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
         if spec.following is not None:
-            then = spec.following(problem, config)
-            parts.append((then.spec, then.config, then.problem))
+            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config).chain()]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()

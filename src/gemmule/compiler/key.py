@@ -20,8 +20,8 @@ _COMPILER_VARIABLES = "CUTE_DSL_"
 def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
     """Return the file stem under which the compiled kernel is cached.
 
-    It changes with the sources of the kernel and of every part, the config, the specialisation, the architecture,
-    the compiler's version and environment, and the code that drives it.
+    It changes with the sources of the kernel, of those that it is built on and of every part, the config, the
+    specialisation, the architecture, the compiler's version and environment, and the code that drives it.
     """
     identity = [spec.name, type(config).__name__, config.as_dict(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
@@ -33,7 +33,8 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
     """Return, for each package that a kernel's code comes from, a digest of the sources as they are on disk now."""
-    return {package: _digest(package) for package in (spec.package, "gemmule.parts", "gemmule.compiler")}
+    packages = (spec.package, *spec.built_on, "gemmule.parts", "gemmule.compiler")
+    return {package: _digest(package) for package in packages}
 
 
 def _digest(package: str) -> bytes:

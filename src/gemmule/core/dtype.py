@@ -88,18 +88,24 @@ _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 
 
 class Precision(enum.Enum):
-    """How a float32 product may be computed, or one of 8-bit floats.
+    """How a product of float32, float64 or 8-bit floats may be computed.
 
-    ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11
-    significand bits of TF32 first. ``BF16X6`` allows products to be put together from six products of bfloat16: these
-    hold the same 24 bits, but numbers below 2**-110 lose some, and infinities become NaN. ``FLOAT8`` allows each 128 of
-    K of 8-bit floats to be summed with 13 bits of the fraction, as Hopper's tensor cores do. A kernel may be more exact
-    than allowed, never less.
+    ``IEEE`` multiplies and accumulates in float32. ``TF32`` allows the inputs to be rounded to the 11 significand bits
+    of TF32 first. ``BF16X6`` allows products to be put together from six products of bfloat16: these hold the same 24
+    bits, but numbers below 2**-110 lose some, and infinities become NaN. ``INT8X15`` allows those of float64 to be put
+    together from 15 products of int8: rows of A and columns of B are rounded to multiples of a power of two, which
+    leaves numbers that are small beside others of their row or column fewer bits, and infinities become NaN;
+    ``INT8X14`` has one product and four of those bits less, ``INT8X16`` one product and four bits more. ``FLOAT8``
+    allows each 128 of K of 8-bit floats to be summed with 13 bits of the fraction, as Hopper's tensor cores do. A
+    kernel may be more exact than allowed, never less.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
     BF16X6 = "bf16x6"
+    INT8X14 = "int8x14"
+    INT8X15 = "int8x15"
+    INT8X16 = "int8x16"
     FLOAT8 = "float8"
 
     @classmethod
@@ -132,6 +138,8 @@ class Precision(enum.Enum):
         taken = {"float32"}
         if precision is cls.FLOAT8:
             taken, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
+        if precision in INT8_PRODUCTS:
+            taken, what = {"float64"}, "float64 products"
         if precision is not cls.IEEE and not taken.issuperset(inputs):
             names = " x ".join(inputs)
             raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it away")
@@ -142,6 +150,8 @@ class Precision(enum.Enum):
 TF32_SIGNIFICAND = 11
 #: Products of bfloat16 that make one of float32.
 BF16_PRODUCTS = 6
+#: Products of int8 that make one of float64, by what allows them.
+INT8_PRODUCTS = {Precision.INT8X14: 14, Precision.INT8X15: 15, Precision.INT8X16: 16}
 #: Errors of FLOAT8's sums as a share of those of magnitudes, (|A| |B|)ij: what is certain, four times 34 cuts at 13
 #: bits of the fraction; and below what inputs of many kinds stayed, see docs/decisions/0014-sums-of-8-bit-floats.md.
 FLOAT8_CERTAIN, FLOAT8_SEEN = 136 * 2.0**-13, 2.0**-9

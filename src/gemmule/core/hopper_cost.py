@@ -58,6 +58,10 @@ class Operation(NamedTuple):
         Where its lines begin, as `Lines` tells, and bytes of an element.
     read, written : int
         Fewest bytes to move from memory, and to memory.
+    tiles : sequence of int or None
+        Tiles of clusters that each config computes in all, where these are not all that the result has.
+    writes : float
+        How often a tile is written, to more than one place.
     """
 
     rows: int
@@ -71,6 +75,8 @@ class Operation(NamedTuple):
     result_item: int
     read: int
     written: int
+    tiles: Sequence[int] | None = None
+    writes: float = 1.0
 
 
 # What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
@@ -107,7 +113,9 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     extents = of.of_sides(one.rows, one.cols)
     in_clusters = np.ceil(extents / of.cluster_tile)
     tiles = in_clusters[0] * in_clusters[1]
-    if one.batch != 1:
+    if one.tiles is not None:
+        tiles = np.array(one.tiles, np.float64)
+    elif one.batch != 1:
         tiles *= one.batch
     waves = np.ceil(tiles / chip.at_once)
     every = tiles * of.cluster
@@ -140,6 +148,7 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
     slice_time += outside * (ctas * ((1 - _OUTSIDE_BOTH) / _ALL) + _OUTSIDE_BOTH * both)
     products = each * slice_time * (1 + of.parts * in_pairs)
     longer = _WRITES[one.result_begin] * (1 + _WIDER * (one.result_item - 2))
+    longer *= one.writes
     written = of.written * (longer * (1 - _LESS_WRITTEN) + longer * _LESS_WRITTEN * (inside[0] * inside[1]))
     # Where warpgroups take turns, one writes while the other multiplies; else all wait.
     finished = products + written

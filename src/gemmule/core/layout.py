@@ -73,6 +73,11 @@ def contiguous(dtype: DType, rows: int, cols: int, batch: tuple[int, ...] = (), 
     return StridedMatrix(dtype, rows, cols, strides[-2], strides[-1], strides[:-2], alignment)
 
 
+def element_alignment(itemsize: int) -> int:
+    """Return the bytes that the address of an element must be a multiple of, for a GPU to read it as one number."""
+    return min(itemsize, 8)
+
+
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in elements, of a C-ordered array of that shape."""
     return tuple(math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))

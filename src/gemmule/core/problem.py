@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from .dtype import DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
+from .staircase import Staircase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,12 @@ class GemmProblem:
         What a float32 product may be rounded to.
     epilogue : Epilogue or None
         What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
+    needed : Staircase or None
+        Which elements of D are needed, where these are not all: the others may hold anything afterwards. Kernels may
+        leave them out, and need not.
+    own_transpose : bool
+        Whether B is A transposed, in the same memory: without C and epilogue the result is symmetric. A hint, which
+        kernels may leave aside; see `own_transpose.told`.
     """
 
     m: int
@@ -45,6 +52,8 @@ class GemmProblem:
     beta: float | int = 0
     precision: Precision = Precision.IEEE
     epilogue: Epilogue | None = None
+    needed: Staircase | None = None
+    own_transpose: bool = False
 
     @property
     def accumulator(self) -> DType:
@@ -63,9 +72,16 @@ class GemmProblem:
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
+    def flop_min(self) -> int:
+        """Those that must be: of the two equal elements of a symmetric result one is computed."""
+        symmetric = self.own_transpose and self.c is None and self.epilogue is None
+        return self.flop * (self.m + 1) // (2 * self.m) if symmetric and self.m else self.flop
+
+    @property
     def bytes_min(self) -> int:
         """Fewest bytes to move: each element of an input read once, the output written once."""
-        return sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        once = sum(matrix.distinct_bytes(self.batch) for matrix in self.operands().values())
+        return once - self.b.distinct_bytes(self.batch) if self.own_transpose else once
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by the names that launch recipes use."""

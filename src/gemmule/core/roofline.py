@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from .chip import Chip
-from .dtype import BF16_PRODUCTS, DType, Precision
+from .dtype import BF16_PRODUCTS, INT8_PRODUCTS, DType, Precision
 from .errors import ArgumentError, UnsupportedError
 from .problem import GemmProblem, Problem
 
@@ -143,7 +143,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     """Return the fastest unit of `chip` that may multiply `a` by `b`, and its peak rate in operations a second.
 
     A unit may be used if it represents both types exactly, or if `precision` allows the rounding. Where that allows
-    float32 to be put together from bfloat16, it is a sixth of those tensor cores' rate, if that is more.
+    float32 to be put together from bfloat16, it is a sixth of those tensor cores' rate, if that is more; so too a
+    fifteenth, or so, of that of int8 for float64.
 
     Raises
     ------
@@ -155,6 +156,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if precision is Precision.BF16X6 and a.name == b.name == "float32" and chip.peaks.bf16_tensor is not None:
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
+    if precision in INT8_PRODUCTS and a.name == b.name == "float64" and chip.peaks.int8_tensor is not None:
+        rates["int8_tensor"] = chip.peaks.int8_tensor / INT8_PRODUCTS[precision]
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")
     return max(rates.items(), key=lambda item: item[1])
@@ -198,4 +201,4 @@ def problem_bound(problem: Problem, chip: Chip, *, from_host: bool = False) -> B
     if not isinstance(problem, GemmProblem):
         return Bound(0, 0.0, tuple((level.name, size / level.bandwidth) for level, size in traffic.items()))
     _, peak = fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)
-    return bound(problem.flop, peak, traffic)
+    return bound(problem.flop_min, peak, traffic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from .arch import Arch
@@ -67,22 +67,35 @@ class Following:
     Attributes
     ----------
     spec : KernelSpec
-        The kernel, which has nothing following itself.
+        The kernel, which says of nothing that it follows itself.
     config : Config
         Its config.
-    problem : GemmProblem
+    problem : GemmProblem or TransposeProblem
         What it computes, with at most as many batch dimensions as the first kernel takes.
     operands : mapping of str to str
         For each of its operands the problem's own, or the workspace that the first kernel filled.
     workspaces : mapping of str to int
-        Bytes of device memory that the two launches need in addition, by names that launch recipes use.
+        Bytes of device memory that all launches need in addition, by names that launch recipes use.
+    beyond : mapping of str to int
+        For operands that lie behind the beginning of what `operands` names, how many bytes.
+    behind : Following or None
+        What runs behind it; its workspaces are among those of the first one.
     """
 
     spec: KernelSpec
     config: Config
-    problem: GemmProblem
+    problem: Problem
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
+    beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    behind: Following | None = None
+
+    def chain(self) -> Iterator[Following]:
+        """Yield it, and what runs behind it, in order."""
+        one: Following | None = self
+        while one is not None:
+            yield one
+            one = one.behind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +156,10 @@ class KernelSpec:
     outdone : callable, optional
         ``outdone(problem, cost)`` is the name of a later kernel that is expected to be faster than this one with that
         cost, where it takes the problem too; else None.
+    mirrors : bool
+        Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
+    built_on : tuple of str
+        Packages of other kernels that its code is made of, beside its own and the parts.
     """
 
     name: str
@@ -169,6 +186,8 @@ class KernelSpec:
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
+    mirrors: bool = False
+    built_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.epilogues and self.gated and self.absmax):
@@ -242,6 +261,6 @@ class Choice:
         then = self.spec.following(inner, self.config) if self.spec.following is not None else None
         launches = [self.spec.launch(inner, self.config)]
         if then is not None:
-            launches.append(then.spec.launch(then.problem, then.config))
+            launches += [one.spec.launch(one.problem, one.config) for one in then.chain()]
         own = {one.name: one.nbytes for launch in launches for one in launch.workspaces}
         return {**(then.workspaces if then is not None else {}), **own}

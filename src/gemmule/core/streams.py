@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .staircase import Staircase
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Lines of a matrix in device memory begin at multiples of this many bytes.
@@ -113,8 +115,8 @@ class DeviceStreams(Protocol):
     def direct(self, array: Array) -> bool:
         """Whether copies run from and to this host array at the full rate, without being staged."""
 
-    def stream(self) -> Any:
-        """Return a new stream."""
+    def stream(self, *, rank: int = 0) -> Any:
+        """Return a new stream; what it computes begins before what waits on others with rank 1, after it with -1."""
 
     def copy_in(self, stream: Any, target: DeviceMatrix, source: Array) -> None:
         """Queue a copy to the device; `source` has lines of the same order and stays unchanged until it is done."""
@@ -132,10 +134,12 @@ class DeviceStreams(Protocol):
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself.
 
         Parts of a product that run beside each other take the kernel of the whole, whose rows and columns `like` are.
+        What of `d` is not `needed` may hold anything afterwards.
         """
 
     def prepare(
@@ -148,6 +152,7 @@ class DeviceStreams(Protocol):
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Make ready what `multiply` of these arguments needs, so that its first call takes no longer than others."""
 

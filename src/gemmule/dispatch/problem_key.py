@@ -104,8 +104,11 @@ class ProblemKey:
 
 
 def key_of(problem: GemmProblem) -> ProblemKey | None:
-    """Return the key of a product; None where an operand lies neither in rows nor in columns, or with an epilogue."""
-    if problem.epilogue is not None:
+    """Return the key of a product that is needed as a whole; None where an operand lies neither in rows nor in columns.
+
+    None, too, with an epilogue, or where only a part of the result is needed.
+    """
+    if problem.epilogue is not None or problem.needed is not None:
         # What it costs depends on the config too, and is not measured.
         return None
     operands = problem.operands()

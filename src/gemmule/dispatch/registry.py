@@ -6,6 +6,7 @@ from gemmule.core.spec import KernelSpec
 from gemmule.kernels.gemm.d01_shared_ab.spec import SPEC as D01
 from gemmule.kernels.gemm.d02_b_in_registers.spec import SPEC as D02
 from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC as D03
+from gemmule.kernels.gemm.d04_triangle_f64.spec import SPEC as D04
 from gemmule.kernels.gemm.g01_naive_uncoalesced.spec import SPEC as G01
 from gemmule.kernels.gemm.g02_naive_coalesced.spec import SPEC as G02
 from gemmule.kernels.gemm.g03_shared_tile.spec import SPEC as G03
@@ -13,6 +14,7 @@ from gemmule.kernels.gemm.g04_register_tile.spec import SPEC as G04
 from gemmule.kernels.gemm.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.gemm.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.gemm.g07_cp_async.spec import SPEC as G07
+from gemmule.kernels.gemm.g08_triangle.spec import SPEC as G08
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.gemm.h02_wgmma_tma.spec import SPEC as H02
 from gemmule.kernels.gemm.h03_stages.spec import SPEC as H03
@@ -26,7 +28,10 @@ from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as H10
 from gemmule.kernels.gemm.h11_packed.spec import SPEC as H11
 from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC as H12
 from gemmule.kernels.gemm.h13_widened.spec import SPEC as H13
+from gemmule.kernels.gemm.h14_int8x15.spec import SPEC as H14
+from gemmule.kernels.gemm.h15_symmetric.spec import SPEC as H15
 from gemmule.kernels.gemm.h16_mixed.spec import SPEC as H16
+from gemmule.kernels.gemm.h17_along_k.spec import SPEC as H17
 from gemmule.kernels.gemm.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.t01_copy_row.spec import SPEC as T01
@@ -48,13 +53,16 @@ from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC as T16
 from gemmule.kernels.transpose.t17_unshifted_words.spec import SPEC as T17
 
 REGISTRY: tuple[KernelSpec, ...] = (
+    H15,
     H09,
     H10,
     H11,
     H16,
+    H17,
     H13,
     H01,
     H12,
+    H14,
     H08,
     H07,
     H06,
@@ -62,6 +70,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     H04,
     H03,
     H02,
+    G08,
     G07,
     G06,
     G05,
@@ -69,6 +78,7 @@ REGISTRY: tuple[KernelSpec, ...] = (
     G03,
     G02,
     G01,
+    D04,
     D03,
     D02,
     D01,

@@ -105,6 +105,7 @@ def _choose(
 ) -> Choice:
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
     in_place = isinstance(problem, TransposeProblem) and problem.in_place
+    own = isinstance(problem, GemmProblem) and problem.own_transpose
     tuned = None
     if chip is not None and isinstance(problem, GemmProblem):
         record_shape(problem, chip)
@@ -114,6 +115,9 @@ def _choose(
     most_dims = _most_batch_dims(operation, registry)
     for spec in registry:
         if spec.operation != operation or spec.in_place != in_place:
+            continue
+        if spec.mirrors and not own and len(registry) > 1:
+            # It is there for other products; to name it with every one would only be in the way.
             continue
         if tuned is not None and spec is tuned.spec:
             return dataclasses.replace(tuned, refused=tuple(refused))
@@ -126,7 +130,7 @@ def _choose(
             refused.append((spec.name, reason))
         elif launches > MAX_LAUNCHES and spec.batch_dims < most_dims:
             refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
-        elif tuned is not None:
+        elif tuned is not None and not (spec.mirrors and _is_less(cost, tuned)):
             refused.append((spec.name, f"it can, and {tuned.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, registry)) is not None:
             refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
@@ -134,6 +138,11 @@ def _choose(
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
             return Choice(spec, config, tuple(refused), by, predicted)
     raise NoKernelError(refused)
+
+
+def _is_less(cost: float | None, tuned: Choice) -> bool:
+    """Return whether a kernel is expected to be faster than what was measured, which is all of a product."""
+    return cost is not None and (tuned.predicted_us is None or cost < tuned.predicted_us)
 
 
 def _faster(

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.staircase import Staircase
 from ..core.streams import Array, DeviceMatrix
 from .gemm import gemm
 from .tiles import HostTileExecutor
@@ -103,7 +104,7 @@ class HostStreams:
         """Whether copies take the array itself: a mapped file is read page by page, however much is asked for."""
         return self._pinned_arrays and not isinstance(array, np.memmap)
 
-    def stream(self) -> _Stream:
+    def stream(self, *, rank: int = 0) -> _Stream:  # noqa: ARG002 - threads do not wait for each other
         """Return a new thread."""
         self._streams.append(_Stream(len(self._streams)))
         return self._streams[-1]
@@ -126,12 +127,17 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,  # noqa: ARG002 - BLAS chooses for itself
+        needed: Staircase | None = None,
     ) -> None:
         """Queue a product on the host's BLAS."""
 
         def work() -> None:
             added = array_of(c) if c is not None else None
             gemm(array_of(a), array_of(b), array_of(d), alpha=alpha, beta=beta, c=added)
+            if needed is not None:
+                # Whoever looks at the rest shall see it.
+                for row, line in enumerate(array_of(d)):
+                    line[needed.columns(row) :].view(np.uint8)[:] = 0xFF
 
         self._queue(stream, "multiply", 2 * d.rows * d.cols * a.cols, work)
 
@@ -145,6 +151,7 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Do nothing: BLAS is ready."""
 

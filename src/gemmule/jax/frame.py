@@ -1,19 +1,20 @@
-"""The structs by which XLA calls a foreign function, read from Python.
-
-They are those of ``xla/ffi/api/c_api.h``, which JAX installs. XLA only ever adds to them within a major version, at the
-end of a struct, whose size it gives; what is read here is the same from version 0.1 to 0.4.
-"""
+"""Calls of XLA's, as Python reads them out of its structs."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import re
-from collections.abc import Iterator
+import struct
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gemmule.core.errors import DTypeError, GemmuleError, UnsupportedError
+
+from . import structs
 
 #: The newest version of the interface that this was held against: what the handlers say that they speak.
 MAJOR, MINOR = 0, 4
@@ -23,117 +24,26 @@ _INVALID_ARGUMENT, _INTERNAL = 3, 13
 _DTYPES = {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
 
 
-class _Version(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+_CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.ErrorArguments))
+# Python's lock is kept meanwhile: to give it up and take it again would cost more than the call.
+_GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.StreamArguments))
 
-
-class _Metadata(ctypes.Structure):
-    _fields_ = (("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
-
-
-class _Extension(ctypes.Structure):
-    """The head of every extension, and what follows it in the one that asks for metadata."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("kind", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("metadata", ctypes.POINTER(_Metadata)),
-    )
-
-
-class _Api(ctypes.Structure):
-    """Those of XLA's functions that are called."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("version", _Version),
-        ("internal", ctypes.c_void_p),
-        ("error_create", ctypes.c_void_p),
-        ("error_get_message", ctypes.c_void_p),
-        ("error_destroy", ctypes.c_void_p),
-        ("handler_register", ctypes.c_void_p),
-        ("stream_get", ctypes.c_void_p),
-    )
-
-
-class _List(ctypes.Structure):
-    """Arguments, or results."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("names", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-class _Frame(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p),
-        ("stage", ctypes.c_int),
-        ("arguments", _List),
-        ("results", _List),
-        ("attributes", _Attributes),
-    )
-
-
-class _Bytes(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("dtype", ctypes.c_int),
-        ("data", ctypes.c_void_p),
-        ("rank", ctypes.c_int64),
-        ("dims", ctypes.POINTER(ctypes.c_int64)),
-    )
-
-
-class _ErrorArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
-
-
-class _StreamArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
-
-
-_CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))
-_GET_STREAM = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))
+# All memory as one array, from which structs are read where they lie: to read them field by field, or to copy each
+# before it is taken apart, takes ctypes several times as long.
+_MEMORY: Any = (ctypes.c_char * sys.maxsize).from_address(0)
+_WORD = 8
+_FRAME = struct.Struct(f"={ctypes.sizeof(structs.Frame) // _WORD}Q")
+_API_HEAD = struct.Struct("=4Q2i6Q")
+_BUFFER = struct.Struct("=2Qi4xQqQ")
+_SPAN, _ADDRESS = struct.Struct("=2Q"), struct.Struct("=Q")
+# Where the structs within a frame begin, in words; behind a list's size and extension come its length, types and items.
+_ARGUMENTS, _RESULTS, _ATTRIBUTES = (
+    field.offset // _WORD for field in (structs.Frame.arguments, structs.Frame.results, structs.Frame.attributes)
+)
+_API, _CONTEXT = structs.Frame.api.offset // _WORD, structs.Frame.context.offset // _WORD
+_STRUCTS = ("call frame", "arguments", "results", "attributes", "functions")
+_SIZES = tuple(map(ctypes.sizeof, (structs.Frame, structs.List, structs.List, structs.Attributes, structs.Api)))
+_STREAM_SIZE = ctypes.sizeof(structs.StreamArguments)
 
 #: The type of a handler: it takes a call frame and returns an error of XLA's, or null.
 HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -158,6 +68,25 @@ class Buffer:
     shape: tuple[int, ...]
 
 
+#: An array's type and shape as XLA has them: the type's number, and the extents as bytes.
+Raw = tuple[int, bytes]
+
+
+def buffer_of(raw: Raw, address: int = 0) -> Buffer:
+    """Return an array of that type and shape.
+
+    Raises
+    ------
+    DTypeError
+        If the type is none that products have.
+    """
+    number, extents = raw
+    if number not in _DTYPES:
+        known = ", ".join(_DTYPES.values())
+        raise DTypeError(f"an array has XLA's type number {number}; gemmule.jax takes {known}: convert it")
+    return Buffer(address, _DTYPES[number], struct.unpack(f"={len(extents) // _WORD}q", extents))
+
+
 class CallFrame:
     """A call by XLA.
 
@@ -169,15 +98,18 @@ class CallFrame:
         The minor version of the interface that is spoken.
     """
 
+    __slots__ = ("_address", "_api", "_minor", "_words")
+
     def __init__(self, address: int, minor: int) -> None:
-        self._frame = _Frame.from_address(address)
-        self._minor = minor
+        self._address, self._minor = address, minor
+        self._words = _FRAME.unpack_from(_MEMORY, address)
+        self._api: tuple[int, ...] = ()
 
     def answers_metadata(self) -> bool:
         """Say which version of the interface is spoken if that is all that was asked; return whether it was."""
-        address = self._frame.extension
+        address = self._words[1]
         while address:
-            extension = _Extension.from_address(address)
+            extension = structs.Extension.from_address(address)
             if extension.kind == _METADATA:
                 metadata = extension.metadata.contents
                 metadata.version.major, metadata.version.minor = MAJOR, self._minor
@@ -194,60 +126,82 @@ class CallFrame:
         UnsupportedError
             If one of its structs is.
         """
-        frame = self._frame
-        api = frame.api.contents
-        for name, struct in (
-            ("call frame", frame), ("arguments", frame.arguments), ("results", frame.results),
-            ("attributes", frame.attributes), ("functions", api),
+        words = self._words
+        self._api = api = _API_HEAD.unpack_from(_MEMORY, words[_API])
+        if (
+            words[0] < _SIZES[0] or words[_ARGUMENTS] < _SIZES[1] or words[_RESULTS] < _SIZES[2]
+            or words[_ATTRIBUTES] < _SIZES[3] or api[0] < _SIZES[4]
         ):  # fmt: skip
-            if struct.struct_size < ctypes.sizeof(struct):
-                raise UnsupportedError(
-                    f"XLA's {name} take {struct.struct_size} bytes, and {ctypes.sizeof(struct)} are read of them; "
-                    "install another version of JAX"
-                )
-        if api.version.major != MAJOR:
+            given = (words[0], words[_ARGUMENTS], words[_RESULTS], words[_ATTRIBUTES], api[0])
+            for name, has, needs in zip(_STRUCTS, given, _SIZES, strict=True):
+                if has < needs:
+                    raise UnsupportedError(
+                        f"XLA's {name} take {has} bytes, and {needs} are read of them; install another version of JAX"
+                    )
+        if api[4] != MAJOR:
             raise UnsupportedError(
-                f"XLA's foreign function interface is of version {api.version.major}.{api.version.minor}, and gemmule "
-                f"speaks {MAJOR}.{MINOR}; install another version of JAX"
+                f"XLA's foreign function interface is of version {api[4]}.{api[5]}, and gemmule speaks "
+                f"{MAJOR}.{MINOR}; install another version of JAX"
             )
 
-    def arguments(self) -> list[Buffer]:
-        """Return the arrays to read."""
-        return list(_buffers(self._frame.arguments))
+    def arrays(self) -> tuple[tuple[Raw, ...], tuple[int, ...]]:
+        """Return types and shapes of the arrays, those to read and then those to write, and their addresses."""
+        buffers = [_BUFFER.unpack_from(_MEMORY, at) for at in self._buffers()]
+        raw = tuple([(kind, _MEMORY[dims : dims + _WORD * rank]) for _, _, kind, _, rank, dims in buffers])
+        return raw, tuple([buffer[3] for buffer in buffers])
 
-    def results(self) -> list[Buffer]:
-        """Return the arrays to write."""
-        return list(_buffers(self._frame.results))
+    def addresses(self) -> tuple[int, ...]:
+        """Return the addresses of the arrays, those to read and then those to write."""
+        return tuple([_BUFFER.unpack_from(_MEMORY, at)[3] for at in self._buffers()])
 
-    def text(self) -> str:
-        """Return the one attribute, a string."""
-        (address,) = self._frame.attributes.items[: self._frame.attributes.size]
-        span = _Bytes.from_address(address)
-        return ctypes.string_at(span.address, span.length).decode() if span.length else ""
+    def _buffers(self) -> tuple[int, ...]:
+        return self._items(_ARGUMENTS) + self._items(_RESULTS)
+
+    def _items(self, of: int) -> tuple[int, ...]:
+        return _pointers(self._words[of + 2]).unpack_from(_MEMORY, self._words[of + 4])
+
+    def text(self) -> bytes:
+        """Return the one attribute, a string in UTF-8."""
+        # Between the types of attributes and their values come their names.
+        (at,) = _ADDRESS.unpack_from(_MEMORY, self._words[_ATTRIBUTES + 5])
+        address, length = _SPAN.unpack_from(_MEMORY, at)
+        text: bytes = _MEMORY[address : address + length]
+        return text
 
     def stream(self) -> int:
         """Return the driver's handle of the stream to work on."""
-        api = self._frame.api.contents
-        wanted = _StreamArguments(ctypes.sizeof(_StreamArguments), None, self._frame.context, None)
-        if _GET_STREAM(api.stream_get)(ctypes.byref(wanted)):
+        try:
+            wanted = _spare.pop()
+        except IndexError:
+            wanted = structs.StreamArguments(_STREAM_SIZE)
+        wanted.context = self._words[_CONTEXT]
+        if _stream_getter(self._api[-1])(ctypes.byref(wanted)):
             raise UnsupportedError("XLA gives no stream for this call; report it, with the version of JAX")
-        return wanted.stream or 0
+        stream = wanted.stream or 0
+        _spare.append(wanted)
+        return stream
 
     def error(self, raised: BaseException) -> int:
         """Return an exception as an error of XLA's, which then owns it."""
         text = f"{type(raised).__name__}: {raised}".encode(errors="replace")
         code = _INVALID_ARGUMENT if isinstance(raised, GemmuleError) else _INTERNAL
-        arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, code)
-        return int(_CREATE_ERROR(self._frame.api.contents.error_create)(ctypes.byref(arguments)))
+        arguments = structs.ErrorArguments(ctypes.sizeof(structs.ErrorArguments), None, text, code)
+        create = structs.Api.from_address(self._words[_API]).error_create
+        return int(_CREATE_ERROR(create)(ctypes.byref(arguments)))
 
 
-def _buffers(listed: _List) -> Iterator[Buffer]:
-    for address in listed.items[: listed.size]:
-        buffer = _Buffer.from_address(address)
-        if buffer.dtype not in _DTYPES:
-            known = ", ".join(_DTYPES.values())
-            raise DTypeError(f"an array has XLA's type number {buffer.dtype}; gemmule.jax takes {known}: convert it")
-        yield Buffer(buffer.data or 0, _DTYPES[buffer.dtype], tuple(buffer.dims[: buffer.rank]))
+# Those that no call uses now.
+_spare: list[structs.StreamArguments] = []
+
+
+@functools.cache
+def _pointers(count: int) -> struct.Struct:
+    return struct.Struct(f"={count}Q")
+
+
+@functools.cache
+def _stream_getter(address: int) -> Callable[..., Any]:
+    return _GET_STREAM(address)
 
 
 def spoken_minor(include: Any) -> int:

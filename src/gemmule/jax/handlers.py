@@ -1,4 +1,7 @@
-"""What XLA calls: a product on the host, and one on a GPU. Each is a C function that ctypes makes of a Python one."""
+"""What XLA calls: a product on the host, one on a GPU, and there what was planned before.
+
+Each is a C function that ctypes makes of a Python one.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,18 @@ import jax
 import numpy as np
 
 import gemmule as gm
-from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice
 from gemmule.core.stacking import stacked
 from gemmule.dispatch.select import forgets_choices, generation
 from gemmule.runtime.arrays.view import HostArray
-from gemmule.runtime.device import get_device
+from gemmule.runtime.device import device_count
 from gemmule.runtime.driver import call, driver
-from gemmule.runtime.execute import run_kernel
-from gemmule.runtime.repeated import Queue, repeated
+from gemmule.runtime.repeated import Queue
 
-from .frame import HANDLER, Buffer, CallFrame, spoken_minor
+from .frame import HANDLER, Buffer, CallFrame, Raw, buffer_of, spoken_minor
+from .launches import KEPT, MOST_ALIGNED, alignments_of, kept_queue, queue_of
 from .options import Options
 
 #: The name that XLA knows the product by.
@@ -33,7 +34,7 @@ TARGET = "gemmule_gemm"
 
 @functools.cache
 def register() -> tuple[object, ...]:
-    """Tell XLA of the product, for the host and for NVIDIA's GPUs; what is returned must live as long as the process.
+    """Tell XLA of the products, for the host and for NVIDIA's GPUs; what is returned must live as long as the process.
 
     Raises
     ------
@@ -41,9 +42,9 @@ def register() -> tuple[object, ...]:
         If the installed JAX has another version of the interface.
     """
     minor = spoken_minor(jax.ffi.include_dir())
-    handlers = tuple(HANDLER(functools.partial(_answer, work, minor)) for work in (_on_host, _on_gpu))
-    for platform, handler in zip(("cpu", "CUDA"), handlers, strict=True):
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform=platform)
+    handlers = tuple(HANDLER(functools.partial(_answer, work, minor)) for work in (_on_host, _on_gpu, _on_gpu_as_kept))
+    for (name, platform), handler in zip(((TARGET, "cpu"), (TARGET, "CUDA"), (KEPT, "CUDA")), handlers, strict=True):
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler), platform=platform)
     return handlers
 
 
@@ -61,9 +62,9 @@ def _answer(work: Callable[[CallFrame], None], minor: int, address: int) -> int 
 
 
 def _on_host(frame: CallFrame) -> None:
-    options = Options.parse(frame.text())
-    (result,) = frame.results()
-    a, b, *rest = (_array(buffer) for buffer in frame.arguments())
+    options = Options.parse(frame.text().decode())
+    *arguments, result = [buffer_of(raw, address) for raw, address in zip(*frame.arrays(), strict=True)]
+    a, b, *rest = map(_array, arguments)
     a = a.swapaxes(-1, -2) if options.transpose_a else a
     b = b.swapaxes(-1, -2) if options.transpose_b else b
     c = np.broadcast_to(rest[0], result.shape) if rest else None
@@ -82,32 +83,43 @@ def _array(buffer: Buffer) -> HostArray:
 
 
 def _on_gpu(frame: CallFrame) -> None:
-    (result,) = frame.results()
-    arguments = frame.arguments()
-    if 0 in result.shape:
-        return
-    named = {**dict(zip("abc", arguments, strict=False)), "d": result}
+    raw, addresses = frame.arrays()
+    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation())
+    queue(addresses, frame.stream())
+
+
+def _on_gpu_as_kept(frame: CallFrame) -> None:
+    addresses = frame.addresses()
+    queue = kept_queue(frame.text(), alignments_of(addresses), _ordinal(addresses), generation())
+    queue(addresses, frame.stream())
+
+
+def _ordinal(addresses: tuple[int, ...]) -> int:
+    """Return the GPU that arrays are on; of the first one where there is no other, or no memory."""
+    if device_count() == 1 or not addresses[-1]:
+        return 0
     attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    ordinal = int(call("cuPointerGetAttribute", attribute, result.address))
-    described = tuple([(role, x.dtype, x.shape, _alignment(x)) for role, x in named.items()])
-    queue = _decided(frame.text(), described, ordinal, generation())
-    queue(tuple([x.address for x in named.values()]), frame.stream())
-
-
-def _alignment(buffer: Buffer) -> int:
-    return min((buffer.address & -buffer.address) or 256, 256)
+    return int(call("cuPointerGetAttribute", attribute, addresses[-1]))
 
 
 @functools.lru_cache(maxsize=2048)
 def _decided(
-    text: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...], ordinal: int, began: int
-) -> Queue:
+    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int
+) -> Queue:  # fmt: skip
     """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
     # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
     del began
-    options = Options.parse(text)
-    *batch, m, n = next(shape for role, _, shape, _ in described if role == "d")
-    matrices = {role: _matrix(dtype, shape, tuple(batch), alignment) for role, dtype, shape, alignment in described}
+    options = Options.parse(text.decode())
+    buffers = [buffer_of(one) for one in raw]
+    shape = buffers[-1].shape
+    if 0 in shape:
+        return _nothing
+    *batch, m, n = shape
+    names = ("a", "b", "c", "d") if len(buffers) == 4 else ("a", "b", "d")
+    matrices = {
+        name: _matrix(buffer, tuple(batch), alignment)
+        for name, buffer, alignment in zip(names, buffers, alignments or (MOST_ALIGNED,) * len(names), strict=True)
+    }
     a = matrices["a"].transposed() if options.transpose_a else matrices["a"]
     b = matrices["b"].transposed() if options.transpose_b else matrices["b"]
     problem = stacked(
@@ -116,27 +128,19 @@ def _decided(
             Precision.parse(options.precision),
         )
     )  # fmt: skip
-    device, names = get_device(ordinal), tuple(matrices)
-    # Addresses that are as aligned as those to come stand in for them.
-    aligned = [(1 << 20) + alignment for *_, alignment in described]
-    found: list[Queue] = []
+    return queue_of(problem, names, ordinal)
 
-    def decide(choice: Choice) -> None:
-        queue = repeated(problem, choice, names, aligned, ordinal)
-        found.append(queue or (lambda addresses, stream: run_kernel(
-            problem, choice, dict(zip(names, addresses, strict=True)), ordinal, stream
-        )))  # fmt: skip
 
-    run_first_that_compiles(problem, choose_compiling(problem, device), device, decide)
-    return found[-1]
+def _nothing(addresses: tuple[int, ...], stream: int) -> None:
+    """Queue nothing: there is no element to compute."""
 
 
 forgets_choices(_decided.cache_clear)
 
 
-def _matrix(dtype: str, shape: tuple[int, ...], batch: tuple[int, ...], alignment: int) -> StridedMatrix:
+def _matrix(buffer: Buffer, batch: tuple[int, ...], alignment: int) -> StridedMatrix:
     """Describe an array in rows, whose dimensions of extent 1 are repeated over the batch."""
-    own = (1,) * (len(batch) + 2 - len(shape)) + shape
+    own = (1,) * (len(batch) + 2 - len(buffer.shape)) + buffer.shape
     *steps, row_stride, col_stride = compact_strides(own)
     over = tuple(0 if extent == 1 else step for extent, step in zip(own[:-2], steps, strict=True))
-    return StridedMatrix(dtype_named(dtype), own[-2], own[-1], row_stride, col_stride, over, alignment)
+    return StridedMatrix(dtype_named(buffer.dtype), own[-2], own[-1], row_stride, col_stride, over, alignment)

@@ -31,8 +31,8 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
         First factor: float64, float32, float16 or bfloat16.
     b : array, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
-        For float32, as of `gemmule.matmul`.
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
+        For float32 and float64, as of `gemmule.matmul`.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def gemm(
         that is not said: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
         Scalars, not traced.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -80,6 +80,34 @@ def gemm(
     ShapeError, DTypeError, ArgumentError
         If shapes, types or scalars do not fit together.
     """
+    given = (a, b) if c is None else (a, b, c)
+    plain = type(alpha) in _NUMBERS and type(beta) in _NUMBERS_OR_NONE and type(precision) in _NAME_OR_NONE
+    if plain and all(isinstance(x, jax.Array) for x in given):
+        return _program(repr(alpha), repr(beta), precision)(*given)
+    return _gemm(alpha, beta, precision, *given)
+
+
+_NUMBERS = frozenset((int, float))
+_NUMBERS_OR_NONE = _NUMBERS | {type(None)}
+_NAME_OR_NONE = frozenset((str, type(None)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(alpha: str, beta: str, precision: str | None) -> Any:
+    """Return what computes products with these scalars, given as text, in which 0.0 is not -0.0.
+
+    It is traced and compiled once for each shape and type, and written out within other programs.
+    """
+    return jax.jit(functools.partial(_gemm, _number(alpha), _number(beta), precision), inline=True)
+
+
+def _number(text: str) -> float | int | None:
+    if text == "None":
+        return None
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def _gemm(alpha: Any, beta: Any, precision: Any, a: Any, b: Any, c: Any = None) -> Any:
     arrays = {"a": jnp.asarray(a), "b": jnp.asarray(b)} | ({} if c is None else {"c": jnp.asarray(c)})
     _check_dtypes(arrays)
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)

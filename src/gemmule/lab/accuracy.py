@@ -3,8 +3,8 @@
 The first bound is componentwise: k + 3 roundings of the accumulator on (|A| |B|)ij, and one of the output on |C|ij.
 Errors of k roundings cancel, so that where k is large even inputs that were rounded to fewer bits stay below it. The
 second bound is on the root of the mean squared error: 2 k u for normal(0, 1) inputs, seven times what sums in order
-reach, and one rounding of the output. Where it is cheap, the sums of all rows with random signs are compared as well
-(Freivalds). Integers must be exact.
+reach, and one rounding of the output. What a precision allows is added to both. Where it is cheap, the sums of all rows
+with random signs are compared as well (Freivalds). Integers must be exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 
-from gemmule.core.dtype import FLOAT8_SEEN, DType, Kind, Precision
+from gemmule.core.dtype import FLOAT8_SEEN, TF32_SIGNIFICAND, DType, Kind, Precision
 from gemmule.core.problem import GemmProblem
 
 from .products import Array, as_matrix
@@ -36,6 +36,9 @@ _SIGMAS = 4
 # Root of the mean squared error of sums of 13 bits, 128 of K each, as a share of |C|: four times what a model of them
 # has for normal(0, 1) inputs.
 _CUT_SUMS = 2.0**-11
+# Most that rounding both factors of a product to TF32 changes it by, as a share. A sum of products with random signs
+# changes by less than a third of it, as a root of the mean square: by more than all where they keep 8 bits.
+_ROUNDED_FACTORS = 2.01 * 2.0**-TF32_SIGNIFICAND
 # Bits of a float64 significand.
 _EXACT_BITS = 53
 
@@ -169,6 +172,8 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
     )
     if problem.precision is Precision.FLOAT8:
         bound += FLOAT8_SEEN * reference.size
+    if problem.precision is Precision.TF32:
+        bound += _ROUNDED_FACTORS * reference.size
     unit = max(sums.unit_roundoff, out.unit_roundoff) * reference.size
     error_u = float(np.max(np.divide(error, unit, out=np.zeros_like(error), where=unit > 0), initial=0.0))
     over = error / bound
@@ -206,6 +211,8 @@ def _rms_bound(reference: Reference, high: Array) -> float:
     squared += (1.01 * out.unit_roundoff * high) ** 2 + _smallest(out) ** 2
     if problem.precision is Precision.FLOAT8:
         squared += (_CUT_SUMS * high) ** 2
+    if problem.precision is Precision.TF32:
+        squared += (_ROUNDED_FACTORS * high) ** 2
     return math.sqrt(float(np.mean(squared))) if squared.size else 1.0
 
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from gemmule.core.dtype import Kind
+from gemmule.core.dtype import Kind, Precision
 from gemmule.core.problem import GemmProblem
 
 from .accuracy import Accuracy, Reference, accuracy
@@ -19,8 +19,8 @@ NAN_BYTE = 0xFF
 # For integers two, one after the other, so that what was not written differs.
 _POISONS = (0x55, 0xAA)
 # How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
-# sums of 8-bit floats keep some 13 bits.
-_SPLIT, _SUMS_OF_8_BITS = 20, 2**11
+# sums of 8-bit floats keep some 13 bits. Factors may be cut to TF32 instead of rounded.
+_SPLIT, _SUMS_OF_8_BITS, _CUT_FACTORS = 20, 2**11, 2
 
 
 def check(
@@ -63,6 +63,8 @@ def is_fair(problem: GemmProblem, right: Accuracy) -> bool:
     worst = max(right.over_bound, right.rms_over_bound)
     if problem.a.dtype.is_float8:
         return worst <= _SUMS_OF_8_BITS
+    if problem.precision is Precision.TF32:
+        return worst <= _CUT_FACTORS
     return worst <= (_SPLIT if problem.d.dtype.itemsize < 4 else 1)
 
 

@@ -62,25 +62,32 @@ def _apart(one: Record, other: Record) -> float:
 
 
 def host_times_table(records: Sequence[Record]) -> str:
-    """Return the host's time of a call by path and type.
+    """Return the host's time of a call by path and type; of several runs, beside one another, by commit.
 
     Parameters
     ----------
     records : sequence of mapping
-        `overhead` records.
+        `overhead` records, behind the `experiment` record of each run.
 
     Raises
     ------
     KeyError
         If there are none.
     """
-    measured = [record for record in records if record["record"] == "overhead"]
-    if not measured:
+    times: dict[tuple[str, str], dict[str, float]] = {}
+    commit, commits = "", dict[str, None]()
+    for record in records:
+        if record["record"] == "experiment":
+            commit = record["commit"]
+        elif record["record"] == "overhead":
+            commits[commit] = None
+            times.setdefault((commit, record["dtype"]), {})[record["path"]] = record["host_us"]
+    if not times:
         raise KeyError("the record has no overhead")
-    dtypes = list(dict.fromkeys(record["dtype"] for record in measured))
-    times = {(record["path"], record["dtype"]): record["host_us"] for record in measured}
+    columns = sorted(times, key=lambda column: list(dict.fromkeys(dtype for _, dtype in times)).index(column[1]))
+    heads = [f"us, {dtype}{f', {run}' if len(commits) > 1 else ''}" for run, dtype in columns]
     rows = [
-        [f"`{path}`", *(f"{times[path, dtype]:.1f}" if (path, dtype) in times else "" for dtype in dtypes)]
-        for path in dict.fromkeys(record["path"] for record in measured)
+        [f"`{path}`", *(f"{times[column][path]:.1f}" if path in times[column] else "" for column in columns)]
+        for path in dict.fromkeys(path for column in times.values() for path in column)
     ]
-    return markdown(["call", *(f"us, {dtype}" for dtype in dtypes)], rows)
+    return markdown(["call", *heads], rows)

@@ -36,7 +36,8 @@ def figures(problem: GemmProblem, samples: Sequence[float], chip: Chip | None) -
         "max_us": us(max(samples)),
         "tflops": round(rate / 1e12, 4),
     }
-    if chip is None:
+    if chip is None or problem.own_transpose:
+        # Of a symmetric result not all is computed: the rate is no share of the peak.
         return found
     try:
         unit, peak = fastest_unit(chip, problem.a.dtype, problem.b.dtype, problem.precision)
@@ -62,6 +63,7 @@ def named(problem: GemmProblem) -> Record:
         "layout": problem.layout,
         "batch": list(problem.batch),
         **({"alignment": problem.a.alignment} if problem.a.alignment < _ALIGNED else {}),
+        **({"own_transpose": True} if problem.own_transpose else {}),
     }
 
 

@@ -12,10 +12,11 @@ the rooflines of what the files count and time, ``counts KERNEL FILE …`` for a
 [FILE] COUNTS`` show measured transposes. ``neighbours FILE`` shows what odd sizes reach of aligned ones. ``training
 FILE`` shows loss curves with layers of two kinds, ``streamed_files FILE`` products from files beside the disk alone,
 ``stream_shapes FILE`` streamed products of several shapes, ``numa_links FILE`` copies from every NUMA node,
+``file_runs FILE`` each run of them, ``disk_ways FILE`` the disk alone,
 ``stream_maps FILE`` tiles written into memory maps, ``stream_ways FILE`` pageable products by threads and buffers,
 ``stream_conditions FILE`` clocks and rates in core around streamed products, ``stream_lines FILE`` copies by the
-length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE`` the host's time of
-a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
+length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, ``host_times FILE …`` the host's time
+of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
@@ -48,6 +49,7 @@ from . import (
     transpose_pages,
 )
 from .ceiling_tables import ceiling_table
+from .disk_tables import disk_ways_table, file_runs_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .error_tables import float32_errors_table
@@ -128,6 +130,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = table([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "tuned_cells":
             content = tuned_cells_block(results, file, *rest)
+        elif name == "host_times":
+            content = framework_tables.host_times_table(
+                [r for one in (file, *rest) for r in read_records(results / one)]
+            )
         elif name in _RANDOM:
             content = _RANDOM[name]([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
@@ -149,12 +155,13 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
                     "errors": float32_errors_table,
+                    "disk_ways": disk_ways_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
+                    "file_runs": file_runs_table,
                     "float8": float8_table,
                     "forms": hopper_tables.forms_table,
-                    "host_times": framework_tables.host_times_table,
                     "host_to_gpu": host_to_gpu_table,
                     "neighbours": neighbours_block,
                     "numa_links": stream_shapes.numa_links_table,

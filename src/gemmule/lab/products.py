@@ -12,6 +12,7 @@ from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.names import unknown_name
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -57,13 +58,39 @@ def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str
     return GemmProblem(m, n, k, (), stored(m, k, layout[0]), stored(k, n, layout[1]), None, rows_of(out, m, n))
 
 
+def own_product(problem: GemmProblem) -> GemmProblem:
+    """Return the product of a matrix and its own transpose, in the same memory.
+
+    Raises
+    ------
+    ArgumentError
+        If B, as it lies, is not the transpose of A.
+    """
+    found = told(problem, same=True)
+    if not found.own_transpose:
+        raise ArgumentError(
+            f"{problem.m} x {problem.n} x {problem.k}, {problem.layout}: B is A transposed, in the same memory, only "
+            "where M = N and the layout is nt or tn"
+        )
+    return found
+
+
 def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:
     """Return A and B as their elements lie in memory: normal(0, 1), or for integers every value alike."""
+    if problem.own_transpose:
+        return _own_transpose(problem, seed)
     seeds = np.random.SeedSequence([seed, problem.m, problem.n, problem.k]).spawn(2)
     return {
         name: _random(matrix, child)
         for (name, matrix), child in zip((("a", problem.a), ("b", problem.b)), seeds, strict=True)
     }
+
+
+def _own_transpose(problem: GemmProblem, seed: int) -> dict[str, Array]:
+    """Return A, and as B the same elements, of which it is the transpose."""
+    a = _random(problem.a, np.random.SeedSequence([seed, problem.m, problem.n, problem.k]))
+    shape = (problem.k, problem.n) if problem.b.is_row_major else (problem.n, problem.k)
+    return {"a": a, "b": a.reshape(shape)}
 
 
 def as_matrix(stored: Array, matrix: StridedMatrix) -> Array:

@@ -21,7 +21,7 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
         if r["record"] != "stream" or "peers" not in r:
             continue
         timed = [peer for peer in r["peers"] if "wall_s" in peer]
-        any_block = min(timed, key=_wall)
+        any_block = min(timed, key=_wall, default=None)
         memory = r["budgets"]["device_bytes"]
         within = min((peer for peer in timed if peer["device_bytes"] <= memory), key=_wall, default=None)
         part, least = max(r["least_s"].items(), key=lambda one: float(one[1]))
@@ -31,12 +31,12 @@ def stream_shapes_table(records: Sequence[Record]) -> str:
                 r["source"],
                 f"{r['wall_s']:.3f}",
                 f"{r['predicted_s']:.3f}",
-                _peer(any_block),
-                f"{_wall(any_block) / r['wall_s']:.3f}",
+                _peer(any_block) if any_block else "",
+                f"{_wall(any_block) / r['wall_s']:.3f}" if any_block else "",
                 _peer(within) if within else "",
                 f"{_wall(within) / r['wall_s']:.3f}" if within else "",
                 f"{least:.3f} ({part})",
-                f"{_wall(any_block) / least:.3f}",
+                f"{_wall(any_block) / least:.3f}" if any_block else "",
                 f"{least / r['wall_s']:.3f}",
             ]
         )

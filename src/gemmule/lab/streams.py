@@ -14,7 +14,7 @@ from .drawing.canvas import Page, figure_on
 from .whole_files import write_whole
 
 #: Streams from above to below, as the figure of Liang et al. (2010) has them: what comes, what is computed, what goes.
-_ORDER = ("C in", "A, B in", "compute", "second compute", "third compute", "fourth compute", "C out")
+_ORDER = ("C in", "A, B in", "compute", "second compute", "third compute", "fourth compute", "mirror compute", "C out")
 _COMPUTE = "compute"
 #: Nanoseconds of a unit of time, and its name, from the longest.
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ShapeError
+from ..core.errors import ArgumentError, ShapeError
 from .fingerprint import file_fingerprint, mapped_file, sampled_checksum, whole_checksum
 from .matrix import AnyDType, Array, native
 
@@ -24,6 +24,8 @@ def file_range(array: Array) -> tuple[int, int] | None:
 
 
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError(f"{name} is a masked array, which would lose its mask; pass {name}.filled(value)")
     if array.ndim != 2:
         raise ShapeError(f"{name} has shape {array.shape}; a matrix has 2 dimensions; reshape it first")
     return array.shape[0], array.shape[1]

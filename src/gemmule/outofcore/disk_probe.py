@@ -1,7 +1,9 @@
-"""How fast files are read and written: measured with a few long requests, as a plan needs to know."""
+"""How fast files are read and written: measured as a product reads and writes, which a plan needs to know."""
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import errno
 import itertools
 import os
@@ -15,10 +17,12 @@ from .page_cache import held
 
 #: Bytes a second that a disk is taken to read and write where that is not measured.
 DISK_RATE = 1.5e9
-#: Bytes of a request, and requests that are timed: a few answer before the disk is busy.
-_BLOCK, _BLOCKS = 8 << 20, 48
-#: Files that are smaller together are not worth the time.
-_LEAST = 1 << 30
+#: Bytes of a request, those of a product, and requests that are timed: a few answer before the disk is busy.
+_BLOCK, _BLOCKS = 4 << 20, 96
+#: Parts of what is timed whose rates are compared.
+_PARTS = 3
+#: Files that are smaller together are not worth the time; of larger ones at most a part is written to try.
+_LEAST, _TRIED = 480 << 20, 4
 #: Places of a file at which the page cache is asked for.
 _SAMPLES = 4096
 #: What a file system without unnamed files, or a folder that may not be written, answers.
@@ -27,16 +31,33 @@ _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.E
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def read_rate(paths: Sequence[str | None], threads: int) -> float:
+@dataclasses.dataclass(frozen=True)
+class DiskRate:
+    """Bytes a second of a disk, and of the slowest and the fastest part of what was timed."""
+
+    rate: float
+    slow: float
+    fast: float
+
+    def times(self, factor: float) -> DiskRate:
+        """Return rates that are so many times as high."""
+        return DiskRate(self.rate * factor, self.slow * factor, self.fast * factor)
+
+
+#: What a disk is taken for where it is not measured.
+USUAL = DiskRate(DISK_RATE, DISK_RATE, DISK_RATE)
+
+
+def read_rate(paths: Sequence[str | None], threads: int) -> DiskRate:
     """Return the bytes a second at which files will be read, where what the page cache holds takes no time.
 
     A long run is timed where the cache holds least, so that a probe does not find what one before has read. If it holds
-    everything, the run is read from there, as the product will read it. `DISK_RATE` for small files.
+    everything, the run is read from there, as the product will read it. `USUAL` for small files.
     """
     sizes = {path: os.path.getsize(path) for path in paths if path is not None and os.path.isfile(path)}
     total = sum(sizes.values())
     if total < _LEAST:
-        return DISK_RATE
+        return USUAL
     # The system reads ahead of requests that follow each other, as a product's do.
     run = min(_BLOCKS * _BLOCK, max(sizes.values()) // 2)
     step = max(_BLOCK, max(sizes.values()) // _SAMPLES)
@@ -46,7 +67,9 @@ def read_rate(paths: Sequence[str | None], threads: int) -> float:
         (*_emptiest(samples, step, run, sizes[path]), path) for path, samples in there.items() if sizes[path] >= run
     )
     rate = _timed_reads(path, first, run, threads)
-    return rate * max((1 - share) / absent, 1) if share < 1 else rate
+    # What was read just now is there, too.
+    absent -= (1 - share) * run / total
+    return rate.times(max((1 - share) / max(absent, 0.01), 1)) if share < 1 else rate
 
 
 def _emptiest(samples: Sequence[bool], step: int, run: int, size: int) -> tuple[float, int]:
@@ -62,60 +85,102 @@ def _emptiest(samples: Sequence[bool], step: int, run: int, size: int) -> tuple[
     return share, first * step
 
 
-def _timed_reads(path: str, first: int, run: int, threads: int) -> float:
+def _timed_reads(path: str, first: int, run: int, threads: int) -> DiskRate:
     """Return the bytes a second at which a run is read."""
     descriptor = os.open(path, os.O_RDONLY)
     own = threading.local()
 
-    def get(place: int) -> int:
+    def get(place: int) -> tuple[float, int]:
         if not hasattr(own, "buffer"):
             own.buffer = memoryview(bytearray(_BLOCK))
-        return os.preadv(descriptor, [own.buffer[: min(_BLOCK, first + run - place)]], place)
+        count = os.preadv(descriptor, [own.buffer[: min(_BLOCK, first + run - place)]], place)
+        return time.perf_counter(), count
 
     try:
         begin = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:
-            count = sum(pool.map(get, range(first, first + run, _BLOCK)))
-        return count / (time.perf_counter() - begin)
+            done = sorted(pool.map(get, range(first, first + run, _BLOCK)))
     finally:
         os.close(descriptor)
+    # Threads that begin, and the last ones of them, do not keep the disk busy.
+    ends = len(done) // 8
+    return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin, done)
 
 
-def write_rate(folder: str, nbytes: int, threads: int) -> float:
+def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:
+    """Return the rate of requests that were done at such times, and those of parts of them."""
+    counts = [0, *itertools.accumulate(count for _, count in done)]
+    ends = [begin, *(end for end, _ in done)]
+    cuts = sorted({bisect.bisect_left(counts, counts[-1] * part / _PARTS) for part in range(_PARTS + 1)})
+    rates = [
+        (counts[last] - counts[first]) / (ends[last] - ends[first])
+        for first, last in itertools.pairwise(cuts)
+        if ends[last] > ends[first]
+    ]
+    whole = counts[-1] / max(ends[-1] - begin, 1e-9)
+    return DiskRate(whole, min(rates, default=whole), max(rates, default=whole))
+
+
+def write_rate(folder: str, nbytes: int, threads: int) -> DiskRate:
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
-    `DISK_RATE` where the result has few bytes, or the folder takes no such file, or has no room for it.
+    As in a product, a thread lets the disk store what is there while others write on. `USUAL` where the result has few
+    bytes, or the folder takes no such file, or has no room for it.
     """
     if nbytes < _LEAST:
-        return DISK_RATE
+        return USUAL
     try:
         descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
     except (AttributeError, OSError) as error:
         # A system without unnamed files; the sink says itself what is wrong with its folder.
         if isinstance(error, OSError) and error.errno not in _NOT_HERE:
             raise
-        return DISK_RATE
+        return USUAL
     try:
-        return _timed_writes(descriptor, threads)
+        return _timed_writes(descriptor, threads, min(_BLOCKS, max(nbytes // _TRIED // _BLOCK, 1)))
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        return DISK_RATE
+        return USUAL
     finally:
         os.close(descriptor)
 
 
-def _timed_writes(descriptor: int, threads: int) -> float:
+def _timed_writes(descriptor: int, threads: int, blocks: int) -> DiskRate:
     block = os.urandom(_BLOCK)
     try:
         # A result's room is reserved before, too.
-        os.posix_fallocate(descriptor, 0, _BLOCKS * _BLOCK)
+        os.posix_fallocate(descriptor, 0, blocks * _BLOCK)
     except OSError as error:
         # Where room cannot be reserved, it is found by writing.
         if error.errno in _NO_ROOM:
             raise
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        count = sum(pool.map(lambda place: os.pwrite(descriptor, block, place * _BLOCK), range(_BLOCKS)))
-    os.fdatasync(descriptor)
-    return count / (time.perf_counter() - begin)
+    begin, written, stored = time.perf_counter(), [0], [(0.0, 0)]
+
+    def put(place: int) -> None:
+        count = os.pwrite(descriptor, block, place * _BLOCK)
+        with lock:
+            written[0] += count
+
+    lock, over = threading.Lock(), threading.Event()
+
+    def store() -> None:
+        """Let the disk store again and again what was written so far, and note when that was done."""
+        while not over.is_set() or stored[-1][1] < written[0]:
+            count = written[0]
+            if count == stored[-1][1]:
+                over.wait(1e-3)
+                continue
+            os.fdatasync(descriptor)
+            stored.append((time.perf_counter(), count))
+
+    with ThreadPoolExecutor(1) as storer:
+        storing = storer.submit(store)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(put, range(blocks)))
+        finally:
+            over.set()
+        storing.result()
+    ends = [(end, later - count) for (_, count), (end, later) in itertools.pairwise(stored)]
+    return _rate(begin, ends)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from ..core.errors import ArgumentError, MissingFileError, OverlapError
+from ..core.file_errors import file_error
 from .matrix import MatrixSource
 
 #: Bytes of the final name that the hidden one shows; names have an end of their own, and a file system a longest name.
@@ -92,6 +93,8 @@ def check_output(
         status = os.stat(path)
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise file_error(error, name, written=True) from error
     for source in inputs:
         if source.path and os.path.exists(source.path) and os.path.samestat(os.stat(source.path), status):
             raise OverlapError(

@@ -126,10 +126,10 @@ def check_product(
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, numbers.Real) and kind.kind != "c":
             raise ArgumentError(f"{name}={value} is complex, but the product is real; give compute_dtype='complex128'")
-        if kind.kind == "f" and math.isfinite(value) and abs(value) > float(np.finfo(kind).max):
-            raise ArgumentError(
-                f"{name}={value} does not fit into {kind}, which scales the sum; scale the operands instead"
-            )
+        # Compared as they are: integers may be larger than floats.
+        if kind.kind in "fc" and float(np.finfo(kind).max) < abs(value) < math.inf:
+            told = name if isinstance(value, int) else f"{name}={value}"
+            raise ArgumentError(f"{told} does not fit into {kind}, which scales the sum; scale the operands instead")
     if plain_kind(out) in "iu":
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):

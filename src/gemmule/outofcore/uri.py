@@ -62,7 +62,7 @@ class MatrixUri:
             return "zarr" if is_zarr else "npy"
         if os.path.isfile(self.path):
             return "hdf5" if _has_hdf5_signature(self.path) else "npy"
-        if self.path.endswith(_ZARR_ENDING):
+        if self.path.rstrip(os.sep).endswith(_ZARR_ENDING):
             return "zarr"
         return "hdf5" if self.path.lower().endswith(_HDF5_ENDINGS) else "npy"
 

@@ -81,6 +81,10 @@ class ZarrTarget:
         self.grain = self._shards or self._chunks
         self.scratch_bytes = 3 * self.grain[0] * self.grain[1] * dtype.itemsize
         store = os.path.realpath(path)
+        if inner is not None and not {".", ".."}.isdisjoint(inner.split("/")):
+            raise ArgumentError(
+                f"{self.name}: a place in a store has no . and .. in it; name the place from the store on"
+            )
         self._places = [store, *(inner.split("/") if inner else [])]
         label = "::".join([os.path.basename(store), *self._places[1:]])
         self._partial = hidden_path(os.path.join(os.path.dirname(store), label), ".partial")

@@ -17,3 +17,35 @@ def grouped_tile(cta, tiles_m, tiles_n, group: cutlass.Constexpr[int]):
     rows = cutlass.min(tiles_m - first, group)
     inside = cta - first * tiles_n
     return first + inside % rows, inside // rows
+
+
+@cute.jit
+def staircase_tile(
+    cta, tiles_m, first, up: cutlass.Constexpr[int], over: cutlass.Constexpr[int], group: cutlass.Constexpr[int]
+):
+    """Return the tile (row, column) of a CTA among those on and below a staircase, by groups as `grouped_tile` does.
+
+    The first `up` rows of tiles have ``first + over`` tiles each, the next `up` rows `over` more; `group` is a multiple
+    of `up`. No CTA is without a tile.
+    """
+    steps = cutlass.const_expr(group // up)
+    # The tiles of the next group, and what each later one has more.
+    count = group * first + up * over * (steps * (steps + 1) // 2)
+    top, left = cutlass.Int32(0), cutlass.Int32(cta)
+    while left >= count:
+        left -= count
+        count += group * steps * over
+        top += group
+    rows = cutlass.min(tiles_m - top, group)
+    # What all rows of the group have, down and then to the right.
+    wide = first + (top // up + 1) * over
+    row, column = left % rows, left // rows
+    left -= rows * wide
+    if left >= 0:
+        # Then the stairs: each column begins further down.
+        for stair in cutlass.range_constexpr(over * (steps - 1)):
+            skipped = cutlass.const_expr((stair // over + 1) * up)
+            if left >= 0:
+                row, column = skipped + left, wide + stair
+                left -= rows - skipped
+    return top + row, column

@@ -38,8 +38,9 @@ _CUDA_TYPES = {
     "int8": "CUDA_R_8I",
     "int32": "CUDA_R_32I",
 }
-# Sums in float32 of float32 inputs are FFMA: TF32 would be COMPUTE_32F_FAST_TF32.
+# Sums in float32 of float32 inputs are FFMA, but for TF32.
 _COMPUTE = {"float64": "COMPUTE_64F", "float32": "COMPUTE_32F", "int32": "COMPUTE_32I"}
+_TF32 = "COMPUTE_32F_FAST_TF32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +111,8 @@ class CublasLt:
         """Describe a row-major product to a library that thinks in columns: D^T = B^T A^T."""
         lt, operation = self._lt, self._blas.Operation
         types, scale = self._scale_type(problem)
-        descriptor = lt.matmul_desc_create(self._blas.ComputeType[_COMPUTE[problem.accumulator.name]], types)
+        compute = _TF32 if problem.precision is Precision.TF32 else _COMPUTE[problem.accumulator.name]
+        descriptor = lt.matmul_desc_create(self._blas.ComputeType[compute], types)
         stack.callback(lt.matmul_desc_destroy, descriptor)
         layouts: list[int] = []
         for attribute, matrix in (
@@ -138,9 +140,8 @@ class CublasLt:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if problem.batch:
             raise UnsupportedError("the yardstick takes one product at a time, no batch")
-        # bf16x6 is to be held against float32. Sums of 8-bit floats are promoted here too, whatever was asked for.
-        if problem.precision not in (Precision.IEEE, Precision.BF16X6, Precision.FLOAT8):
-            raise UnsupportedError(f"the yardstick multiplies in full precision, not in {problem.precision.value}")
+        # TF32 is held against TF32, bf16x6 against float32, int8x15 against float64. Sums of 8-bit floats are promoted
+        # here too, whatever was asked for.
         accumulator = problem.accumulator
         if accumulator.name == "int32" and problem.d.dtype.name == "int8":
             return self._type("float32"), np.dtype(np.float32)

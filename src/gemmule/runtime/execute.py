@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
-from gemmule.core.spec import Choice
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, outer_offsets, split_batch
+from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .device import get_device
 from .launch import LoadedKernel, loaded_kernel
@@ -126,33 +126,34 @@ def launches_of(
     spec, config = choice.spec, choice.config
     inner, outer, strides = split_batch(problem, spec.batch_dims)
     own = {name: name for name in operands}
-    parts = [(spec, config, inner, own)]
+    parts: list[tuple[KernelSpec, Config, Problem, dict[str, str], Mapping[str, int]]]
+    parts = [(spec, config, inner, own, {})]
     workspaces: Mapping[str, int] = {}
     if spec.following is not None:
         then = spec.following(inner, config)
         workspaces = then.workspaces
-        parts.append((then.spec, then.config, then.problem, dict(then.operands)))
+        parts += [(one.spec, one.config, one.problem, dict(one.operands), one.beyond) for one in then.chain()]
     kernels, recipes = [], []
-    for part_spec, part_config, part_problem, renamed in parts:
+    for part_spec, part_config, part_problem, renamed, beyond in parts:
         launch = part_spec.launch(part_problem, part_config)
         if 0 in launch.grid:
             return Launches(0, lambda: iter(()), {})
         workspaces = {**workspaces, **{one.name: one.nbytes for one in launch.workspaces}}
-        recipes.append((part_spec, part_config, part_problem, renamed, launch))
-    for part_spec, part_config, part_problem, renamed, launch in recipes:
+        recipes.append((part_spec, part_config, part_problem, renamed, beyond, launch))
+    for part_spec, part_config, part_problem, renamed, beyond, launch in recipes:
         signature = part_spec.signature(part_problem, part_config)
         artifact = artifact_for(part_spec, part_config, signature, get_device(ordinal).arch)
         artifact.check_launch(launch)
         # What the recipe does not rename, it calls by its own name: workspaces too.
         names = {name: name for name in (*own, *workspaces)} | renamed
-        kernels.append((loaded_kernel(artifact, ordinal), launch, names))
+        kernels.append((loaded_kernel(artifact, ordinal), launch, names, beyond))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
 
     def steps() -> Iterator[Step]:
         for offsets in outer_offsets(outer, list(strides.values())):
             moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
-            for kernel, launch, names in kernels:
-                places = {name: (given, moved.get(given, 0)) for name, given in names.items()}
+            for kernel, launch, names, beyond in kernels:
+                places = {name: (given, moved.get(given, 0) + beyond.get(name, 0)) for name, given in names.items()}
                 yield Step(kernel, launch, places)
 
     return Launches(math.prod(outer) * len(kernels), steps, workspaces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from .streams import GpuStreams
 _COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
 #: Share of the links' rates that a GPU's copy engine reaches with lines of so many bytes and more that lie apart, as
 #: measured on an H200; the same for every pitch.
-LINES = ((0, 0.28), (2 << 10, 0.37), (8 << 10, 0.6), (32 << 10, 0.82), (64 << 10, 1.0))
+LINES = (
+    (0, 0.28), (2 << 10, 0.37), (5 << 10, 0.45), (8 << 10, 0.52), (16 << 10, 0.65), (20 << 10, 0.78), (24 << 10, 0.84),
+    (40 << 10, 0.95), (64 << 10, 1.0),
+)  # fmt: skip
 #: Seconds in which the host queues an operation of a product, its kernel's parameters packed anew, and in which a byte
 #: of the GPU's memory is allocated, as measured on an H200.
-ISSUE_S, ALLOCATE_S = 2e-4, 1.8e-12
+ISSUE_S, ALLOCATE_S = 2e-4, 6e-13
 #: How often numbers are taken again, shifted by one each time.
 _SHIFTS = 4093
 #: Sides of the product that is timed, and its depth.
@@ -68,15 +72,7 @@ def product_rate(
         For how long it is repeated: a GPU slows down as it gets warm.
     """
     stream = device.stream()
-    shapes = ((a, (side, depth), orders[0]), (b, (depth, side), orders[1]), (d, (side, side), "C"))
-    matrices = []
-    numbers = np.random.default_rng(0).standard_normal((1 << 20) + _SHIFTS)
-    for dtype, shape, order in shapes:
-        buffer = device.allocate(matrix_bytes(*shape, dtype.itemsize, order))
-        # The power that a product takes, and with it the clock, depends on its numbers.
-        _fill(device, stream, buffer, matrix_bytes(*shape, dtype.itemsize, order), numbers.astype(dtype))
-        matrices.append(DeviceMatrix.compact(buffer, dtype, *shape, order))
-    first, second, target = matrices
+    first, second, target = _matrices(device, stream, (a, b, d), orders, side, depth)
     beta, c = (1, target) if added else (0, None)
 
     def timed(calls: int) -> float:
@@ -91,6 +87,50 @@ def product_rate(
     each = min(timed(1) for _ in range(2))
     each = timed(max(round(seconds / each), 1))
     return 2.0 * side * side * depth / each
+
+
+def split_seconds(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC",
+    calls: int = 20,
+) -> float:  # fmt: skip
+    """Return what a product takes for each element of its factors before it begins to multiply.
+
+    Only of kernels that split factors into parts that is not 0. The parameters are those of `product_rate`.
+    """
+    stream = device.stream()
+    launches = device.launches(stream, *_matrices(device, stream, (a, b, d), orders, _SIDE, _DEPTH))[:-1]
+    if not launches:
+        return 0.0
+    for _ in range(2):
+        start = device.record(stream)
+        for _ in range(calls):
+            for launch in launches:
+                launch()
+        end = device.record(stream)
+        device.synchronize(end)
+    return device.seconds(start, end) / calls / (2 * _SIDE * _DEPTH)
+
+
+def multiplying(rate: float, split: float, side: int = _SIDE, depth: int = _DEPTH) -> float:
+    """Return the FLOP/s of what follows the splitting, of a product that takes so long with it."""
+    whole = 2.0 * side * side * depth / rate
+    return 2.0 * side * side * depth / max(whole - 2 * side * depth * split, whole / 2)
+
+
+def _matrices(
+    device: GpuStreams, stream: int, dtypes: Sequence[np.dtype[Any]], orders: str, side: int, depth: int
+) -> list[DeviceMatrix]:
+    """Return two factors and a result on the device, filled with numbers."""
+    extents = (side, depth), (depth, side), (side, side)
+    matrices = []
+    numbers = np.random.default_rng(0).standard_normal((1 << 20) + _SHIFTS)
+    for dtype, shape, order in zip(dtypes, extents, orders + "C", strict=True):
+        nbytes = matrix_bytes(*shape, dtype.itemsize, order)
+        buffer = device.allocate(nbytes)
+        # The power that a product takes, and with it the clock, depends on its numbers.
+        _fill(device, stream, buffer, nbytes, numbers.astype(dtype))
+        matrices.append(DeviceMatrix.compact(buffer, dtype, *shape, order))
+    return matrices
 
 
 def _fill(device: GpuStreams, stream: int, buffer: int, nbytes: int, numbers: np.ndarray[Any, np.dtype[Any]]) -> None:
@@ -110,11 +150,23 @@ def product_waves(
     device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
 ) -> tuple[int, int, int]:
     """Return what the CTAs of a large product of those types compute, as `GpuStreams.waves`."""
-    first, second, target = (
+    return device.waves(*_large(a, b, d, orders))
+
+
+def _large(
+    a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str
+) -> list[DeviceMatrix]:
+    return [
         DeviceMatrix.compact(0, dtype, 4 * _SIDE, 4 * _SIDE, order)
         for dtype, order in zip((a, b, d), orders + "C", strict=True)
-    )
-    return device.waves(first, second, target)
+    ]
+
+
+def product_stairs(
+    device: GpuStreams, a: np.dtype[np.generic], b: np.dtype[np.generic], d: np.dtype[np.generic], orders: str = "CC"
+) -> int:
+    """Return the steps above which a large product of those types is left out, as `GpuStreams.stairs`."""
+    return device.stairs(*_large(a, b, d, orders))
 
 
 def copy_rate(threads: int, nbytes: int = 256 << 20) -> float:

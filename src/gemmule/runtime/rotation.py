@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import Problem
+from gemmule.core.problem import GemmProblem, Problem
 
 from .device import current
 from .driver import call
@@ -67,6 +67,9 @@ class OperandSets:
         self._offsets: dict[str, int] = {}
         end = 0
         for name, matrix in problem.operands().items():
+            if name == "b" and isinstance(problem, GemmProblem) and problem.own_transpose:
+                self._offsets[name] = self._offsets["a"]
+                continue
             self._offsets[name] = end + lead_of(matrix)
             end = -(-(self._offsets[name] + matrix.rows * matrix.cols * matrix.dtype.itemsize) // ALIGNMENT) * ALIGNMENT
         self._set_bytes = end

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import DType, Precision, accumulator, dtype_named
-from gemmule.core.layout import StridedMatrix
-from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
+from gemmule.core.dtype import Precision
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
@@ -25,11 +22,10 @@ from .execute import Launches, bound_launches, launches_of
 from .huge_pages import HUGE_PAGE, huge_pages
 from .numa import bound_to, processors_near
 from .stopwatch import closing
+from .stream_problems import enlarged, rounding, strided, transpose_of
 from .tiles import Chooser
 from .workspaces import Workspaces
 
-#: Largest alignment that is told of an address.
-_MOST_ALIGNMENT = 256
 #: Launches that are kept ready.
 _MOST_PREPARED = 4096
 #: Bytes of the longest line that is copied: drivers take pitches below 2 GiB.
@@ -160,10 +156,14 @@ class GpuStreams:
             status == bindings.CUresult.CUDA_SUCCESS and int(kind) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
         )
 
-    def stream(self) -> int:
-        """Return a new stream, which does not wait for the default one."""
+    def stream(self, *, rank: int = 0) -> int:
+        """Return a new stream, which does not wait for the default one; CTAs of streams of higher rank begin first."""
+        flags = int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
         with current(self.ordinal):
-            stream = int(call("cuStreamCreate", int(driver().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            # The greatest priority is the lowest number.
+            least, greatest = map(int, call("cuCtxGetStreamPriorityRange"))
+            priority = (least, (least + greatest) // 2, greatest)[rank + 1]
+            stream = int(call("cuStreamCreateWithPriority", flags, priority))
         self._streams.append(stream)
         return stream
 
@@ -211,9 +211,10 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
-        for launch in self._launches(stream, a, b, d, alpha, beta, c, like):
+        for launch in self._launches(stream, a, b, d, alpha, beta, c, like, needed):
             launch()
 
     def prepare(
@@ -226,9 +227,14 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> None:
         """Load the kernel, and keep the launch."""
-        self._launches(stream, a, b, d, alpha, beta, c, like)
+        self._launches(stream, a, b, d, alpha, beta, c, like, needed)
+
+    def launches(self, stream: int, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> list[Callable[[], None]]:
+        """Return what a product is made of: the last launch multiplies, those before it make its factors ready."""
+        return self._launches(stream, a, b, d, 1, 0, None)
 
     def _launches(
         self,
@@ -240,9 +246,10 @@ class GpuStreams:
         beta: float | int,
         c: DeviceMatrix | None,
         like: tuple[int, int] | None = None,
+        needed: Staircase | None = None,
     ) -> list[Callable[[], None]]:
-        given = (a, b, d, alpha, beta, c, like)
-        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c), like)
+        given = (a, b, d, alpha, beta, c, like, needed)
+        return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c, needed), like)
 
     def _kept(
         self,
@@ -273,7 +280,7 @@ class GpuStreams:
     def _choice_like(self, problem: Problem, like: tuple[int, int] | None) -> Choice:
         """Return the kernel of a larger product, if it can compute this one too, else this one's own."""
         if like is not None and isinstance(problem, GemmProblem):
-            choice = self._choice(_enlarged(problem, *like))
+            choice = self._choice(enlarged(problem, *like))
             if choice.spec.why_not(problem, self.device.arch, choice.config) is None:
                 return choice
         return self._choice(problem)
@@ -286,12 +293,13 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
+        needed: Staircase | None = None,
     ) -> tuple[GemmProblem, dict[str, int]]:
         operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
-        matrices = {name: _strided(matrix) for name, matrix in operands.items()}
+        matrices = {name: strided(matrix) for name, matrix in operands.items()}
         problem = GemmProblem(
             m=d.rows, n=d.cols, k=a.cols, batch=(), a=matrices["a"], b=matrices["b"], c=matrices.get("c"),
-            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision,
+            d=matrices["d"], alpha=alpha, beta=beta if c is not None else 0, precision=self.precision, needed=needed,
         )  # fmt: skip
         return problem, {name: matrix.buffer + matrix.offset for name, matrix in operands.items()}
 
@@ -306,6 +314,14 @@ class GpuStreams:
             return 0, 0, 0
         return config.tile_m, config.tile_n, self.device.multiprocessors
 
+    def stairs(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> int:
+        """Return the rows and columns of a staircase's steps above which a product's kernel computes nothing, or 0."""
+        step = max(self.whole[:2])
+        choice = self._choice(self._problem(a, b, d, 1, 0, None, Staircase(0, step))[0])
+        # A kernel that leaves something out is not for results that are needed as a whole.
+        whole = self._problem(a, b, d, 1, 0, None)[0]
+        return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
+
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(
             problem, self.device.arch, multiprocessors=self.device.multiprocessors, chip=self.device.name
@@ -313,11 +329,11 @@ class GpuStreams:
 
     def convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a rounding copy."""
-        self.multiply(stream, *_rounding(target, source))
+        self.multiply(stream, *rounding(target, source))
 
     def prepare_convert(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Load the kernel that rounds, and keep the launch."""
-        self.prepare(stream, *_rounding(target, source))
+        self.prepare(stream, *rounding(target, source))
 
     def transpose(self, stream: int, target: DeviceMatrix, source: DeviceMatrix) -> None:
         """Queue a transpose by the kernel that is chosen for it."""
@@ -358,55 +374,3 @@ class GpuStreams:
         """Return the time between two events; it is negative where the first was the later one."""
         with self._context():
             return float(call("cuEventElapsedTime", start, end)) * 1e-3
-
-
-def sum_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type that kernels sum products of these types in."""
-    return accumulator(dtype_named(a.name), dtype_named(b.name)).numpy()
-
-
-def _rounding(
-    target: DeviceMatrix, source: DeviceMatrix
-) -> tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, int, int, DeviceMatrix]:
-    """Return a rounding copy as a product of depth 0, to which the source is added."""
-    own = dtype_named(target.dtype.name)
-    factor = target.dtype if accumulator(own, own).name == source.dtype.name else source.dtype
-    a = DeviceMatrix.compact(source.buffer, factor, target.rows, 0)
-    b = DeviceMatrix.compact(source.buffer, factor, 0, target.cols)
-    return a, b, target, 0, 1, source
-
-
-@functools.cache
-def _own_dtype(dtype: np.dtype[Any]) -> DType:
-    # NumPy puts the name together each time.
-    return dtype_named(dtype.name)
-
-
-def _enlarged(problem: GemmProblem, m: int, n: int) -> GemmProblem:
-    """Return the problem with more rows and columns."""
-    c = None if problem.c is None else dataclasses.replace(problem.c, rows=m, cols=n)
-    return dataclasses.replace(
-        problem, m=m, n=n, a=dataclasses.replace(problem.a, rows=m), b=dataclasses.replace(problem.b, cols=n), c=c,
-        d=dataclasses.replace(problem.d, rows=m, cols=n),
-    )  # fmt: skip
-
-
-def _strided(matrix: DeviceMatrix) -> StridedMatrix:
-    dtype = _own_dtype(matrix.dtype)
-    lead = matrix.pitch // dtype.itemsize
-    strides = (lead, 1) if matrix.order == "C" else (1, lead)
-    address = matrix.buffer + matrix.offset
-    alignment = min((address & -address) or _MOST_ALIGNMENT, _MOST_ALIGNMENT)
-    return StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, (), alignment)
-
-
-def transpose_of(target: DeviceMatrix, source: DeviceMatrix) -> TransposeProblem:
-    """Describe the transpose of one matrix into another, with the indices of the target."""
-    read, written = _strided(source.T), _strided(target)
-    return transpose_problem(
-        (written.rows, written.cols),
-        (read.row_stride, read.col_stride),
-        (written.row_stride, written.col_stride),
-        written.dtype.itemsize,
-        (read.alignment, written.alignment),
-    )

@@ -8,7 +8,7 @@ import torch
 
 from gemmule.core.errors import ShapeError
 
-from .product import gemm
+from .product import multiply
 from .shapes import check_addend, check_dtypes, result_shape
 
 
@@ -21,8 +21,8 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
         First factor: float64, float32, float16 or bfloat16, on a CUDA device or the CPU, any strides.
     other : Tensor, shape (..., k, n) or (k,)
         Second factor, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
-        For float32, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
+        For float32 and float64, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     row, col = input.ndim == 1, other.ndim == 1
     a = input.unsqueeze(0) if row else input
     b = other.unsqueeze(-1) if col else other
-    product = gemm(a, b, None, 1.0, 0.0, None, precision)
+    product = multiply(a, b, None, 1.0, 0.0, None, precision)
     if col:
         product = product.squeeze(-1)
     return product.squeeze(-1 if col else -2) if row else product
@@ -75,7 +75,7 @@ def addmm(
         Second factor, of the same type, as is `input`.
     beta, alpha : number
         Scalars.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -114,7 +114,7 @@ def baddbmm(
         Second factors, of the same type, as is `input`.
     beta, alpha : number
         Scalars.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -146,7 +146,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         Weights, of the same type.
     bias : Tensor, shape (out_features,), optional
         What is added to each row.
-    precision : {'ieee', 'tf32', 'bf16x6'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
     Returns
@@ -170,7 +170,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
     rows = input.unsqueeze(0) if input.ndim == 1 else input
-    result = gemm(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
+    result = multiply(rows, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
     return result.squeeze(0) if input.ndim == 1 else result
 
 
@@ -190,7 +190,7 @@ def _add_product(
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
     check_dtypes(**{first_name: a, second_name: b, given_name: addend})
     check_addend(given_name, addend, result_shape(a, b))
-    return gemm(a, b, addend, float(alpha), float(beta), None, precision)
+    return multiply(a, b, addend, float(alpha), float(beta), None, precision)
 
 
 def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:

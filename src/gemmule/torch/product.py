@@ -77,6 +77,8 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(*inputs: Any) -> Any:
         *operands, keys, grad = inputs
+        if keys is None:
+            return _compute(*operands)
         if grad is None:
             return _below(keys, *operands)
         # PyTorch has switched off gradients and tangents, those of the levels below too.
@@ -100,6 +102,37 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         return _forward_mode(ctx, *tangents[:3])
+
+
+def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
+    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called.
+
+    Of an operator that is made in Python, the dispatcher takes longer than of a small product all the rest.
+    """
+    given = (a, b) if c is None else (a, b, c)
+    if torch.compiler.is_compiling() or _somebody_listens() or not all(type(x) in _PLAIN for x in given):
+        return gemm(a, b, c, alpha, beta, out_dtype, precision)
+    if not (a.is_cuda or a.is_cpu):
+        return gemm(a, b, c, alpha, beta, out_dtype, precision)
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
+        return _Gemm.apply(a, b, c, alpha, beta, out_dtype, precision, None, None)
+    return _compute(a, b, c, alpha, beta, out_dtype, precision)
+
+
+# Subclasses may mean something else by the operator.
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def _somebody_listens() -> bool:
+    """Whether a mode, a transform, a trace or a profiler is to see each operator, or tangents are kept."""
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._autograd._profiler_enabled()
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 def _below(keys: Any, *inputs: Any) -> Any:
@@ -164,8 +197,8 @@ def _factor(x: Any, dtype: Any) -> Any:
 def _product_like(x: Any, a: Any, b: Any, ctx: Any) -> Any:
     """Return a product that lies in columns if `x` does: PyTorch copies gradients that lie otherwise than theirs."""
     if x.stride(-2) == 1 and x.stride(-1) != 1:
-        return gemm(b.mT, a.mT, None, ctx.alpha, 0.0, None, ctx.precision).mT
-    return gemm(a, b, None, ctx.alpha, 0.0, None, ctx.precision)
+        return multiply(b.mT, a.mT, None, ctx.alpha, 0.0, None, ctx.precision).mT
+    return multiply(a, b, None, ctx.alpha, 0.0, None, ctx.precision)
 
 
 _library = torch.library.Library("gemmule", "FRAGMENT")

@@ -42,7 +42,7 @@ def run_kernel(
     options = options or Options.from_environment()
     spec, config = choice.spec, choice.config
     if spec.following is not None:
-        raise UnsupportedError(f"{spec.name} takes two launches; the virtual GPU runs kernels of one")
+        raise UnsupportedError(f"{spec.name} takes several launches; the virtual GPU runs kernels of one")
     inner, outer, strides = split_batch(problem, spec.batch_dims)
     launch = spec.launch(inner, config)
     if 0 in launch.grid:

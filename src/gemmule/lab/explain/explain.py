@@ -94,13 +94,7 @@ def explain(
         return _following(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
     recipe = choice.spec.launch(problem, choice.config)
     if recipe.workspaces:
-        # A grid of other CTAs would share other tiles.
-        alone = ",".join(f"{name}={value}" for name, value in (choice.config.as_dict() | {"stream_k": 0}).items())
-        raise UnsupportedError(
-            f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
-            f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.plan(..., executor='vgpu', "
-            "kernel=...)"
-        )
+        raise UnsupportedError(_why_not_sampled(choice, recipe))
     chosen = samples(choice.spec, choice.config, problem)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)
@@ -161,6 +155,24 @@ def explain(
     )
 
 
+def _why_not_sampled(choice: Choice, recipe: Launch) -> str:
+    """Say why small problems cannot stand for a launch with workspaces, and what can be explained."""
+    fields = choice.config.as_dict()
+    if fields.get("stream_k"):
+        # A grid of other CTAs would share other tiles.
+        alone = ",".join(f"{name}={value}" for name, value in (fields | {"stream_k": 0}).items())
+        return (
+            f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
+            f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.plan(..., executor='vgpu', "
+            "kernel=...)"
+        )
+    kept = " and ".join(one.name for one in recipe.workspaces)
+    return (
+        f"{choice.spec.name} ({choice.config}) keeps {kept} in device memory for this problem, which small problems do "
+        "not show; give a --shape of a smaller K"
+    )
+
+
 def _following(
     problem: GemmProblem,
     choice: Choice,
@@ -170,7 +182,7 @@ def _following(
     l2_bandwidth: float | None,
     rules: Callable[[Rules], Rules] | None,
 ) -> Explanation:
-    """Explain the product behind a launch that packs operands, and say what that moves."""
+    """Explain the product behind a launch that prepares operands, and say what that moves."""
     assert choice.spec.following is not None
     then = choice.spec.following(problem, choice.config)
     assert isinstance(then.problem, GemmProblem)

@@ -53,8 +53,8 @@ def _head(explained: Explanation) -> str:
     ]
     if (before := explained.before) is not None:
         lines.append(
-            f"This is the second launch. Before it {before.kernel} packs operands: {_scaled(before.bytes)}B read and "
-            f"written, {before.seconds * 1e3:.4g} ms at the bandwidth of device memory."
+            f"This is the second launch. Before it {before.kernel} prepares operands: {_scaled(before.bytes)}B read "
+            f"and written, {before.seconds * 1e3:.4g} ms at the bandwidth of device memory."
         )
     if explained.arch_note:
         lines.append(f"{explained.arch_note}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 from ...core.streams import DeviceMatrix, DeviceStreams
 from .operation import Convert, Mirror, Multiply, Reflect, Slice, Store
@@ -11,6 +13,25 @@ from .staging import Part
 
 #: Factors, target, alpha, beta and what is added.
 Arguments = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix, float | int, float | int, DeviceMatrix | None]
+
+
+#: Kinds of buffers of which one is allocated before anything else: what comes first would come more slowly beside it.
+FIRST = ("a", "b", "sum")
+
+
+class _Kind:
+    """Buffers of one size. Each is allocated when it is first asked for: most of that takes place beside products."""
+
+    def __init__(self, device: DeviceStreams, count: int, nbytes: int) -> None:
+        self._device, self._nbytes = device, nbytes
+        self._found: list[Any] = [None] * count
+        self._lock = threading.Lock()
+
+    def __getitem__(self, slot: int) -> Any:
+        with self._lock:
+            if self._found[slot] is None:
+                self._found[slot] = self._device.allocate(self._nbytes)
+            return self._found[slot]
 
 
 class Buffers:
@@ -27,9 +48,10 @@ class Buffers:
     def __init__(self, plan: DevicePlan, device: DeviceStreams) -> None:
         self.plan = plan
         self._whole = device.whole
-        self.buffers = {
-            name: [device.allocate(size) for _ in range(count)] for name, (count, size) in plan.buffers.items()
-        }
+        self.buffers = {name: _Kind(device, *sizes) for name, sizes in plan.buffers.items()}
+        for name in FIRST:
+            if plan.buffers[name][0]:
+                _ = self.buffers[name][0]
 
     def order(self, operand: str) -> str:
         product = self.plan.product
@@ -60,6 +82,8 @@ class Buffers:
         b = b.T if self.plan.symmetric else b
         m = _grown(rows, self.plan.rows(op.tile[0]), self.plan.tile_m, self._whole[0])
         n = _grown(cols, self.plan.cols(op.tile[1]), self.plan.tile_n, self._whole[1])
+        if op.needed is not None and op.needed.first + m > n:
+            m = target.rows
         target = target.shaped(m, n)
         depth = op.inner[1] - op.inner[0]
         cut = depth - depth % self._whole[2] if target.dtype == self.plan.sum_dtype else 0

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from ..matrix import AnyDType
-from ..plan import Product
-from .plan import PANELS, PAPER, RESIDENT, DevicePlan, edges
+from ..plan import Product, parts
+from .plan import PANELS, PAPER, RESIDENT, DevicePlan
 
 #: Rows and columns that a CTA computes, and how many run at a time; zeros where that is not known.
 Waves = tuple[int, int, int]
@@ -31,6 +31,8 @@ _MOST_PANELS = 128
 _STRIPS = 8
 #: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
 _CUTS, _LANES = (2048, 1024, 512), 4
+#: Where a tile on the diagonal is one product two are enough.
+_FEW_LANES = 2
 
 
 def candidates(
@@ -41,12 +43,13 @@ def candidates(
     symmetric: bool,
     waves: Waves = (0, 0, 0),
     widest: int | None = None,
+    stairs: int = 0,
 ) -> Iterator[DevicePlan]:
     """Yield plans that may fit, among them always the one that takes least.
 
-    `waves` are those of `Rates`; of tiles wider than `widest` none is tried.
+    `waves` and `stairs` are those of `Rates`; of tiles wider than `widest` none is tried.
     """
-    found = _candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest)
+    found = _candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs)
     yield from (plan for plan in found if widest is None or plan.result_width <= widest)
 
 
@@ -58,33 +61,37 @@ def _candidates(
     symmetric: bool,
     waves: Waves,
     widest: int | None,
+    stairs: int,
 ) -> Iterator[DevicePlan]:
     if strategy == PANELS:
         yield from _panels(product, sum_dtype, memory, waves)
         return
     if strategy == RESIDENT:
-        yield from _resident(product, sum_dtype, memory)
+        yield from _resident(product, sum_dtype, memory, stairs)
         return
     # Of three tiles one comes, to be added to, while another one leaves.
     counts = (1,) if strategy == PAPER else (3, 2, 1) if product.c else (2, 1)
-    for depth in _depths(product.k, _DEEPER if symmetric else ()):
+    sums = sum_dtype.name
+    for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):
         for c_tiles in counts:
 
             def made(tile_m: int, tile_n: int, depth: int = depth, c_tiles: int = c_tiles) -> DevicePlan:
                 side = _square(product, tile_m)
                 tile = (side, side) if symmetric else _blocks(product, tile_m, tile_n)
-                tiles = len(edges(product.m, tile_m)) * len(edges(product.n, tile_n))
+                tiles = (parts(product.m, tile_m) + 1) * (parts(product.n, tile_n) + 1)
                 # A tile alone needs no buffers for others.
                 alone = symmetric and side >= product.m
                 tiles = 1 if alone else tiles
                 strips = 1 if strategy == PAPER else _strips(product)
                 plan = DevicePlan(
-                    product, sum_dtype.name, strategy, *tile, depth, min(c_tiles, tiles),
+                    product, sums, strategy, *tile, depth, min(c_tiles, tiles),
                     (2 if alone else 4, 0) if symmetric else (2, 2), symmetric=symmetric, strips=strips,
                 )  # fmt: skip
-                return _in_strips(plan)
+                return _in_strips(plan, stairs)
 
             yield from _tallest(product, made, memory, widest, square=symmetric)
+            for side in _shorter_at_the_end(product.m) if stairs else ():
+                yield made(side, side)
 
 
 def _tallest(
@@ -175,18 +182,19 @@ def _whole_waves(waves: Waves) -> list[tuple[int, int]]:
     return [(one, other) for one, other in sides if max(one, other) <= 3 * min(one, other)]
 
 
-def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[DevicePlan]:
+def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -> Iterator[DevicePlan]:
     """Yield plans in which all tiles on and below the diagonal stay."""
-    for depth in _depths(product.k):
+    for depth in _depths(product.k, _deep(product.k, stairs)):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
+        sides |= set(_shorter_at_the_end(product.m) if stairs else ())
         for side in sorted({_square(product, side) for side in sides}, reverse=True):
-            count = len(edges(product.m, side)) - 1
+            count = parts(product.m, side)
             if count <= 64:
                 plan = DevicePlan(
                     product, sum_dtype.name, RESIDENT, side, side, depth, max(count * (count + 1) // 2, 1),
                     (2 * max(count, 1), 0), symmetric=True, strips=_strips(product),
                 )  # fmt: skip
-                plan = _in_strips(plan)
+                plan = _in_strips(plan, stairs)
                 if plan.device_bytes <= memory or memory == 0:
                     yield plan
 
@@ -194,6 +202,18 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int) -> Iterator[De
 def _depths(extent: int, more: tuple[int, ...] = ()) -> list[int]:
     """Return the depths of a slice that are tried, each at most the extent."""
     return sorted({min(depth, max(extent, 1)) for depth in (*more, *_DEPTHS)}, reverse=True)
+
+
+def _deep(extent: int, stairs: int) -> tuple[int, ...]:
+    """Return further depths of a symmetric plan; with few products on the diagonal also those that cut K evenly."""
+    even = [-(-extent // parts // _DEPTHS[-2]) * _DEPTHS[-2] for parts in (2, 3, 4, 6)] if stairs else []
+    return (*_DEEPER, *(depth for depth in even if depth >= _DEPTHS[2]))
+
+
+def _shorter_at_the_end(extent: int) -> list[int]:
+    """Return sides that cut the extent evenly but for a last tile of half the side: what leaves last is small."""
+    sides = {_even(2 * extent, -(-2 * extent // parts)) for parts in (3, 5, 7, 9)}
+    return [side for side in sides if 4 * _CUTS[-1] <= side < extent]
 
 
 def _sides(extent: int) -> Iterator[int]:
@@ -204,7 +224,7 @@ def _sides(extent: int) -> Iterator[int]:
         yield side
         if side <= _least(extent):
             return
-        count = max(count * 1.2, len(edges(extent, side)))
+        count = max(count * 1.2, parts(extent, side) + 1)
 
 
 def _even(extent: int, side: int) -> int:
@@ -229,10 +249,12 @@ def _blocks(product: Product, tile_m: int, tile_n: int) -> tuple[int, int]:
     return tall, wide
 
 
-def _in_strips(plan: DevicePlan) -> DevicePlan:
+def _in_strips(plan: DevicePlan, stairs: int) -> DevicePlan:
     """Return the plan with strips of the tiles on the diagonal, where it is symmetric and they would not be thin."""
     cut = next((cut for cut in strips_of(plan.product) if 4 * cut <= plan.tile_m), 0)
-    return dataclasses.replace(plan, cut=cut, lanes=_LANES) if plan.symmetric and cut else plan
+    if not (plan.symmetric and cut):
+        return plan
+    return dataclasses.replace(plan, cut=cut, lanes=_FEW_LANES if stairs else _LANES, stairs=stairs)
 
 
 def strips_of(product: Product) -> list[int]:

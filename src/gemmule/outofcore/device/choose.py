@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from ..budget import amount, format_bytes
 from ..matrix import AnyDType
 from ..plan import Product
 from .candidates import Waves, candidates, strips_of
+from .long_plans import MOST, is_long
 from .plan import C_STATIONARY, PANELS, PAPER, RAMPS, RESIDENT, STRATEGIES, DevicePlan
 from .rates import Rates
-from .shares import largest_share, predicted
+from .shares import expected, largest_share, predicted
 from .simulate import Prediction
 
 #: Plans whose time is simulated, of those that the formulae put first: so many, while their products are so few in all.
@@ -51,6 +53,8 @@ class Chosen:
         Device memory that it was to keep to.
     others : tuple of (str, float)
         Best of each other strategy, and the seconds that it would take.
+    count : int
+        Devices that share the tiles.
     """
 
     plan: DevicePlan
@@ -58,6 +62,18 @@ class Chosen:
     rates: Rates
     memory: int
     others: tuple[tuple[str, float], ...] = ()
+    count: int = 1
+
+    @functools.cached_property
+    def between(self) -> tuple[float, float]:
+        """Seconds at the fastest and at the slowest rates that were measured of what brings and takes matrices."""
+        if self.rates.slow == self.rates.fast:
+            return self.prediction.seconds, self.prediction.seconds
+        fast, slow = (
+            expected(self.plan, self.rates.at(share), self.count).seconds
+            for share in (self.rates.fast, self.rates.slow)
+        )
+        return fast, slow
 
 
 def choose_plan(
@@ -113,13 +129,27 @@ def choose_plan(
     wanted = (strategy,) if strategy else (C_STATIONARY, RESIDENT if symmetric else PANELS)
     every = {
         name: _candidates(
-            name, product, sum_dtype, memory, symmetric=symmetric, waves=rates.waves, count=count, widest=widest
+            name,
+            product,
+            sum_dtype,
+            memory,
+            symmetric=symmetric,
+            waves=rates.waves,
+            count=count,
+            widest=widest,
+            stairs=rates.stairs,
         )
         for name in wanted
     }
+    # A disk has little of narrow parts: plans that are far behind with them would not be tried without.
+    ramps = (1, 1, 1) if rates.one_disk and rates.staged_line else RAMPS
     fitting = {
         name: sorted(
-            (plan for plan in dict.fromkeys(plans) if plan.device_bytes <= memory),
+            (
+                dataclasses.replace(plan, ramps=ramps) if ramps != RAMPS else plan
+                for plan in dict.fromkeys(plans)
+                if plan.device_bytes <= memory
+            ),
             key=lambda plan: _estimate(plan, rates, count),
         )
         for name, plans in every.items()
@@ -153,7 +183,9 @@ def choose_plan(
     ranked = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in ranked[1:])
     _, plan, prediction = best[ranked[0]]
-    return Chosen(plan, prediction, rates, memory, others)
+    if not quick and is_long(plan, count):
+        prediction = expected(plan, rates, count)
+    return Chosen(plan, prediction, rates, memory, others, count)
 
 
 def least_memory(
@@ -194,9 +226,10 @@ def _candidates(
     waves: Waves,
     count: int,
     widest: int | None,
+    stairs: int,
 ) -> Iterator[DevicePlan]:
     """Yield plans for the product; for several devices also those that cut each one's rows, or columns, alike."""
-    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest):
+    for plan in candidates(strategy, product, sum_dtype, memory, symmetric, waves, widest, stairs):
         yield plan if count == 1 else dataclasses.replace(plan, devices=count)
     if count == 1 or symmetric:
         return
@@ -229,7 +262,7 @@ def _key(told: _Told) -> tuple[float, float]:
 def _beginnings(plan: DevicePlan) -> Iterator[DevicePlan]:
     """Yield the plan with other ramps, whose narrow parts have short lines, and with fewer panels that stay first."""
     if plan.strategy == C_STATIONARY:
-        for share in (1, 2, 4, 8):
+        for share in (1, 2, 4, 8, 16, 32):
             yield dataclasses.replace(plan, ramps=(*RAMPS[:2], share))
     elif plan.strategy == PANELS:
         for rows, cols, opening in itertools.product((1, 4), (1, 4), (0, 1)):
@@ -288,7 +321,7 @@ def _finalists(plans: list[DevicePlan], count: int, most: int) -> Iterator[Devic
     """Yield the first plan, and the next ones as far as simulating them takes no long time."""
     left = _MOST_PRODUCTS
     for number, plan in enumerate(plans[: max(most // count, 4)]):
-        left -= plan.computed[1] * max(plan.grid[2], 1)
+        left -= min(plan.computed[1] * max(plan.grid[2], 1), MOST)
         if number and left < 0:
             return
         yield plan

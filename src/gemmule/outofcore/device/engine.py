@@ -18,7 +18,7 @@ from .buffers import Buffers
 from .drain import Drain
 from .host_memory import direct_memory
 from .lanes import Lane
-from .operation import AB_IN, C_IN, C_OUT, LANES, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .operation import AB_IN, C_IN, C_OUT, LANES, LAST, MIRRORING, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rings import cut_rings, line_bytes
 from .schedule import operations
@@ -27,7 +27,7 @@ from .watch import Progress, Watch
 
 #: Of a plan in strips the products whose kernels are made ready before anything is computed: as long as the first
 #: slice is on its way. Each has a shape of its own, and those of the others are made ready meanwhile.
-_READY = 8
+_READY = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,15 +191,17 @@ class _Run:
 
     def run(self) -> Streamed:
         """Run all operations."""
+        last = LAST if self.plan.stairs else ()
         runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
-            C_IN: self._load, AB_IN: self._load, **dict.fromkeys(LANES[: self.plan.lanes], self._compute),
-            C_OUT: self._store,
+            C_IN: self._load, AB_IN: self._load, **dict.fromkeys((*LANES[: self.plan.lanes], *last), self._compute),
+            C_OUT: self._store, **({MIRRORING: self._compute} if self.plan.symmetric else {}),
         }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
         lanes: dict[str, Lane[list[Future[Filled]]]] = {}
         for name, run in runs.items():
-            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded)
+            rank = 1 if name == MIRRORING else -1 if name in last else 0
+            lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, rank=rank)
             self.lanes.append(lanes[name])
         self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)
         prepared = False
@@ -218,7 +220,8 @@ class _Run:
         finally:
             self._finish()
         self.board.check()
-        for _, _, end in self.events:
+        # Streams work in order: what each was given last is what is waited for.
+        for end in {op.stream: end for op, _, end in self.events}.values():
             self.device.synchronize(end)
         self.sink.flush()
         return self._report(time.perf_counter() - self.begin)
@@ -279,7 +282,9 @@ class _Run:
         start = end = None
         for future in parts:
             filled = future.result()
-            self.bytes_read += filled.read
+            with self.lock:
+                # Two streams bring matrices.
+                self.bytes_read += filled.read
             start = start or self.device.record(stream)
             rows, cols = _within(filled.rows, op.rows), _within(filled.cols, op.cols)
             self.device.copy_in(stream, target.part(rows, cols), filled.array)
@@ -298,7 +303,7 @@ class _Run:
         else:
             assert isinstance(op, Multiply)
             for arguments in self.buffers.products(op, self.alpha, self.beta):
-                self.device.multiply(stream, *arguments, like=self._like(op))
+                self.device.multiply(stream, *arguments, like=self._like(op), needed=op.needed)
         return start, self.device.record(stream)
 
     def _like(self, op: Multiply) -> tuple[int, int] | None:
@@ -322,7 +327,7 @@ class _Run:
                 if kind not in seen:
                     seen.add(kind)
                     for arguments in self.buffers.products(op, self.alpha, self.beta):
-                        self.device.prepare(stream, *arguments, like=self._like(op))
+                        self.device.prepare(stream, *arguments, like=self._like(op), needed=op.needed)
             elif isinstance(op, Convert) and (op.rows, op.cols) not in seen:
                 seen.add((op.rows, op.cols))
                 self.device.prepare_convert(stream, *self._converted(op))
@@ -340,7 +345,7 @@ class _Run:
     def _report(self, seconds: float) -> Streamed:
         """Say what it took. Everything is done."""
         activity = []
-        counts = dict.fromkeys((C_IN, AB_IN, *LANES, C_OUT), 0)
+        counts = dict.fromkeys((C_IN, AB_IN, *LANES, MIRRORING, C_OUT), 0)
         first = self.events[0][1] if self.events else None
         for op, start, end in self.events:
             begin = self.device.seconds(first, start)
@@ -357,7 +362,7 @@ class _Run:
         return Streamed(
             seconds=seconds,
             device_seconds=max((one.end_ns for one in activity), default=0) / 1e9,
-            compute_s=_covered([one for one in activity if one.stream in LANES]) / 1e9,
+            compute_s=_covered([one for one in activity if one.stream in (*LANES, MIRRORING)]) / 1e9,
             flop=sum(counts[stream] for stream in LANES),
             bytes_in=counts[C_IN] + counts[AB_IN],
             bytes_out=counts[C_OUT],

@@ -34,6 +34,8 @@ class Lane(Generic[T]):
         Told of every operation with its two events.
     threaded : bool
         Whether it has a thread of its own; else operations are queued by who adds them.
+    rank : int
+        Whether its kernels come before those that other streams have queued, 1, or after them, -1.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class Lane(Generic[T]):
         done: Callable[[Op, Any, Any], None],
         *,
         threaded: bool = True,
+        rank: int = 0,
     ) -> None:
-        self.stream = device.stream()
+        self.stream = device.stream(rank=rank)
         self._device, self._board, self._run, self._done = device, board, run, done
         self._waiting: queue.Queue[tuple[Op, T] | None] = queue.Queue(AHEAD)
         self._thread: threading.Thread | None = None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...core.staircase import Staircase
+
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
 STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
 #: The streams that compute, in plans of several; what is computed is told by the end of a name.
 LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
+#: Of these, those that the last tile has to itself where others need two: they compute what others leave idle.
+LAST = LANES[2:]
+#: The stream that transposes what is finished, before products that others have queued.
+MIRRORING = "mirror compute"
 
 Part = tuple[int, int]
 
@@ -84,6 +90,8 @@ class Multiply(Op):
         Buffer of the sum.
     first, last : bool
         Whether the sum begins and ends here.
+    needed : Staircase, optional
+        Which elements are needed, where these are not all.
     """
 
     tile: tuple[int, int]
@@ -95,6 +103,7 @@ class Multiply(Op):
     target: int
     first: bool
     last: bool
+    needed: Staircase | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -105,7 +114,7 @@ class Multiply(Op):
     def flop(self) -> int:
         """Multiplications and additions."""
         m, n, k = self.shape
-        return 2 * m * n * k
+        return 2 * (m * n if self.needed is None else self.needed.tiles(m, n)) * k
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,10 @@ import math
 from collections.abc import Container, Iterator
 
 from ...core.dtype import numpy_dtype
+from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
-from ..plan import Product
+from ..plan import Product, parts
 
 #: Strategies: what stays on the device while the rest passes by.
 PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
@@ -71,6 +72,9 @@ class DevicePlan:
     lanes : int
         Streams that compute beside each other: products of different parts of the result, so that one fills what
         another one leaves idle at its end.
+    stairs : int
+        Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
+        the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
     """
 
     product: Product
@@ -89,6 +93,7 @@ class DevicePlan:
     devices: int = 1
     cut: int = 0
     lanes: int = 1
+    stairs: int = 0
 
     def __post_init__(self) -> None:
         # A plan that comes out of a journal has lists.
@@ -123,7 +128,11 @@ class DevicePlan:
     @functools.cached_property
     def grid(self) -> tuple[int, int, int]:
         """Tiles along m and n, and slices along k."""
-        return len(self.row_edges) - 1, len(self.col_edges) - 1, len(self.inner_edges) - 1
+        product = self.product
+        if self.strategy == PANELS:
+            return len(self.row_edges) - 1, len(self.col_edges) - 1, parts(product.k, self.tile_k)
+        # Plans that are compared are many: not all of them need to know where their tiles begin.
+        return parts(product.m, self.tile_m), parts(product.n, self.tile_n), parts(product.k, self.tile_k)
 
     @property
     def tiles(self) -> int:
@@ -229,7 +238,7 @@ class DevicePlan:
         back = False
         for i, j in self.order():
             if (i, j) in self.first_tiles:
-                slices, back = self._first_slices(), False
+                slices, back = self.first_slices(), False
             else:
                 slices = regular[::-1] if back else regular
             back = not back and self.serpentine
@@ -268,6 +277,8 @@ class DevicePlan:
         """Return the elements of a tile that are computed."""
         rows, cols = self.rows(tile[0]), self.cols(tile[1])
         if self.in_strips(tile):
+            if self.stairs:
+                return Staircase(0, self.stairs).tiles(rows.stop - rows.start, cols.stop - cols.start)
             return sum((stop - start) * (stop - int(rows.start)) for start, stop in self.diagonal(tile[0]))
         return int((rows.stop - rows.start) * (cols.stop - cols.start))
 
@@ -281,8 +292,12 @@ class DevicePlan:
         A strip's rows are whole once those below it are mirrored: so they leave one after another, in whole lines.
         """
         rows = self.rows(i)
-        tops = range(int(rows.start), int(rows.stop), self.cut)
-        return [(top, min(top + self.cut, int(rows.stop))) for top in reversed(tops)]
+        if self.stairs and i < self.grid[0] - 1:
+            return [(int(rows.start), int(rows.stop))]
+        # Whole steps of the staircase that other slices have.
+        height = math.lcm(self.cut, max(self.stairs, 1))
+        tops = range(int(rows.start), int(rows.stop), height)
+        return [(top, min(top + height, int(rows.stop))) for top in reversed(tops)]
 
     @functools.cached_property
     def computed(self) -> tuple[int, int]:
@@ -294,16 +309,21 @@ class DevicePlan:
         for i in range(rows):
             own = self.rows(i)
             area += int((own.stop - own.start) * own.start) + self.area((i, i))
-            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) else 1)
+            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
 
-    def _first_slices(self) -> list[tuple[int, int]]:
+    def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:
+        """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
+        return Staircase(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
+
+    def first_slices(self) -> list[tuple[int, int]]:
+        """Return the slices of a tile that a device begins with: the first one in parts."""
         # A depth that is not cut at all is not summed in the accumulator's type.
         cut = self.grid[2] > 1 or self.sum_dtype == self.product.out.dtype
         return list(itertools.pairwise(ramped(self.inner_edges, self.ramps[2] if cut else 1))) or [(0, 0)]
 
     def _slice_by_slice(self) -> Iterator[Step]:
-        slices = self._first_slices()
+        slices = self.first_slices()
         for place, inner in enumerate(slices):
             for i, j in self.order():
                 yield Step(i, j, inner, place == 0, place == len(slices) - 1)
@@ -332,6 +352,19 @@ def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
     return (regular[0], *cuts, *regular[1:])
 
 
+def panel_groups(outer: int, outer_held: int, opening: int) -> int:
+    """Return how often all panels of one side pass by those of the other: how many groups of these there are."""
+    group, first = _grouped(outer, outer_held, opening)
+    return 1 + max(-(-(outer - first) // group), 0)
+
+
+def _grouped(outer: int, outer_held: int, opening: int) -> tuple[int, int]:
+    """Return how many panels of the outer side stay together, and how many of them at first."""
+    # One slot of each side takes the next panel meanwhile.
+    group = max(outer_held - (outer_held < outer), 1)
+    return group, min(opening or group, group)
+
+
 def _panels(
     outer: list[int], inner: list[int], outer_held: int, inner_held: int, opening: int
 ) -> Iterator[tuple[int, int]]:
@@ -350,10 +383,8 @@ def _panels(
     opening : int
         Panels of the outer side that meet the others first, if not as many as later.
     """
-    # One slot of each side takes the next panel meanwhile.
-    group = max(outer_held - (outer_held < len(outer)), 1)
+    group, first = _grouped(len(outer), outer_held, opening)
     kept = max(inner_held - 1, 1)
-    first = min(opening or group, group)
     for number, start in enumerate((0, *range(first, len(outer), group))):
         members = range(start, min(start + (group if number else first), len(outer)))
         order = range(len(inner))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ...core.staircase import Staircase
+
 #: Waves of CTAs that a product leaves idle beside those of another stream, on one of several, times how many these are:
 #: as measured with 20 to 65 products of float32 on two and on four streams of an H200.
 _LEFT_IDLE = 0.17
@@ -32,7 +34,7 @@ class Rates:
     issue : float
         Seconds that the host takes to queue an operation: none begins before all earlier ones are queued.
     allocate : float
-        Seconds in which a byte of the device's memory is allocated, before anything else.
+        Seconds in which a byte of the device's memory is allocated, by who queues what first fills it.
     files : bool
         Whether `source` and `sink` are those of a disk.
     measured : bool
@@ -43,6 +45,9 @@ class Rates:
     waves : tuple of int
         Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them.
         Zeros where that is not known.
+    stairs : int
+        Rows and columns of the steps of a staircase above which products are not computed where it is not needed; 0
+        where everything is computed.
     lines : tuple of (int, float)
         The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
         bytes of a line on, ascending. Empty where lines do not matter.
@@ -50,6 +55,17 @@ class Rates:
         Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
     longest : float
         Bytes of the longest line that is read at once: what a pinned buffer holds.
+    split : float
+        Seconds that a product takes for each element of its factors before it begins: of kernels that split them into
+        parts. `compute` and `accumulate` are the rates of what follows.
+    pin : float
+        Seconds in which a byte of pinned memory is made.
+    crowded : tuple of float
+        Shares of `source` and `sink` that are left while the other one works, too.
+    slow, fast : tuple of float
+        `source` and `sink` as they were in the slowest and the fastest part of what was measured, as shares of them.
+    ready : float
+        Seconds that go by before anything else, beside those that the device's memory takes.
     """
 
     compute: float
@@ -67,32 +83,42 @@ class Rates:
     side: int = 0
     depth: int = 0
     waves: tuple[int, int, int] = (0, 0, 0)
+    stairs: int = 0
     lines: tuple[tuple[int, float], ...] = ()
     staged_line: float = 0.0
     longest: float = math.inf
+    split: float = 0.0
+    pin: float = 0.0
+    crowded: tuple[float, float] = (1.0, 1.0)
+    slow: tuple[float, float] = (1.0, 1.0)
+    fast: tuple[float, float] = (1.0, 1.0)
+    ready: float = 0.0
 
-    def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1) -> float:
-        """Return what a product of that shape takes; `added` where it is added to a sum.
+    def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: Staircase | None = None) -> float:
+        """Return what a product of that shape takes; `added` where it is added to a sum, `needed` if it is not all.
 
         Of several `lanes`, streams that compute, others fill most of what its last wave leaves idle.
         """
+        if not self.stairs:
+            needed = None
         rate = self.accumulate if added and not self.depth else self.compute
         filled = 1.0
         for extent in (4 * k,) if self.waves[2] else (m, n, 4 * k):
             filled *= extent / (extent + self.half) if extent else 1.0
-        found = 2 * self._elements(m, n, lanes) * k / (rate * filled)
+        found = 2 * self._elements(m, n, lanes, needed) * k / (rate * filled)
         if self.side:
             found *= self.side * self.side / self._elements(self.side, self.side)
         if added and self.depth:
-            found += 2 * m * n * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
-        return found
+            area = m * n if needed is None else needed.tiles(m, n)
+            found += 2 * area * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
+        return found + self.split * (m + n) * k
 
-    def _elements(self, m: int, n: int, lanes: int = 1) -> float:
+    def _elements(self, m: int, n: int, lanes: int = 1, needed: Staircase | None = None) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""
         tall, wide, ctas = self.waves
         if not ctas:
-            return m * n
-        taken = -(-m // tall) * -(-n // wide)
+            return m * n if needed is None else needed.tiles(m, n)
+        taken = -(-m // tall) * -(-n // wide) if needed is None else needed.tiles(m, n, tall, wide)
         return (-(-taken // ctas) * ctas if lanes == 1 else taken + _LEFT_IDLE / lanes * ctas) * tall * wide
 
     def arriving(self, nbytes: int, line: float) -> float:
@@ -109,6 +135,22 @@ class Rates:
             share = next((share for least, share in reversed(self.lines) if line >= least), 1.0)
             return nbytes / (link * share)
         return max(nbytes / link, nbytes / stage * (1 + self.staged_line / line if line else 1.0))
+
+    def at(self, share: tuple[float, float]) -> Rates:
+        """Return the rates with such shares of `source` and `sink`."""
+        return dataclasses.replace(self, source=self.source * share[0], sink=self.sink * share[1])
+
+    def beside(self, bytes_in: int, bytes_out: int) -> Rates:
+        """Return the rates at which so much comes and goes, at the same time for as long as there is both."""
+        if self.one_disk or self.crowded == (1.0, 1.0) or math.inf in (self.source, self.sink):
+            return self
+        source, sink = (rate * share for rate, share in zip((self.source, self.sink), self.crowded, strict=True))
+        both = min(bytes_in / source, bytes_out / sink)
+        come = both + (bytes_in - both * source) / self.source
+        leave = both + (bytes_out - both * sink) / self.sink
+        return dataclasses.replace(
+            self, source=bytes_in / come if come else self.source, sink=bytes_out / leave if leave else self.sink
+        )
 
     @property
     def one_disk(self) -> bool:

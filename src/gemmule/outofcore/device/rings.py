@@ -110,7 +110,7 @@ def staged_rates(rates: Rates, rings: Rings, threads: int, measured_with: int) -
     measured_with : int
         Threads that were measured.
     """
-    found = rates
+    found = dataclasses.replace(rates, ready=rates.pin * pinned_bytes(rings))
     if AB_IN in rings and math.isfinite(rates.source):
         found = dataclasses.replace(
             found, source=_through(rates.source, *rings[AB_IN], threads, measured_with), longest=rings[AB_IN][1]
@@ -118,6 +118,11 @@ def staged_rates(rates: Rates, rings: Rings, threads: int, measured_with: int) -
     if C_OUT in rings and math.isfinite(rates.sink):
         found = dataclasses.replace(found, sink=_through(rates.sink, *rings[C_OUT], threads, measured_with))
     return found
+
+
+def without_handing(rate: float, ring: tuple[int, int]) -> float:
+    """Return the rate with buffers of any size of what was measured with those of a ring."""
+    return 1 / max(1 / rate - _HANDED_S / ring[1], 1e-3 / rate)
 
 
 def _through(rate: float, count: int, size: int, threads: int, measured_with: int) -> float:

@@ -6,7 +6,7 @@ The same list is counted, simulated and run, so that what is predicted is what h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 
 from ..slots import Slots
 from .operation import (
@@ -14,6 +14,8 @@ from .operation import (
     C_IN,
     C_OUT,
     LANES,
+    LAST,
+    MIRRORING,
     Convert,
     Load,
     Mirror,
@@ -25,7 +27,7 @@ from .operation import (
     Store,
     length,
 )  # fmt: skip
-from .plan import PAPER, DevicePlan, Step
+from .plan import PAPER, RESIDENT, DevicePlan, Step
 
 #: A strip is no thinner than this.
 _LEAST_STRIP = 256
@@ -81,7 +83,7 @@ class _Tiles:
         self._free_after[self._of.pop(tile)] = numbers
 
 
-def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Iterator[Op]:
+def operations(plan: DevicePlan, done: Container[tuple[int, int]] = (), most: int | None = None) -> Iterator[Op]:
     """Yield what a plan does, in order.
 
     Parameters
@@ -90,8 +92,10 @@ def operations(plan: DevicePlan, done: Container[tuple[int, int]] = ()) -> Itera
         The plan.
     done : container of tuple of int
         Tiles (i, j) that are there already, and are left out.
+    most : int, optional
+        Ends after so many tiles, as if others followed; not for plans in which all tiles stay.
     """
-    return _Schedule(plan, done).run()
+    return _Schedule(plan, done).run(most)
 
 
 class _Schedule:
@@ -109,17 +113,29 @@ class _Schedule:
         # All products of a part of the result run on one stream, in order.
         self.lane_of: dict[tuple[int, int], str] = {}
         self.turn = itertools.cycle(self.lanes)
+        self.last_tile: tuple[int, int] | None = None
+        # The last product of a tile on the diagonal.
+        self.summed: dict[tuple[int, int], int] = {}
 
-    def run(self) -> Iterator[Op]:
+    def run(self, most: int | None) -> Iterator[Op]:
         plan = self.plan
-        steps = [step for step in plan.steps() if (step.i, step.j) not in self.done]
-        last_tile = (steps[-1].i, steps[-1].j) if steps else None
+        steps: Iterable[Step] = (step for step in plan.steps() if (step.i, step.j) not in self.done)
+        last_tile = None
+        if most is None:
+            steps = list(steps)
+            self.last_tile = last_tile = (steps[-1].i, steps[-1].j) if steps else None
+        tiles = 0
         for step in steps:
             tile = (step.i, step.j)
+            tiles += step.first
+            if most is not None and tiles > most:
+                return
             before: tuple[int, ...] = ()
             if step.first:
                 slot, before = self.sums.take(tile)
                 self.lane_of[tile] = next(self.turn)
+                if plan.stairs and plan.strategy != RESIDENT and tile == last_tile:
+                    self.lane_of[tile] = LAST[0]
                 if plan.product.c is not None:
                     load = self._load_c(step, slot, before)
                     yield load
@@ -209,7 +225,7 @@ class _Schedule:
         yield store
         over = [store.number]
         if ends and mirrored:
-            for op in self._mirror(tile, source):
+            for op in self._mirror(tile, source, number):
                 yield op
                 if isinstance(op, Mirror):
                     over.append(op.number)
@@ -227,52 +243,64 @@ class _Schedule:
         plan, tile = self.plan, (step.i, step.j)
         left, right = _part(plan.cols(step.j))
         target = self.sums.of(tile)
-        strips = plan.diagonal(step.i)
+        rows = _part(plan.rows(step.i))
+        # What is not finished need not be cut, where what is above the diagonal is left out anyway.
+        strips = plan.diagonal(step.i) if step.last or not plan.stairs else [rows]
+        lanes = self.lanes if len(strips) > 1 else (self.lane_of[tile],)
+        if plan.stairs and step.last and tile == self.last_tile:
+            lanes = LAST
+        if plan.stairs and tile in self.summed and lanes != (self.lane_of[tile],):
+            before = (*before, self.summed[tile])
         a, b = factors
-        # The last operations of each stream that the buffers are free after, and that lines are whole after.
+        # The last operations of each stream that the sum is free after, and the one that lines are whole after.
         over: dict[str, int] = {}
-        reflected: dict[str, int] = {}
+        reflected: tuple[int, ...] = ()
         apart: tuple[int, ...] = ()
         source, stored = target, 0
         if step.last and self.results is not None:
             source, apart = self.results.take(tile)
         for place, rows in enumerate(strips):
-            stream = self.lanes[place % len(self.lanes)]
+            stream = lanes[place % len(lanes)]
             # What follows on the same stream need not wait again.
-            first = place < len(self.lanes)
+            first = place < len(lanes)
             number, cols = next(self.numbers), (left, rows[1])
             yield Multiply(
                 number, stream, before if first else (), tile, rows, cols, step.inner, a, b, target, step.first,
-                step.last,
+                step.last, plan.below(step.i, rows),
             )  # fmt: skip
             self.a.use(a.slot, stream, number)
+            self.summed[tile] = number
             if not step.last:
                 continue
             if self.results is not None:
                 number = next(self.numbers)
                 yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
             over[stream] = number
+            for part, columns in _squares(rows, plan.stairs):
+                # Above the diagonal of the strip itself nothing was computed.
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, part, columns, source)
             stored = next(self.numbers)
             size = length(rows) * (right - left) * plan.product.out.itemsize
             yield Store(
-                stored, C_OUT, (number, *reflected.values()), tile, rows, (left, right), source, size,
+                stored, C_OUT, (number, *reflected), tile, rows, (left, right), source, size,
                 place == len(strips) - 1, False,
             )  # fmt: skip
             if rows[0] > left:
-                reflected[stream] = next(self.numbers)
-                yield Reflect(reflected[stream], stream, (), tile, rows, (left, rows[0]), source)
+                reflected = (next(self.numbers),)
+                yield Reflect(*reflected, MIRRORING, (number,), tile, rows, (left, rows[0]), source)
         if step.last:
             # The last one was stored after everything was reflected.
             self.sums.leave(tile, *((stored,) if self.results is None else over.values()))
             if self.results is not None:
                 self.results.leave(tile, stored)
 
-    def _mirror(self, tile: tuple[int, int], source: int) -> Iterator[Op]:
+    def _mirror(self, tile: tuple[int, int], source: int, finished: int) -> Iterator[Op]:
         """Yield what takes the transpose of a whole finished tile away: lines of strips would be short."""
         assert self.mirrors is not None
         rows, cols = _part(self.plan.rows(tile[0])), _part(self.plan.cols(tile[1]))
         target, before = self.mirrors.take(tile)
-        mirror = Mirror(next(self.numbers), self.lane_of[tile], before, tile, rows, cols, source, target)
+        mirror = Mirror(next(self.numbers), MIRRORING, (finished, *before), tile, rows, cols, source, target)
         yield mirror
         size = length(rows) * length(cols) * self.plan.product.out.itemsize
         store = Store(next(self.numbers), C_OUT, (mirror.number,), tile, cols, rows, target, size, True, True)
@@ -284,6 +312,17 @@ def _strips(rows: Part, count: int) -> list[Part]:
     height = max(-(-length(rows) // count), _LEAST_STRIP)
     height = -(-height // _LEAST_STRIP) * _LEAST_STRIP
     return [(start, min(start + height, rows[1])) for start in range(rows[0], rows[1], height)]
+
+
+def _squares(rows: Part, side: int) -> Iterator[tuple[Part, Part]]:
+    """Yield what lies below squares of that side on the diagonal, in rows and columns; nothing where it is 0."""
+    count = -(-length(rows) // side) if side else 0
+    if count < 2:
+        return
+    middle = rows[0] + (count + 1) // 2 * side
+    yield (middle, rows[1]), (rows[0], middle)
+    yield from _squares((rows[0], middle), side)
+    yield from _squares((middle, rows[1]), side)
 
 
 def _part(part: slice) -> Part:

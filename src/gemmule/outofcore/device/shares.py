@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container
 
+from .long_plans import MOST_OF_CHOSEN, extrapolated, is_long
 from .plan import DevicePlan
 from .rates import Rates
-from .simulate import Prediction, simulate
+from .simulate import Prediction, simulated
+from .traffic import bytes_in, bytes_out, roughly_in
 
 Tile = tuple[int, int]
 
@@ -38,17 +40,42 @@ def largest_share(plan: DevicePlan, count: int) -> float:
 
 
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
-    """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move."""
+    """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move.
+
+    Of a plan of very many operations a part is simulated.
+    """
+    if rates.crowded != (1.0, 1.0):
+        rates = rates.beside(roughly_in(plan), bytes_out(plan))
+    return extrapolated(plan, rates, count) if is_long(plan, count) else _slowest(plan, rates, count)
+
+
+def _slowest(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     if count == 1:
-        return simulate(plan, rates)[0]
+        return simulated(plan, rates)
     every = set(plan.order())
-    each = [simulate(plan, rates, every - share)[0] for share in shares(plan, count) if share]
+    each = [simulated(plan, rates, every - share) for share in shares(plan, count) if share]
     if not each:
-        return simulate(plan, rates)[0]
+        return simulated(plan, rates)
     slowest = max(each, key=lambda one: one.seconds)
     return dataclasses.replace(
         slowest,
         bytes_in=sum(one.bytes_in for one in each),
         bytes_out=sum(one.bytes_out for one in each),
         flop=sum(one.flop for one in each),
+    )
+
+
+def expected(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
+    """Return what `predicted` does, from all operations of longer plans too, and exactly what moves of any."""
+    if rates.crowded != (1.0, 1.0):
+        rates = rates.beside(roughly_in(plan), bytes_out(plan))
+    if not is_long(plan, count, MOST_OF_CHOSEN):
+        return _slowest(plan, rates, count)
+    prediction = extrapolated(plan, rates, count)
+    every = set(plan.order()) if count > 1 else set()
+    parts = [every - share for share in shares(plan, count) if share] if count > 1 else [()]
+    moved = sum(bytes_in(plan, part) for part in parts)
+    share = moved / max(prediction.bytes_in, 1)
+    return dataclasses.replace(
+        prediction, bytes_in=moved, h2d_s=prediction.h2d_s * share, source_s=prediction.source_s * share
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container
+from collections.abc import Container, Hashable
 
-from .operation import C_OUT, LANES, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .buffers import FIRST
+from .operation import C_OUT, LANES, MIRRORING, STREAMS, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
 from .rates import Rates
 from .schedule import operations
@@ -87,58 +88,118 @@ def simulate(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = 
     Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
     Streams that compute take turns at the processor. Tiles that are `done` are left out.
     """
-    free = dict.fromkeys((*STREAMS, *LANES), 0.0)
-    processor = 0.0
-    begin = plan.device_bytes * rates.allocate
-    link = {"h2d": 0.0, "d2h": 0.0}
-    # What is asked for again is the end of an operation that others wait for; few are kept long.
-    ends: dict[int, float] = {}
-    ran: list[Ran] = []
-    compute = 0.0
-    moved = {"h2d": 0, "d2h": 0}
-    flop = 0
+    model, ran = Model(plan, rates), []
     for op in operations(plan, done):
-        start = max([free[op.stream], begin + len(ran) * rates.issue, *(ends[number] for number in op.after)])
-        if isinstance(op, Multiply):
-            duration = rates.launch + rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes)
-            compute += duration
-            flop += op.flop
-        elif isinstance(op, Convert):
-            size = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize)
-            duration = rates.launch + size / CONVERT_RATE
-            compute += duration
-        elif isinstance(op, Mirror | Reflect):
-            duration = rates.launch + 2 * _area(op) * plan.product.out.itemsize / CONVERT_RATE
-            compute += duration
-        else:
-            assert isinstance(op, Load | Store)
-            direction, over = ("d2h", rates.departing) if op.stream == C_OUT else ("h2d", rates.arriving)
-            ways = ("h2d", "d2h") if rates.one_disk else (direction,)
-            start = max(start, *(link[way] for way in ways), 0.0)
-            duration = rates.launch + over(op.nbytes, _line(plan, op))
-            link.update(dict.fromkeys(ways, start + duration))
-            moved[direction] += op.nbytes
-        if op.stream in LANES:
-            start = max(start, processor)
-            processor = start + duration
-        end = start + duration
-        free[op.stream] = ends[op.number] = end
+        start, end = model.run(op)
         ran.append(Ran(op, start, end))
-    return (
-        Prediction(
-            seconds=max(free.values()),
-            compute_s=compute,
+    return model.prediction(), ran
+
+
+def simulated(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> Prediction:
+    """Return what a plan takes at those rates, as `simulate` does."""
+    model = Model(plan, rates)
+    for op in operations(plan, done):
+        model.run(op)
+    return model.prediction()
+
+
+class Model:
+    """A device that has run some operations of a plan.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        The plan.
+    rates : Rates
+        How fast the device is.
+    """
+
+    def __init__(self, plan: DevicePlan, rates: Rates) -> None:
+        self._plan, self._rates = plan, rates
+        self._free = dict.fromkeys((*STREAMS, *LANES, MIRRORING), 0.0)
+        self._processor = 0.0
+        self._allocated = {(name, 0) for name in FIRST if plan.buffers[name][0]}
+        self._queued = sum(plan.buffers[name][1] for name, _ in self._allocated) * rates.allocate + rates.ready
+        self._link = {"h2d": 0.0, "d2h": 0.0}
+        self._ends: list[float] = []
+        # Operations of one shape come again and again.
+        self._durations: dict[Hashable, float] = {}
+        self._compute = 0.0
+        self._moved = {"h2d": 0, "d2h": 0}
+        self._flop = 0
+
+    @property
+    def seconds(self) -> float:
+        """When everything so far is over."""
+        return max(self._free.values())
+
+    def run(self, op: Op) -> tuple[float, float]:
+        """Run the next operation; return when it begins and ends."""
+        ends, rates = self._ends, self._rates
+        # The host allocates a buffer when an operation is the first to fill it, and queues one after another.
+        if (filled := _filled(self._plan, op)) not in self._allocated:
+            self._allocated.add(filled)
+            self._queued += self._plan.buffers.get(filled[0], (0, 0))[1] * rates.allocate
+        start = max(self._free[op.stream], self._queued)
+        self._queued += rates.issue
+        for number in op.after:
+            start = max(start, ends[number])
+        if isinstance(op, Load | Store):
+            direction = "d2h" if op.stream == C_OUT else "h2d"
+            ways = ("h2d", "d2h") if rates.one_disk else (direction,)
+            for way in ways:
+                start = max(start, self._link[way])
+            end = start + self._moving(op)
+            for way in ways:
+                self._link[way] = end
+            self._moved[direction] += op.nbytes
+        else:
+            start = max(start, self._processor)
+            duration = self._computing(op)
+            self._processor = end = start + duration
+            self._compute += duration
+            if isinstance(op, Multiply):
+                self._flop += op.flop
+        self._free[op.stream] = end
+        ends.append(end)
+        return start, end
+
+    def _moving(self, op: Load | Store) -> float:
+        line = _line(self._plan, op)
+        key = (op.stream, op.nbytes, line)
+        if key not in self._durations:
+            over = self._rates.departing if op.stream == C_OUT else self._rates.arriving
+            self._durations[key] = self._rates.launch + over(op.nbytes, line)
+        return self._durations[key]
+
+    def _computing(self, op: Op) -> float:
+        plan, rates = self._plan, self._rates
+        key = (type(op), (op.shape, op.needed) if isinstance(op, Multiply) else _area(op))
+        if key not in self._durations:
+            if isinstance(op, Multiply):
+                took = rates.seconds(*op.shape, added=plan.grid[2] > 1, lanes=plan.lanes, needed=op.needed)
+            elif isinstance(op, Convert):
+                took = _area(op) * (plan.sum_dtype.itemsize + plan.product.out.itemsize) / CONVERT_RATE
+            else:
+                took = 2 * _area(op) * plan.product.out.itemsize / CONVERT_RATE
+            self._durations[key] = rates.launch + took
+        return self._durations[key]
+
+    def prediction(self) -> Prediction:
+        """Return what everything so far has taken."""
+        rates, moved = self._rates, self._moved
+        return Prediction(
+            seconds=self.seconds,
+            compute_s=self._compute,
             h2d_s=moved["h2d"] / rates.h2d,
             d2h_s=moved["d2h"] / rates.d2h,
             source_s=moved["h2d"] / rates.source,
             sink_s=moved["d2h"] / rates.sink,
             bytes_in=moved["h2d"],
             bytes_out=moved["d2h"],
-            flop=flop,
+            flop=self._flop,
             files=rates.files,
-        ),
-        ran,
-    )
+        )
 
 
 def _line(plan: DevicePlan, op: Load | Store) -> float:
@@ -156,5 +217,17 @@ def _line(plan: DevicePlan, op: Load | Store) -> float:
     return math.inf if length >= extent else float(length * operand.itemsize)
 
 
-def _area(op: Convert | Mirror | Reflect) -> int:
+def _filled(plan: DevicePlan, op: Op) -> tuple[str, int]:
+    """Return the buffer that an operation writes to; a store writes to none."""
+    if isinstance(op, Load):
+        return op.operand if op.operand in plan.buffers else "sum", op.slot
+    if isinstance(op, Multiply):
+        return "sum", op.target
+    if isinstance(op, Convert):
+        return "out", op.target
+    return ("mirror", op.target) if isinstance(op, Mirror) else ("", 0)
+
+
+def _area(op: Op) -> int:
+    assert isinstance(op, Convert | Mirror | Reflect)
     return (op.rows[1] - op.rows[0]) * (op.cols[1] - op.cols[0])

@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import compact_strides
 
 from .dlpack_arrays import DeviceResult, DlpackLibrary
-from .view import ArrayView, NewArray
+from .view import ArrayView, HostArray, NewArray
 
 
 class JaxLibrary(DlpackLibrary):
@@ -33,7 +33,7 @@ class JaxLibrary(DlpackLibrary):
             itemsize=x.dtype.itemsize,
             device=self.device_of(x),
             address=bits.unsafe_buffer_pointer(),
-            strides=compact_strides(tuple(x.shape)),
+            strides=_strides(bits),
             readonly=True,
             keepalive=(capsule, bits),
         )
@@ -59,7 +59,8 @@ class JaxLibrary(DlpackLibrary):
         ordinal = self.device_of(like)
         if ordinal is None or stream is None:
             host = np.empty(shape, numpy_dtype(dtype_name))
-            return NewArray(ArrayView(shape, dtype_name, host.itemsize, None, host), lambda: jax.numpy.asarray(host))
+            view = ArrayView(shape, dtype_name, host.itemsize, None, host)
+            return NewArray(view, lambda: _beside(like, host))
         result = DeviceResult(shape, dtype_name, ordinal, stream)
 
         def finish() -> Any:
@@ -67,3 +68,40 @@ class JaxLibrary(DlpackLibrary):
             return array if array.dtype.name == dtype_name else array.view(dtype_name)
 
         return NewArray(result.view, finish)
+
+
+def _beside(like: Any, host: HostArray) -> Any:
+    """Return host memory as a JAX array on the device of another one, and committed to it if that is."""
+    import jax
+
+    (device,) = like.devices()
+    if like._committed:
+        return jax.device_put(host, device)
+    with jax.default_device(device):
+        return jax.numpy.asarray(host)
+
+
+def lies_in_rows(x: Any) -> bool:
+    """Return whether an array lies in memory as arrays of JAX's do unless another layout is asked for."""
+    return bool(_strides(x) == compact_strides(tuple(x.shape)))
+
+
+def _strides(x: Any) -> tuple[int, ...]:
+    """Return the strides of an array in elements.
+
+    Raises
+    ------
+    ArgumentError
+        If it has none: it lies in tiles.
+    """
+    shape = tuple(x.shape)
+    # JAX has called it otherwise.
+    layout = x.format.layout if hasattr(x, "format") else getattr(x.layout, "device_local_layout", None)
+    if layout is None:
+        return compact_strides(shape)
+    if getattr(layout, "tiling", None) or getattr(layout, "_tiling", None):
+        raise ArgumentError(f"a JAX array lies in memory as {layout}; pass a copy in the default layout")
+    # Dimensions from the one whose steps are the longest to the one whose neighbours touch.
+    order = tuple(layout.major_to_minor)
+    steps = compact_strides(tuple(shape[axis] for axis in order))
+    return tuple(steps[order.index(axis)] for axis in range(len(shape)))

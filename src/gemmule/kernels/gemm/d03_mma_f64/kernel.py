@@ -81,8 +81,12 @@ class MmaDouble:
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
         batch = cta // (tiles_m * tiles_n)
-        m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        self.compute(gA, gB, gC, gD, alpha, beta, tile_m * self.tile_m, tile_n * self.tile_n, rank)
+
+    @cute.jit
+    def compute(self, gA: cute.Tensor, gB: cute.Tensor, gC: cute.Tensor, gD: cute.Tensor, alpha, beta, m0, n0, rank):
+        """Compute the tile that begins at (m0, n0), or in a cluster this CTA's part of it."""
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         row, col = self.corner()
         # A lane's elements of the block of A that is multiplied, of the next one, and of all columns of B.
@@ -100,7 +104,7 @@ class MmaDouble:
         targetA, targetB = slicesA + self.copyA.target(), slicesB + self.copyB.target()
         startA, startB = slicesA + self.cutA.place(row), slicesB + self.cutB.place(col)
 
-        depth = mA.shape[1] if alpha != 0 else 0
+        depth = gA.shape[1] if alpha != 0 else 0
         slices, k0 = cute.ceil_div(depth, self.tile_k), Int32(0)
         stepA, stepB = self.copyA.slice_step(gA), self.copyB.slice_step(gB)
         if cutlass.const_expr(self.cluster_k > 1):

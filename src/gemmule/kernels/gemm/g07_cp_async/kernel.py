@@ -62,8 +62,12 @@ class CpAsync:
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
         tile_m, tile_n = grouped_tile(cta % (tiles_m * tiles_n), tiles_m, tiles_n, self.group)
         batch = cta // (tiles_m * tiles_n)
-        m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        self.compute(gA, gB, gC, gD, alpha, beta, tile_m * self.tile_m, tile_n * self.tile_n)
+
+    @cute.jit
+    def compute(self, gA: cute.Tensor, gB: cute.Tensor, gC: cute.Tensor, gD: cute.Tensor, alpha, beta, m0, n0):
+        """Compute the tile that begins at (m0, n0)."""
         smem = SmemAllocator()
         sA = self.allocate(smem, self.tile_m, self.leads[0])
         sB = self.allocate(smem, self.tile_n, self.leads[1])
@@ -77,7 +81,7 @@ class CpAsync:
 
         rowsA, rowsB = self.passing(self.tile_m, self.along_k[0]), self.passing(self.tile_n, self.along_k[1])
 
-        depth = mA.shape[1] if alpha != 0 else 0
+        depth = gA.shape[1] if alpha != 0 else 0
         slices = cute.ceil_div(depth, self.tile_k)
         for s in cutlass.range_constexpr(self.stages - 1):
             if s < slices:

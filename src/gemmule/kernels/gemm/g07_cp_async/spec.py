@@ -145,9 +145,14 @@ _TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64:
 
 def cost(problem: GemmProblem, config: CpAsyncConfig, multiprocessors: int) -> float:
     """Return roughly the time in nanoseconds."""
+    return cost_of(_grid(problem, config)[0], problem.k, config, multiprocessors)
+
+
+def cost_of(ctas: int, k: int, config: CpAsyncConfig, multiprocessors: int) -> float:
+    """Return roughly the time in nanoseconds of so many CTAs, of tiles with sums of `k` products."""
     each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
-    tiles = -(-_grid(problem, config)[0] // multiprocessors)
-    return max(each * tiles, alone) * (problem.k + ends)
+    tiles = -(-ctas // multiprocessors)
+    return max(each * tiles, alone) * (k + ends)
 
 
 def build(config: CpAsyncConfig, signature: Signature) -> Buildable:

@@ -154,12 +154,51 @@ class ProductionConfig(Config):
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
+        return self.bytes_beside_boxes + CONSUMERS * self._boxes_bytes(1)
+
+    @property
+    def bytes_beside_boxes(self) -> int:
+        """Shared memory of a CTA for all but the boxes of D."""
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return (
-            _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * (self._boxes_bytes(1) + sums)
-        )
+        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * sums
 
 
+#: Configs for 8-bit floats: others are multiplied in turns, where nobody stops to promote sums.
+FOR_FLOAT8 = (
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
+)
+#: Configs that a call chooses among; the first is the default.
+CONFIGS = (
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=2),
+    ProductionConfig(tile_m=128, tile_n=64, stages=7, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+    *FOR_FLOAT8,
+)
 #: Whether a search tries every config with `stream_k` too. Measured on an H200, it was behind plain configs on five of
 #: six shapes and beside them on one, and the search would be twice as long: see docs/hopper/h09_production.md.
 SEARCH_STREAM_K = False

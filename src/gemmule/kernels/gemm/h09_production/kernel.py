@@ -94,7 +94,7 @@ class Production:
         self.peers = self.cluster_m + self.cluster_n - 1
         apart = 1 if self.pingpong else CONSUMERS
         boxes = (self.out, BOX_M, self.box_n, self.blocks, self.boxes, apart, self.buffers, self.swapped, self.reads_c)
-        self.plain = PlainBoxes(*boxes)
+        self.plain: Any = PlainBoxes(*boxes)
         self.finished: Any = self.epilogue and FinishedBoxes(*boxes, self.epilogue, self.factors)
 
     @cute.jit
@@ -113,15 +113,7 @@ class Production:
         )
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, part_b, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
-        share = cpasync.CopyBulkTensorTileG2SMulticastOp()
-        tma_a, tA = cpasync.make_tiled_tma_atom(
-            load if self.cluster_n == 1 else share,
-            mA,
-            slice_a,
-            (self.tile_m, self.tile_k),
-            self.cluster_n,
-            internal_type=self.element,
-        )
+        tma_a, tA = self.map_a(mA, slice_a)
         tma_b, tB = self.map_b(mB, slice_b)
         tma_u, tU = None, None
         if cutlass.const_expr(self.factors > 1):
@@ -136,6 +128,12 @@ class Production:
             min_blocks_per_mp=1,
         )
 
+    def map_a(self, mA: Any, slice_a: Any) -> Any:
+        """Return how the copy engine brings a slice of A."""
+        load = cpasync.CopyBulkTensorTileG2SOp() if self.cluster_n == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+        tile = (self.tile_m, self.tile_k)
+        return cpasync.make_tiled_tma_atom(load, mA, slice_a, tile, self.cluster_n, internal_type=self.element)
+
     def map_b(self, mB: Any, slice_b: Any) -> Any:
         """Return how the copy engine brings a slice of B, or of one of two."""
         load = cpasync.CopyBulkTensorTileG2SOp() if self.cluster_m == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
@@ -149,9 +147,9 @@ class Production:
         mA: cute.Tensor,
         tma_b: cute.CopyAtom,
         mB: cute.Tensor,
-        tma_c: cute.CopyAtom,
-        mC: cute.Tensor,
-        tma_d: cute.CopyAtom,
+        tma_c,
+        mC,
+        tma_d,
         mD: cute.Tensor,
         layout_a: cute.ComposedLayout,
         layout_b: cute.ComposedLayout,
@@ -182,7 +180,8 @@ class Production:
         if warp == 0:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
-            cpasync.prefetch_descriptor(tma_d)
+            if cutlass.const_expr(tma_d is not None):
+                cpasync.prefetch_descriptor(tma_d)
             if cutlass.const_expr(self.factors > 1):
                 cpasync.prefetch_descriptor(tma_u)
             with cute.arch.elect_one():

@@ -28,8 +28,9 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.hopper_cost import Operation, times_us
-from gemmule.core.hopper_rates import Lines
+from gemmule.core.hopper_cost import times_us
+from gemmule.core.hopper_operation import operation_of, slices_of
+from gemmule.core.hopper_pauses import finish_us, promote_us
 from gemmule.core.launch import (
     MAP_ALIGNMENT,
     ExtentsParam,
@@ -46,7 +47,8 @@ from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 
-from .config import BOX_M, K_BYTES, THREADS, ProductionConfig, every_config
+from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, every_config
+from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - kernels that extend this one name it
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -81,7 +83,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return reason
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
-    if (slices := _slices(problem)) < config.cluster_k:
+    if (slices := slices_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and slices * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more slices than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
@@ -150,10 +152,6 @@ def _why_not_types(problem: GemmProblem) -> str | None:
     return None
 
 
-def _slices(problem: GemmProblem) -> int:
-    return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
-
-
 def _in_rows(matrix: StridedMatrix) -> bool:
     """Whether a factor is read along its rows."""
     return matrix.lies_in_rows
@@ -220,7 +218,7 @@ def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
     factors = factors_of(epilogue)
     tiles = _tiles(a.rows, b.rows * factors, batch, config)
     # Shares of stream-K have a slice at least.
-    clusters = min(tiles * _slices(problem) if config.stream_k else tiles, config.clusters)
+    clusters = min(tiles * slices_of(problem) if config.stream_k else tiles, config.clusters)
     workspaces = _workspaces(clusters, config) if config.stream_k else ()
     item = problem.d.dtype.itemsize
     # Boxes of D are as long as its rows allow.
@@ -287,11 +285,11 @@ def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharer
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if _in_rows(matrix):
-        described = _map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
+        described = map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
     else:
         # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
         row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = _map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
+        described = map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
 
@@ -300,10 +298,10 @@ def _boxes_of(
 ) -> tuple[Param, Param]:
     """Describe C or D, whose lines are rows."""
     extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
-    return _map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
+    return map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
 
 
-def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
+def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
     """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
     item = lines.dtype.itemsize
     # Where there is only one line, or one matrix, it does not matter where the next would be.
@@ -320,84 +318,21 @@ def _map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int]
     )
 
 
-#: Microseconds in which sums of a slice of 8-bit floats are taken over, and more for each column: between what was
-#: measured on an H200 at 2048 and 4096.
-_PROMOTE_US = 0.01, 0.0003
-#: Configs for 8-bit floats: others are multiplied in turns, where nobody stops to promote sums.
-_FOR_FLOAT8 = (
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
-    ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
-)
-#: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
-#: to 3.2 were measured on an H200, and tiles of 128 x 128 in turns were faster there than the times predict.
-_FINISH_US = 5.0
+#: A product as the prediction sees it, for kernels that extend this one.
+operation = operation_of
 
 
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
-    written = problem.d.dtype.itemsize * problem.m * problem.n * batch
-    operation = Operation(
-        rows=oriented.m,
-        cols=oriented.n * factors_of(oriented.epilogue),
-        batch=batch,
-        a=_lines(oriented.a),
-        b=_lines(oriented.b.transposed()),
-        slices=(slices := _slices(problem)),
-        last=problem.k * item / K_BYTES - (slices - 1),
-        result_begin=_begin(oriented.d),
-        result_item=problem.d.dtype.itemsize,
-        read=problem.bytes_min - written,
-        written=written,
-    )
-    times = times_us(operation, configs, multiprocessors)
+    times = times_us(operation(problem), configs, multiprocessors)
     if problem.a.dtype.is_float8:
-        times = [time + _promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+        times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
     else:
-        times = [math.inf if one in _FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
+        times = [math.inf if one in FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
     if problem.epilogue is None and problem.c is None:
         return times
-    return [time + _finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
-
-
-def _lines(matrix: StridedMatrix) -> Lines:
-    return Lines(_begin(matrix), not _in_rows(matrix))
-
-
-def _begin(matrix: StridedMatrix) -> int:
-    """Return where lines of a matrix begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere."""
-    lines, stride = (matrix.rows, matrix.row_stride) if _in_rows(matrix) else (matrix.cols, matrix.col_stride)
-    pitch = stride * matrix.dtype.itemsize
-    if lines == 1 or pitch % 128 == 0:
-        return 0
-    return 1 if pitch % 64 == 0 else 2 if pitch % 32 == 0 else 3
-
-
-def _promote_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
-    """Return the time in which nothing is multiplied, since one warpgroup of a CTA takes over sums of 8-bit floats."""
-    if not config.pingpong:
-        return 0.0
-    slices = -(-_slices(problem) // config.cluster_k)
-    first, more = _PROMOTE_US
-    return _waves(problem, config, multiprocessors) * slices * (first + more * config.tile_n)
-
-
-def _finish_us(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
-    """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue."""
-    if config.pingpong:
-        return 0.0
-    waves = _waves(problem, config, multiprocessors)
-    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15
-
-
-def _waves(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> int:
-    """Return how many tiles the busiest CTA computes."""
-    columns = problem.n * factors_of(problem.epilogue)
-    m, n = (columns, problem.m) if config.swapped else (problem.m, columns)
-    at_once = max(min(multiprocessors // config.cluster, config.clusters), 1)
-    return -(-_tiles(m, n, (problem.batch or (1,))[0], config) // at_once)
+    return [time + finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
@@ -425,35 +360,7 @@ SPEC = KernelSpec(
     "persistent CTAs, sums shared by clusters",
     package="gemmule.kernels.gemm.h09_production",
     archs=(Arch(9, 0, True),),
-    configs=(
-        ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swapped=1),
-        ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
-        ProductionConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swapped=1),
-        ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=2),
-        ProductionConfig(tile_m=128, tile_n=64, stages=7, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
-        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
-        ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
-        *_FOR_FLOAT8,
-    ),
+    configs=CONFIGS,
     signatures=signatures,
     why_not=why_not,
     signature=signature,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -16,76 +14,30 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.vector_copies import CopiedLines, VectorsConfig, copied_lines
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
+from gemmule.kernels.gemm.h15_symmetric.spec import SPEC as SYMMETRIC
 
 #: Kernels that may multiply what was packed, best first.
-FOLLOWERS = (PRODUCTION, RAGGED_RESULT)
+FOLLOWERS = (SYMMETRIC, PRODUCTION, RAGGED_RESULT)
 #: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
 #: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
 PITCH = 128
-_MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
+_MAX_VECTORS = 2**31 - 1
 _ITEMSIZES = (1, 2, 4)
 
 
-@dataclasses.dataclass(frozen=True)
-class PackedConfig(Config):
-    """How the operands are packed.
-
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    vectors : int
-        Vectors of 16 bytes that each of them writes.
-    """
-
-    threads: int = 128
-    vectors: int = 2
-
-    def __post_init__(self) -> None:
-        if self.threads % 32 or not 32 <= self.threads <= 1024 or self.vectors < 1:
-            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024, vectors 1 or more")
+class PackedConfig(VectorsConfig):
+    """How the operands are packed, see `VectorsConfig`."""
 
 
-class _Lines(NamedTuple):
-    """A matrix as the copy sees it: lines of neighbours.
-
-    Attributes
-    ----------
-    operand : str
-        Its name.
-    length, lines, matrices : int
-        Elements of a line, lines of a matrix, and matrices.
-    pitch, step : int
-        Elements from one line, and one matrix, to the next.
-    packed_pitch : int
-        Elements from one packed line to the next: a multiple of `PITCH`.
-    rows : bool
-        Whether lines are rows.
-    """
-
-    operand: str
-    length: int
-    lines: int
-    matrices: int
-    pitch: int
-    step: int
-    packed_pitch: int
-    rows: bool
+def _packed_pitch(found: CopiedLines, itemsize: int) -> int:
+    """Return the elements from one packed line to the next: a multiple of `PITCH` bytes."""
+    return found.padded(PITCH // itemsize)
 
 
-def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Lines:
-    rows = matrix.lies_in_rows
-    lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    pitch = matrix.row_stride if rows else matrix.col_stride
-    unit = PITCH // matrix.dtype.itemsize
-    packed = max(-(-length // unit) * unit, unit)
-    matrices, step = (batch or (1,))[0], (matrix.batch_strides or (0,))[0]
-    return _Lines(operand, length, lines, matrices, pitch, step, packed, rows)
-
-
-def _ready(found: _Lines, matrix: StridedMatrix) -> bool:
+def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
     """Whether the copy engine can take a matrix as it is."""
     if matrix.alignment % MAP_ALIGNMENT:
         return False
@@ -95,10 +47,10 @@ def _ready(found: _Lines, matrix: StridedMatrix) -> bool:
 
 
 @remembered
-def _to_pack(problem: GemmProblem) -> tuple[_Lines, ...]:
-    """Return the operands that must be packed."""
-    operands = (("a", problem.a), ("b", problem.b))
-    every = [_lines(name, x, problem.batch) for name, x in operands]
+def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
+    """Return the operands that must be packed: one, where the other is its transpose."""
+    operands = (("a", problem.a), ("b", problem.b))[: 1 if problem.own_transpose else 2]
+    every = [copied_lines(name, x, problem.batch) for name, x in operands]
     return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
 
@@ -114,13 +66,16 @@ def _following(problem: GemmProblem) -> Following:
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _to_pack(problem):
         matrix = packed[found.operand]
-        strides = (found.packed_pitch, 1) if found.rows else (1, found.packed_pitch)
-        step = found.packed_pitch * found.lines
+        pitch = _packed_pitch(found, matrix.dtype.itemsize)
+        strides = (pitch, 1) if found.rows else (1, pitch)
+        step = pitch * found.lines
         packed[found.operand] = StridedMatrix(
             matrix.dtype, matrix.rows, matrix.cols, *strides, (step,) if problem.batch else (), MAP_ALIGNMENT
         )
         operands[found.operand] = f"packed {found.operand}"
         workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
+    if problem.own_transpose:
+        packed["b"], operands["b"] = packed["a"].transposed(), operands["a"]
     then = problem.with_operands(problem.batch, packed)
     for spec in FOLLOWERS:
         if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
@@ -128,6 +83,9 @@ def _following(problem: GemmProblem) -> Following:
         costs = spec.costs(then, spec.configs, _multiprocessors(spec.default))
         ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
         chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
+        if chosen is not None and spec.outdone is not None:
+            # Of another follower, which is asked next.
+            chosen = None if spec.outdone(then, min(costs)) else chosen
         if chosen is not None:
             return Following(spec, chosen, then, operands, workspaces)
     reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
@@ -162,11 +120,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"
             )
-        found = _lines(name, matrix, problem.batch)
-        if found.matrices > 1 and not found.step:
-            return f"{name.upper()} is one matrix for all of the batch; it would be packed {found.matrices} times"
-        if max(found.length, found.lines) > _MAX_EXTENT or found.matrices > _MAX_BATCH:
-            return f"{name.upper()} is {found.lines} lines of {found.length} elements, {found.matrices} times: too many"
+        found = copied_lines(name, matrix, problem.batch)
+        if reason := found.why_not("packed"):
+            return reason
     if not _to_pack(problem):
         return "A and B need no packing"
     try:
@@ -176,7 +132,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return None
 
 
-def _ctas(found: _Lines, itemsize: int, config: PackedConfig) -> int:
+def _ctas(found: CopiedLines, itemsize: int, config: PackedConfig) -> int:
     vectors = -(-found.length * itemsize // MAP_ALIGNMENT) * found.lines
     return -(-vectors // (config.threads * config.vectors))
 
@@ -205,8 +161,8 @@ def launch(problem: GemmProblem, config: PackedConfig) -> Launch:
     for found in to_pack:
         extents = (found.length, found.lines, found.matrices)
         params.append(TensorParam(found.operand, extents, (found.pitch, found.step)))
-        packed = (found.packed_pitch, found.packed_pitch * found.lines)
-        params.append(TensorParam(f"packed {found.operand}", extents, packed))
+        pitch = _packed_pitch(found, item)
+        params.append(TensorParam(f"packed {found.operand}", extents, (pitch, pitch * found.lines)))
     ctas = sum(_ctas(found, item, config) for found in to_pack)
     matrices = to_pack[0].matrices if to_pack else 1
     return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)

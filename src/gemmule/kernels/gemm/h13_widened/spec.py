@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.vector_copies import CopiedLines, VectorsConfig, copied_lines
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC as ANY_RESULT
 from gemmule.kernels.gemm.h09_production.spec import SPEC as PRODUCTION
 from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
@@ -25,79 +25,21 @@ _HOPPER, _MULTIPROCESSORS = Arch(9, 0, True), 132
 NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
 #: Elements that widened pitches are a multiple of: 128 bytes, a line of the L2 cache.
 _PITCH = 128 // _ITEM
-_MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
+_MAX_VECTORS = 2**31 - 1
 _NONE = "none"
 
 
-@dataclasses.dataclass(frozen=True)
-class WidenedConfig(Config):
-    """How the operands are widened.
-
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    vectors : int
-        Vectors of 16 bytes that each of them reads.
-    """
-
-    threads: int = 128
-    vectors: int = 2
-
-    def __post_init__(self) -> None:
-        if self.threads % 32 or not 32 <= self.threads <= 1024 or self.vectors < 1:
-            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024, vectors 1 or more")
+class WidenedConfig(VectorsConfig):
+    """How the operands are widened, see `VectorsConfig`; vectors are of 16 bytes that are read."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lines:
-    """A matrix as the copy sees it: lines of neighbours.
-
-    Attributes
-    ----------
-    operand : str
-        Its name.
-    length, lines, matrices : int
-        Elements of a line, lines of a matrix, and matrices.
-    pitch, step : int
-        Elements from one line, and one matrix, to the next.
-    rows : bool
-        Whether lines are rows.
-    """
-
-    operand: str
-    length: int
-    lines: int
-    matrices: int
-    pitch: int
-    step: int
-    rows: bool
-
-    @property
-    def wide_pitch(self) -> int:
-        """Elements from one widened line to the next."""
-        return max(-(-self.length // _PITCH), 1) * _PITCH
-
-    @property
-    def wide_step(self) -> int:
-        """Elements from one widened matrix to the next."""
-        return self.wide_pitch * self.lines
-
-
-def _narrow(problem: GemmProblem) -> list[_Lines]:
+def _narrow(problem: GemmProblem) -> list[CopiedLines]:
     """Return the operands that are widened."""
     return [
-        _lines(name, matrix, problem.batch)
+        copied_lines(name, matrix, problem.batch)
         for name, matrix in (("a", problem.a), ("b", problem.b))
         if matrix.dtype in NARROW
     ]
-
-
-def _lines(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> _Lines:
-    rows = matrix.lies_in_rows
-    lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    pitch = matrix.row_stride if rows else matrix.col_stride
-    return _Lines(operand, length, lines, (batch or (1,))[0], pitch, (matrix.batch_strides or (0,))[0], rows)
 
 
 def _wide(problem: GemmProblem) -> DType:
@@ -119,11 +61,14 @@ def _following(problem: GemmProblem) -> Following:
     widened, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _narrow(problem):
         matrix, name = widened[found.operand], f"wide {found.operand}"
-        strides = (found.wide_pitch, 1) if found.rows else (1, found.wide_pitch)
-        steps = (found.wide_step,) if problem.batch else ()
-        widened[found.operand] = StridedMatrix(wide, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT)
+        pitch = found.padded(_PITCH)
+        strides = (pitch, 1) if found.rows else (1, pitch)
+        step = pitch * found.lines
+        widened[found.operand] = StridedMatrix(
+            wide, matrix.rows, matrix.cols, *strides, (step,) if problem.batch else (), MAP_ALIGNMENT
+        )
         operands[found.operand] = name
-        workspaces[name] = found.wide_step * found.matrices * _ITEM
+        workspaces[name] = step * found.matrices * _ITEM
     then = problem.with_operands(problem.batch, widened)
     for spec in FOLLOWERS:
         if spec.refuses is not None and spec.refuses(then, _HOPPER):
@@ -175,16 +120,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 f"{found.operand.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes "
                 "row-major and column-major matrices"
             )
-        if found.matrices > 1 and not found.step:
-            return (
-                f"{found.operand.upper()} is one matrix for all of the batch; it would be widened {found.matrices} "
-                "times"
-            )
-        if max(found.length, found.lines) > _MAX_EXTENT or found.matrices > _MAX_BATCH:
-            return (
-                f"{found.operand.upper()} is {found.lines} lines of {found.length} elements, {found.matrices} times: "
-                "too many"
-            )
+        if reason := found.why_not("widened"):
+            return reason
     try:
         _following(problem)
     except ArgumentError as error:
@@ -192,7 +129,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return None
 
 
-def _ctas(found: _Lines, config: WidenedConfig) -> int:
+def _ctas(found: CopiedLines, config: WidenedConfig) -> int:
     vectors = -(-found.length // MAP_ALIGNMENT) * found.lines
     return -(-vectors // (config.threads * config.vectors))
 
@@ -221,7 +158,8 @@ def launch(problem: GemmProblem, config: WidenedConfig) -> Launch:
     for found in narrow:
         extents = (found.length, found.lines, found.matrices)
         params.append(TensorParam(found.operand, extents, (found.pitch, found.step)))
-        params.append(TensorParam(f"wide {found.operand}", extents, (found.wide_pitch, found.wide_step)))
+        pitch = found.padded(_PITCH)
+        params.append(TensorParam(f"wide {found.operand}", extents, (pitch, pitch * found.lines)))
     ctas = sum(_ctas(found, config) for found in narrow)
     matrices = narrow[0].matrices if narrow else 1
     return Launch(grid=(ctas, 1, matrices), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)

@@ -1,0 +1,128 @@
+"""The structs by which XLA calls a foreign function.
+
+They are those of ``xla/ffi/api/c_api.h``, which JAX installs. XLA only ever adds to them within a major version, at the
+end of a struct, whose size it gives; what is read here is the same from version 0.1 to 0.4.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class Version(ctypes.Structure):
+    """The version of the interface."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    )
+
+
+class Metadata(ctypes.Structure):
+    """What a handler says of itself when it is asked."""
+
+    _fields_ = (("struct_size", ctypes.c_size_t), ("version", Version), ("traits", ctypes.c_uint32))
+
+
+class Extension(ctypes.Structure):
+    """The head of every extension, and what follows it in the one that asks for metadata."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("metadata", ctypes.POINTER(Metadata)),
+    )
+
+
+class Api(ctypes.Structure):
+    """Those of XLA's functions that are called."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("version", Version),
+        ("internal", ctypes.c_void_p),
+        ("error_create", ctypes.c_void_p),
+        ("error_get_message", ctypes.c_void_p),
+        ("error_destroy", ctypes.c_void_p),
+        ("handler_register", ctypes.c_void_p),
+        ("stream_get", ctypes.c_void_p),
+    )
+
+
+class List(ctypes.Structure):
+    """Arguments, or results."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("items", ctypes.POINTER(ctypes.c_void_p)),
+    )
+
+
+class Attributes(ctypes.Structure):
+    """What a call says besides its arrays."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("names", ctypes.c_void_p),
+        ("items", ctypes.POINTER(ctypes.c_void_p)),
+    )
+
+
+class Frame(ctypes.Structure):
+    """A call."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("api", ctypes.POINTER(Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("arguments", List),
+        ("results", List),
+        ("attributes", Attributes),
+    )
+
+
+class BufferStruct(ctypes.Structure):
+    """An array."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class ErrorArguments(ctypes.Structure):
+    """What an error is made of."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("message", ctypes.c_char_p),
+        ("code", ctypes.c_int),
+    )
+
+
+class StreamArguments(ctypes.Structure):
+    """What is asked of a call, and answered: its stream."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )

@@ -1,0 +1,37 @@
+"""The code of every launch for precision='int8x15': compiled without a GPU, no spills, sums not touched too early."""
+
+from __future__ import annotations
+
+import pytest
+from test_wgmma_waits import early
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.arch import Arch
+from gemmule.kernels.gemm.h14_int8x15.spec import SPEC
+from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.gemm.h14_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+ARCH = Arch.parse("sm_90a")
+CASES = [
+    pytest.param(
+        spec, config, signature, id=f"{spec.name}-{config}-{dict(signature)}".replace(" ", ","),
+        marks=[] if (config, spec) == (RECONSTRUCTION.default, RECONSTRUCTION) else [pytest.mark.slow],
+    )
+    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION)
+    for config in spec.configs
+    for signature in spec.signatures(ARCH)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "config", "signature"), CASES)
+def test_code(spec, config, signature):
+    artifact = artifact_for(spec, config, signature, ARCH)
+    assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
+    if spec is PRODUCTS:
+        # A slice of 128, 32 at a time, for every block of 64 rows.
+        assert artifact.ptx.count("wgmma.mma_async") % (4 * config.blocks) == 0
+        assert "s32.s8.s8" in artifact.ptx
+        assert early(artifact.ptx) == []

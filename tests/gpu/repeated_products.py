@@ -1,0 +1,43 @@
+"""What tests of repeated products share: products that are planned are counted, and tensors of random values."""
+
+from __future__ import annotations
+
+import pytest
+from oracle import random_matrix
+from test_api_torch import to_torch
+
+from gemmule.api import kept, prepared
+from gemmule.core.dtype import dtype_named
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch):
+    """Forget what is known, and count the products that are planned."""
+    kept.forget()
+    calls = []
+    plan = prepared.plan_product
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(prepared, "plan_product", counted)
+    return calls
+
+
+@pytest.fixture
+def arrays(torch, rng):
+    """Return what makes random matrices as tensors, with their values."""
+
+    def make(dtype, *shapes):
+        kind = dtype_named(dtype)
+        values = [random_matrix(rng, kind, shape) for shape in shapes]
+        return values, [to_torch(torch, value) for value in values]
+
+    return make
+
+
+def poisoned(torch, shape, dtype):
+    out = torch.empty(shape, device="cuda", dtype=getattr(torch, dtype))
+    out.view(torch.uint8).fill_(0x7F)
+    return out

@@ -1,0 +1,191 @@
+"""Products for precision='int8x15': when they are chosen, what they launch, and what they are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.api.device_product import beside_parts
+from gemmule.core.arch import Arch
+from gemmule.core.chips import H100_SXM
+from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
+from gemmule.core.errors import ArgumentError, DTypeError
+from gemmule.core.launch import TensorMapParam, TensorParam
+from gemmule.core.layout import contiguous
+from gemmule.core.residues import BLOCK_BYTES
+from gemmule.core.roofline import fastest_unit
+from gemmule.core.spec import Choice
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h14_int8x15 import spec as own
+from gemmule.kernels.gemm.h14_int8x15.spec import SPEC
+from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.gemm.h14_products.spec import ProductsConfig
+from gemmule.kernels.gemm.h14_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def problem_of(m, n, k, layout="nn", dtype="float64", precision=Precision.INT8X15):
+    return dataclasses.replace(gemm_problem(m, n, k, dtype, dtype, layout), precision=precision)
+
+
+def chosen(problem):
+    return choose(problem, HOPPER, multiprocessors=132)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 512 columns."""
+    monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
+    own._following.cache_clear()
+    yield
+    own._following.cache_clear()
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (8191, 8193, 8195), (16384, 16384, 4096)], ids=str)
+def test_large_products_take_it_when_they_are_asked_to(shape, layout):
+    choice = chosen(problem_of(*shape, layout))
+    assert choice.spec is SPEC
+    assert choice.predicted_us > 0
+    assert chosen(problem_of(*shape, layout, precision=Precision.IEEE)).spec.name != SPEC.name
+
+
+@pytest.mark.parametrize("shape", [(500, 500, 500), (3000, 70, 16), (300, 200, 0)], ids=str)
+def test_products_for_which_residues_do_not_pay(shape):
+    choice = chosen(problem_of(*shape))
+    assert choice.spec.name != SPEC.name
+    reason = dict(choice.refused)[SPEC.name]
+    assert reason.endswith("0") if 0 in shape else reason == "it can, and d03_mma_f64 is expected to be faster"
+
+
+def spans(param):
+    """Bytes from the first element to behind the last one that a parameter describes; 0 where there is none."""
+    item = 4 if param.operand.startswith(("scales", "rows", "columns")) else 1
+    if 0 in param.shape:
+        return 0
+    strides = (1, *param.strides)
+    if param.operand == "residues" or param.operand == "d":
+        strides = (param.strides[0], 1, *param.strides[1:])
+    return item * (1 + sum((extent - 1) * stride for extent, stride in zip(param.shape, strides, strict=True)))
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_every_launch_stays_in_the_workspaces(layout, small_blocks):
+    problem = problem_of(70, 1300, 200, layout)
+    then = SPEC.following(problem, SPEC.default)
+    chain = list(then.chain())
+    assert [one.spec for one in chain] == [RESIDUES, PRODUCTS, RECONSTRUCTION] * 3
+    assert [one.problem.n for one in chain[2::3]] == [512, 512, 276]
+    # Those of A are there from the first block on.
+    assert [one.problem.m for one in chain[::3]] == [70, 0, 0]
+    held = Choice(SPEC, SPEC.default).workspaces(problem)
+    assert held == then.workspaces
+    for one in chain:
+        assert set(one.operands.values()) <= {"a", "b", "d", *held}
+    assert held["residues of rows"] == 15 * 70 * 256
+    assert held["residues of columns"] == 15 * 512 * 256
+    reached = dict.fromkeys(held, 0)
+    for one in chain:
+        for param in one.spec.launch(one.problem, one.config).params:
+            name = one.operands.get(getattr(param, "operand", ""), getattr(param, "operand", ""))
+            if name in held and isinstance(param, TensorParam):
+                reached[name] = max(reached[name], one.beyond.get(param.operand, 0) + spans(param))
+            if isinstance(param, TensorMapParam):
+                extents, pitches = param.extents, (1, *param.pitches)
+                assert sum((e - 1) * p for e, p in zip(extents, pitches, strict=True)) < held[name]
+    assert all(0 < reached[name] <= size for name, size in held.items())
+    # Of C, D and B the columns of each block.
+    assert [one.beyond["d"] for one in chain[2::3]] == [0, 8 * 512, 8 * 1024]
+    step = 8 if layout == "nn" else 8 * 200
+    assert [one.beyond["b"] for one in chain[::3]] == [0, 512 * step, 1024 * step]
+
+
+def test_a_long_k_is_cut_before_sums_may_overflow():
+    problem = problem_of(70, 80, 140000)
+    first, *others = [one for one in SPEC.following(problem, SPEC.default).chain() if one.spec is PRODUCTS]
+    assert [one.problem.k for one in (first, *others)] == [65536, 65536, 140032 - 131072]
+    assert first.problem.c is None
+    assert all(one.problem.c == one.problem.d for one in others)
+    assert [one.beyond["a"] for one in others] == [one.beyond["b"] for one in others] == [65536, 131072]
+    longer = dataclasses.replace(first.problem, k=2**16 + 128)
+    assert "may overflow" in PRODUCTS.why_not(longer, HOPPER, PRODUCTS.default)
+
+
+def test_the_launches_are_a_plan_that_says_so():
+    problem = problem_of(9000, 9000, 9000)
+    names = [one.spec.name for one in SPEC.following(problem, SPEC.default).chain()]
+    assert names[:4] == ["h14_residues", "h14_products", "h14_reconstruction", "h14_residues"]
+
+
+def test_a_column_major_result_is_the_transposed_product():
+    problem = problem_of(300, 200, 100)
+    turned = dataclasses.replace(problem, d=contiguous(FLOAT64, 200, 300).transposed())
+    first = SPEC.following(turned, SPEC.default)
+    assert (first.operands["a"], first.operands["b"]) == ("b", "a")
+    assert first.problem.m == 200
+
+
+def test_the_products_take_nothing_but_residues():
+    assert "residues that h14_residues makes" in PRODUCTS.why_not(problem_of(64, 64, 128), HOPPER, PRODUCTS.default)
+    for spec in (RESIDUES, RECONSTRUCTION):
+        plain = problem_of(64, 64, 128, precision=Precision.IEEE)
+        assert "runs behind h14_int8x15" in spec.why_not(plain, HOPPER, spec.default)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"precision": Precision.IEEE}, "for 'int8x15'"),
+        ({"alpha": 0}, "nothing to multiply"),
+        ({"a": dataclasses.replace(contiguous(FLOAT64, 256, 256), col_stride=2, row_stride=512)}, "A has strides"),
+        ({"d": contiguous(FLOAT32, 256, 256)}, "D is float32"),
+        ({"b": dataclasses.replace(contiguous(FLOAT64, 256, 256), alignment=4)}, "B begins within an element"),
+        ({"c": contiguous(FLOAT64, 256, 256).transposed(), "beta": 1}, "different layouts"),
+    ],
+)
+def test_what_is_refused(change, reason):
+    problem = dataclasses.replace(problem_of(256, 256, 256), **change)
+    assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
+    assert "sm_90a" in SPEC.why_not(problem_of(256, 256, 256), Arch.parse("sm_100a"), SPEC.default)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ProductsConfig(tile_m=192),
+        lambda: ProductsConfig(tile_n=288),
+        lambda: ProductsConfig(tile_n=96),
+        lambda: ProductsConfig(tile_m=256, tile_n=256),
+        lambda: ProductsConfig(stages=6),
+        lambda: ProductsConfig(cluster_m=4),
+    ],
+)
+def test_impossible_configs(make):
+    with pytest.raises(ArgumentError, match="config "):
+        make()
+
+
+def test_the_unit_that_multiplies():
+    rate = H100_SXM.peaks.int8_tensor / 15
+    assert fastest_unit(H100_SXM, FLOAT64, FLOAT64, Precision.INT8X15) == ("int8_tensor", rate)
+    assert fastest_unit(H100_SXM, FLOAT64, FLOAT64)[0] == "fp64_tensor"
+
+
+def test_it_is_for_float64_and_the_host_computes_exactly():
+    a = np.ones((3, 3))
+    np.testing.assert_array_equal(gm.matmul(a, a, precision="int8x15", executor="host"), 3 * a)
+    with pytest.raises(DTypeError, match="precision='int8x15' is for float64 products, not float32 x float32"):
+        gm.matmul(a.astype(np.float32), a.astype(np.float32), precision="int8x15", executor="host")
+
+
+def test_a_budget_leaves_room_for_residues():
+    """Of two slices of A one is converted; the rest in blocks. With little memory all of it is."""
+    left = beside_parts(8 << 30, Precision.INT8X15)
+    assert left + left / 2 * 15 / 8 + BLOCK_BYTES == pytest.approx(8 << 30)
+    assert beside_parts(1 << 30, Precision.INT8X15) == int((1 << 30) / (1 + 15 / 8))

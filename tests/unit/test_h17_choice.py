@@ -1,0 +1,100 @@
+"""Operands that do not lie along K: which are transposed, where the product finds them, and when that pays."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h17_along_k.spec import SPEC
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def product(shape, dtype="int8", out="int32", layout="nn", precision=Precision.IEEE):
+    return dataclasses.replace(gemm_problem(*shape, dtype, out, layout), precision=precision)
+
+
+@pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
+@pytest.mark.parametrize(
+    ("dtype", "out", "precision"),
+    [
+        ("int8", "int32", Precision.IEEE),
+        ("float32", "float32", Precision.TF32),
+        ("float8_e5m2", "bfloat16", Precision.FLOAT8),
+    ],
+)
+def test_each_operand_that_does_not_lie_along_k_is_transposed(layout, dtype, out, precision):
+    problem = product((2048, 1024, 4096), dtype, out, layout, precision)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert choice.spec is SPEC
+    turned = [name for name, kind, along in zip("ab", layout, "nt", strict=True) if kind != along]
+    extents = {"a": 2048, "b": 1024}
+    item = problem.a.dtype.itemsize
+    assert choice.workspaces(problem) == {f"{name} along k": extents[name] * 4096 * item for name in turned}
+    launch = SPEC.launch(problem, choice.config)
+    assert [one.operand for one in launch.params] == [turned[0], f"{turned[0]} along k"]
+    *transposes, last = choice.following(problem).chain()
+    assert [dict(one.operands) for one in transposes] == [{"a": name, "d": f"{name} along k"} for name in turned[1:]]
+    assert all(isinstance(one.problem, TransposeProblem) for one in transposes)
+    assert last.spec.name == "h09_production"
+    assert last.problem.layout == "nt"
+    assert {name: last.operands[name] for name in "abd"} == {
+        **{name: f"{name} along k" if name in turned else name for name in "ab"}, "d": "d",
+    }  # fmt: skip
+
+
+def test_lines_along_k_begin_at_multiples_of_128_bytes():
+    problem = product((512, 512, 1008))
+    (last,) = Choice(SPEC, SPEC.default).following(problem).chain()
+    assert last.problem.b.col_stride == 1024
+    assert Choice(SPEC, SPEC.default).workspaces(problem) == {"b along k": 512 * 1024}
+
+
+def batched(step):
+    problem = product((512, 512, 1024))
+    steps = {"a": 512 * 1024, "b": step, "d": 512 * 512}
+    operands = {name: dataclasses.replace(x, batch_strides=(steps[name],)) for name, x in problem.operands().items()}
+    return problem.with_operands((7,), operands)
+
+
+def test_every_matrix_of_a_batch_is_transposed():
+    problem = batched(512 * 1024)
+    choice = Choice(SPEC, SPEC.default)
+    assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
+    assert choice.workspaces(problem) == {"b along k": 7 * 512 * 1024}
+    (last,) = choice.following(problem).chain()
+    assert last.problem.b.batch_strides == (512 * 1024,)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (product((512, 512, 512), layout="nt"), "A and B lie along K"),
+        (product((512, 512, 512), "float32", "float32"), "precision is 'ieee'; this kernel is for int8"),
+        (product((512, 512, 512), "bfloat16", "bfloat16"), "A is bfloat16"),
+        (product((512, 512, 510)), "h09_production does not take what lies along K"),
+        (batched(0), "B is one matrix for all of the batch"),
+        (product((512, 0, 512)), "there is nothing to multiply"),
+    ],
+)
+def test_what_it_refuses(problem, reason):
+    assert reason in SPEC.why_not(problem, HOPPER, SPEC.default)
+
+
+def test_small_products_do_not_pay_for_it():
+    choice = choose(product((64, 64, 64)), HOPPER, multiprocessors=132)
+    assert choice.spec.name == "h01_mma_sync"
+    assert dict(choice.refused)["h17_along_k"] == "it can, and h01_mma_sync is expected to be faster"
+
+
+def test_the_cache_knows_where_its_code_comes_from():
+    transpose = next(spec for spec in REGISTRY if spec.name == "t12_production")
+    assert SPEC.built_on == (transpose.package,)

@@ -1,0 +1,122 @@
+"""Kernels of triangles on the virtual GPU: what is on and below the staircase is right, what is above not computed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from between import nothing_strays
+from oracle import assert_product, poisoned, random_matrix
+from test_kernels import laid_out, problem_of
+
+from gemmule.core.below_stairs import STEP
+from gemmule.core.dtype import FLOAT32, FLOAT64
+from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
+from gemmule.kernels.gemm.d04_triangle_f64.spec import SPEC as DOUBLE
+from gemmule.kernels.gemm.g08_triangle.spec import SPEC as SINGLE
+from gemmule.vgpu import Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+DTYPES = {SINGLE: FLOAT32, DOUBLE: FLOAT64}
+SPECS = pytest.mark.parametrize("spec", DTYPES, ids=lambda spec: spec.name)
+
+
+def smallest(spec):
+    return min(spec.configs, key=lambda config: config.outputs)
+
+
+def problem_below(a, b, d, first=0, c=None, beta=0, step=STEP):
+    return dataclasses.replace(problem_of(a, b, d, c, 1, beta), needed=Staircase(first, step))
+
+
+def tiles_of(problem, config):
+    """The tiles that hold anything on or below the staircase, one by one."""
+    m, n = problem.d.rows, problem.d.cols
+    tops = range(0, m, config.tile_m)
+    last = [min(top + config.tile_m, m) - 1 for top in tops]
+    return {
+        (row, left)
+        for row, bottom in zip(tops, last, strict=True)
+        for left in range(0, min(problem.needed.columns(bottom), n), config.tile_n)
+    }
+
+
+def run(spec, problem, arrays):
+    assert spec.why_not(problem, virtual_arch(), smallest(spec)) is None
+    with nothing_strays(arrays["d"]):
+        run_kernel(problem, Choice(spec, smallest(spec)), arrays, Options(checks=True))
+
+
+# One tile, a part of a step, two groups of rows, columns before the first step, and some behind the last one.
+@pytest.mark.parametrize(
+    ("m", "first", "behind", "layout"),
+    [(1, 0, 0, "col row"), (131, 0, 40, "row col"), (258, 256, 0, "col row"), (1090, 0, 0, "col row"),
+     (570, 512, 300, "row col")],
+)  # fmt: skip
+@SPECS
+def test_what_is_needed_is_right_and_nothing_else_is_computed(spec, m, first, behind, layout, rng):
+    n, k, dtype, config = first + m + behind, 5, DTYPES[spec], smallest(spec)
+    kinds = layout.split()
+    a, b = (random_matrix(rng, dtype, shape) for shape in ((m, k), (k, n)))
+    d = poisoned(dtype, (m, n))
+    moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), kinds, strict=True)]
+    problem = problem_below(*moved, d, first)
+    run(spec, problem, {"a": moved[0], "b": moved[1], "d": d})
+    computed = np.zeros((m, n), bool)
+    for top, left in tiles_of(problem, config):
+        computed[top : top + config.tile_m, left : left + config.tile_n] = True
+    assert np.isnan(d[~computed]).all()
+    needed = np.arange(n) < np.array([problem.needed.columns(row) for row in range(m)])[:, None]
+    assert computed[needed].all()
+    for row in range(0, m, STEP):
+        part, cols = slice(row, row + STEP), problem.needed.columns(row)
+        assert_product(d[part, :cols], a[part], b[:, :cols])
+
+
+@SPECS
+def test_it_is_added_to_what_is_there(spec, rng):
+    m, first, k = 300, 256, 9
+    a, b, c = (random_matrix(rng, DTYPES[spec], shape) for shape in ((m, k), (k, first + m), (m, first + m)))
+    d = c.copy()
+    left, right = laid_out(a, "col", 1), laid_out(b, "row", 1)
+    run(spec, problem_below(left, right, d, first, d, 1), {"a": left, "b": right, "c": d, "d": d})
+    assert_product(d[:STEP, :512], a[:STEP], b[:, :512], c[:STEP, :512], 1, 1)
+    assert_product(d[STEP:], a[STEP:], b, c[STEP:], 1, 1)
+    np.testing.assert_array_equal(d[:STEP, 512:], c[:STEP, 512:])
+
+
+@pytest.mark.parametrize(
+    ("spec", "config"),
+    [(spec, config) for spec in DTYPES for config in spec.configs],
+    ids=lambda one: getattr(one, "name", str(one)),
+)
+def test_there_is_a_cta_for_each_tile_that_is_needed(spec, config):
+    dtype = DTYPES[spec].numpy()
+    for m in (1, 64, 129, 256, 257, 1000, 1024, 1025, 5000):
+        for first in (0, STEP, 5 * STEP):
+            # Where the result ends within a step, narrow tiles of that step may lie beyond it.
+            n = first + -(-m // STEP) * STEP
+            a, b, d = (np.zeros(shape, dtype) for shape in ((m, 1), (1, n), (m, n)))
+            problem = problem_below(a, b, d, first)
+            assert spec.launch(problem, config).grid == (len(tiles_of(problem, config)), 1, 1), (m, first)
+
+
+@SPECS
+def test_what_it_does_not_take_is_refused(spec):
+    dtype = DTYPES[spec].numpy()
+    a, b, d = (np.zeros(shape, dtype) for shape in ((300, 8), (8, 300), (300, 300)))
+    for problem, reason in (
+        (problem_of(a, b, d), "all of the result is needed"),
+        (problem_below(a, b, d, step=128), "steps of 128"),
+        (problem_below(a, b, d, first=128), "begins behind column 128"),
+        (problem_below(a, b, d, first=256), "leads to column 556, beyond the 300"),
+        (problem_below(a, b, d.T), "the result lies in columns"),
+        (problem_below(*(np.zeros((2, *x.shape), dtype) for x in (a, b, d))), "the batch is"),
+    ):
+        assert reason in spec.why_not(problem, virtual_arch(), spec.default)
+    assert spec.why_not(problem_below(a, b, d), virtual_arch(), spec.default) is None
