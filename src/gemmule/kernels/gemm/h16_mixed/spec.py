@@ -220,17 +220,17 @@ def _lines(operand: str, matrix: StridedMatrix, batch: int, lines: int) -> tuple
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
 
-#: Measured on an H200, in microseconds and bytes of one: a launch, and what it takes more for each KB of a tile's sums;
-#: weights from memory; slices from the L2 cache to a multiprocessor; each further wave of CTAs.
-_LAUNCH, _LAUNCH_KB, _MEMORY, _PORT, _WAVE = 2.5, 0.022, 4.0e6, 55e3, 2.0
-#: What a slice takes a multiprocessor besides: by rows and blocks, where that is more than its way there.
-_SLICE = {(64, 1): 0.57, (64, 2): 0.8, (128, 2): 1.33}
+#: Measured on an H200, in microseconds and bytes of one: a launch; weights from memory; slices from the L2 cache to a
+#: multiprocessor; each further wave of CTAs.
+_LAUNCH, _MEMORY, _PORT, _WAVE = 2.1, 4.25e6, 66e3, 1.0
+#: What a slice takes a multiprocessor, by rows and blocks, where that is more than its way there.
+_SLICE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
 #: The exchange of sums, for each KB of them, and that for each CTA of the cluster.
-_EXCHANGE, _EXCHANGE_KB, _EXCHANGE_EACH = 0.4, 0.028, 0.006
+_EXCHANGE, _EXCHANGE_KB, _EXCHANGE_EACH = 1.1, 0.013, 0.009
 #: Clusters of so many CTAs that run at the same time, one CTA a multiprocessor; and how much longer those take that fit
 #: badly into the 16 or 18 multiprocessors of a GPC.
 _CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
-_UNEVEN = {4: 1.06, 5: 1.06, 7: 1.05, 8: 1.1}
+_UNEVEN = {4: 1.05, 5: 1.04, 8: 1.06}
 #: Multiprocessors of a full chip; rows beyond which it was not measured, and is not taken.
 _ALL, _MOST_ROWS = 132, 512
 
@@ -251,7 +251,7 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
         # Where a multiprocessor has several CTAs, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / multiprocessors, 1.0)
         read = (memory**3 + (several * each) ** 3) ** (1 / 3)
-        total = _LAUNCH + _LAUNCH_KB * kilobytes + read + _WAVE * (waves - 1)
+        total = _LAUNCH + read + _WAVE * (waves - 1)
         if cluster > 1:
             total += _EXCHANGE + kilobytes * (_EXCHANGE_KB + _EXCHANGE_EACH * cluster)
         return total * _UNEVEN.get(cluster, 1.0)
