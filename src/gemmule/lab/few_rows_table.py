@@ -26,11 +26,15 @@ def few_rows_table(records: Sequence[Mapping[str, Any]]) -> str:
     for record in found:
         m, n, k, us = (record[field] for field in ("m", "n", "k", "mixed_us"))
         best = _fastest(record)
-        rows.append(
-            [f"{m} x {n} x {k}", f"{us:.2f}", *([f"{best:.2f}" if best is not None else ""] if searched else [])]
-            + [f"{n * k / us / 1e6:.2f}", *(f"{_ratio(record, 'mixed', name):.3f}" for name in beside)]
-            + [f"{record['mixed_error']:.1e}", *([f"{_ratio(record, 'widened', 'cublaslt'):.3f}"] if both else [])]
-        )
+        row = [f"{m} x {n} x {k}", f"{us:.2f}"]
+        if searched:
+            row.append(f"{best:.2f}" if best is not None else "")
+        row.append(f"{n * k / us / 1e6:.2f}")
+        row += [f"{_ratio(record, 'mixed', name):.3f}" for name in beside]
+        row.append(f"{record['mixed_error']:.1e}")
+        if both:
+            row.append(f"{_ratio(record, 'widened', 'cublaslt'):.3f}")
+        rows.append(row)
     means = [_mean([_ratio(record, "mixed", name) for record in found]) for name in beside]
     last = ["geometric mean", *[""] * (3 if searched else 2), *(f"{mean:.3f}" for mean in means), ""]
     if both:
