@@ -1,4 +1,4 @@
-"""Tables of the errors of several ways to multiply float32."""
+"""Tables of the errors of several ways to multiply float32, or float64."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "float8": "Products of 8-bit floats",
-    "errors": "Errors of float32 products",
+    "errors": "Errors of float32 and float64 products",
     "mapped": "Results written into memory maps",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
     "numa": "Links from the nodes of the host",
