@@ -300,6 +300,7 @@ def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, 
             return stack.enter_context(contextlib.closing(open_source(matrix, name, dtype, compute)))
 
         a, b = opened(request.a, "a", request.a_dtype, computed), opened(request.b, "b", request.b_dtype, computed)
+        Precision.of_inputs(request.precision, (a.dtype.name, b.dtype.name))
         c = None if request.c is None else opened(request.c, "c", request.c_dtype)
         yield (
             TransposedSource(a) if request.transpose_a else a,
