@@ -98,7 +98,7 @@ def _of(machine: Machine, kind: str) -> list[Record]:
 def _type_text(record: Record) -> str:
     out, precision = record.get("out_dtype", record["dtype"]), record.get("precision", "ieee")
     words = [record["dtype"], f"-> {out}" if out != record["dtype"] else "", precision if precision != "ieee" else ""]
-    return " ".join(filter(None, [*words, record["layout"]]))
+    return " ".join(filter(None, [*words, gemm_tables.layout_text(record)]))
 
 
 def _summary(machine: Machine, name: str) -> Section | str:
