@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 import pytest
+from test_launch_order import assert_waits_first
 from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
@@ -40,5 +41,8 @@ def test_code(config, layout, beta):
     # Six products of a slice of 64, 16 at a time.
     assert artifact.ptx.count("wgmma.mma_async") == 6 * 4
     assert early(artifact.ptx) == []
+    # They read what the launch in front wrote.
+    assert launch.overlaps
+    assert_waits_first(artifact.ptx)
     # What the two warpgroups take is what the third gives.
     assert launch.threads * artifact.resources.registers >= 128 * (24 + 2 * 240)

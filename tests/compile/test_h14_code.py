@@ -1,8 +1,9 @@
-"""The code of every launch for precision='int8x15': compiled without a GPU, no spills, sums not touched too early."""
+"""The code of every launch for precision='int8x15', without a GPU: no spills, no sums or memory touched too early."""
 
 from __future__ import annotations
 
 import pytest
+from test_launch_order import assert_waits_first
 from test_wgmma_waits import early
 
 from gemmule.compiler.cache import artifact_for
@@ -30,6 +31,8 @@ CASES = [
 def test_code(spec, config, signature):
     artifact = artifact_for(spec, config, signature, ARCH)
     assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
+    # Each reads what the launch in front wrote, and all say that they may begin beside it.
+    assert_waits_first(artifact.ptx)
     if spec is PRODUCTS:
         # A slice of 128, 32 at a time, for every block of 64 rows.
         assert artifact.ptx.count("wgmma.mma_async") % (4 * config.blocks) == 0
