@@ -76,7 +76,9 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
 
     product, less = plan.product, _less_read(plan, roomier)
     bound = (
-        f"memory (twice as much: {less:.0%} of what is read)" if less < 1 else "none; twice as much would save no reads"
+        f"memory (twice as much: {less:.0%} of what is read)"
+        if less < 1
+        else "none; twice as much memory would save no reads"
     )
     half = ", the others mirrored" if plan.symmetric else ""
     return [
