@@ -91,7 +91,8 @@ class _Number(click.ParamType[Any]):
     "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
     default="ieee", show_default=True,
     help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; "
-    "float64: as 14 to 16 products of int8, faster; and 8-bit floats: float8 with coarser sums.",
+    "float64: as 14 to 16 products of int8, where the numbers of a row are of about one size; and 8-bit floats: "
+    "float8 with coarser sums. See docs/precision.md.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")

@@ -1,4 +1,4 @@
-"""Tables of the errors of several ways to multiply float32."""
+"""Tables of the errors of several ways to multiply float32 or float64."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ def float32_errors_table(records: Sequence[Mapping[str, Any]]) -> str:
     inputs, depths = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     ways = list(next(iter(found.values())))
     rows = [
-        [one, *(" / ".join(f"{found[one, k][way]:.1f}" for way in ways) if (one, k) in found else "" for k in depths)]
+        [one, *(" / ".join(_told(found[one, k][way]) for way in ways) if (one, k) in found else "" for k in depths)]
         for one in inputs
     ]
     header = [" / ".join(_NAMES.get(way, way) for way in ways), *(f"K = {k}" for k in depths)]
     return markdown(header, rows)
+
+
+def _told(error: float) -> str:
+    return f"{error:.1f}" if error < 1e5 else f"{error:.1e}"
