@@ -75,6 +75,18 @@ def test_an_output_is_called_as_the_caller_calls_it():
         assert refused(*same, output).startswith(f"gemmule: {output}: exists")
 
 
+def test_the_types_are_told():
+    np.save("f.npy", np.ones((3, 5), np.float32))
+    for options, types in (
+        ((), "float64 by float32 into float64"),
+        (("--out-dtype", "float32", "--force"), "float64 by float32 into float32"),
+        (("--compute-dtype", "float64", "--force"), "float64"),
+    ):
+        for device in ((), ("--device-memory", "1MiB", "--executor", "host")):
+            told = run("multiply", "a.npy", "f.npy", "-o", f"{len(device)}.npy", *options, *device).stdout
+            assert told.startswith(f"4 x 5 x 3, {types}: ")
+
+
 def test_a_type_that_would_do_is_named():
     refusal = refused("multiply", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--out-dtype", "int8")
     assert refusal.endswith("does not go into int8; give --out-dtype a floating-point type\n")

@@ -185,7 +185,7 @@ def _run(
     if as_json:
         click.echo(json.dumps(_record(report, product, verdict)))
     else:
-        click.echo(f"{report.seconds:.2f} s, {report.gflops:.1f} GFLOP/s: {output}")
+        click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
             click.echo(summary_line(report))
         if verdict:
@@ -230,7 +230,7 @@ def _run_product(product: StreamedProduct | DeviceProduct) -> Report:
 def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     from ..api.device_product import DeviceProduct
     from ..outofcore.budget import format_bytes, resident_memory
-    from .streaming import plan_line
+    from .streaming import plan_line, types
 
     if isinstance(streamed, DeviceProduct):
         return plan_line(streamed)
@@ -243,7 +243,7 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     if streamed.tiles_reused:
         tiles += f", {streamed.tiles_reused} of them finished before"
     return (
-        f"{product.m} x {product.n} x {product.k}: {tiles}, slices {plan.tile_k} deep; {device}; "
+        f"{product.m} x {product.n} x {product.k}, {types(streamed)}: {tiles}, slices {plan.tile_k} deep; {device}; "
         f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
     )
 
