@@ -10,7 +10,7 @@ from .tables import markdown
 _NAMES = {"cublas": "cuBLAS"}
 
 
-def float32_errors_table(records: Sequence[Mapping[str, Any]]) -> str:
+def errors_table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the largest errors by inputs and K, of every way to multiply, in units of u (|A| |B|)ij."""
     found = {(r["inputs"], r["k"]): r["error_u"] for r in records if r["record"] == "errors"}
     inputs, depths = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
