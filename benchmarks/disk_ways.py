@@ -127,7 +127,7 @@ def main() -> None:
             def note(what: str, **found) -> None:
                 record = {"record": "stream", "source": "disk", "what": what, "at_s": time.perf_counter() - begin}
                 record |= found
-                print(json.dumps(record, default=str), flush=True)
+                print(json.dumps(record), flush=True)
                 file.write(record)
 
             mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
@@ -138,8 +138,9 @@ def main() -> None:
                 note("write", threads=8, request=4 * MIB, how="cached", **write_file(path, nbytes))
             for path in files:
                 forget(path)
-            probes = read_rate([str(files[0]), str(files[1])], 14), write_rate(str(folder), nbytes, 14)
-            note("probe", read=probes[0], write=probes[1], file_system=mount[2])
+            reads, writes = read_rate([str(files[0]), str(files[1])], 14), write_rate(str(folder), nbytes, 14)
+            note("probe", read=reads.rate, read_between=[reads.slow, reads.fast], write=writes.rate,
+                 write_between=[writes.slow, writes.fast], file_system=mount[2])  # fmt: skip
             ways = list(itertools.product((4, 8, 16), (1 * MIB, 4 * MIB, 16 * MIB), (False, True)))
             for number, way in enumerate(ways):
                 if number % 4 == 0:

@@ -294,6 +294,32 @@ def test_recipes_are_known_by_what_they_say():
     assert launches.alignments_of((512, 48, 0)) == (256, 16, 256)
 
 
+def test_large_elements_of_less_aligned_arrays_are_moved_in_halves(rng):
+    """One program has arrays of any alignment."""
+    from gemmule.core.permutation import transpose_problem
+
+    x = rng.standard_normal((3, 5, 7)) + 1j
+    given = transpose_problem((7, 5, 3), (1, 7, 35), (15, 3, 1), 16, (16, 16))
+    operands, begins = ("a", "d"), ((0, 0), (1, 0))
+    recipe = launches.Recipe(launches.most_aligned(given, operands, begins), operands, begins)
+    assert recipe.aligned((16, 256)) == recipe.problem == given
+    for alignments in ((8, 256), (16, 8)):
+        problem, out = recipe.aligned(alignments), np.empty((7, 5, 3), complex)
+        assert {matrix.dtype.itemsize for matrix in problem.operands().values()} == {8}
+        numpy_queue(problem, operands, 0)((x.ctypes.data, out.ctypes.data), 0)
+        np.testing.assert_array_equal(out, x.T)
+    with pytest.raises(UnsupportedError, match="multiple of 4 bytes"):
+        recipe.aligned((4, 256))
+
+
+def test_a_product_of_one_array_twice_is_kept_for_any_two():
+    float32 = dtype_named("float32")
+    x = contiguous(float32, 1, 1, alignment=16)
+    once = GemmProblem(1, 1, 1, (), x, x.transposed(), None, x, own_transpose=True)
+    kept = launches.most_aligned(once, ("a", "b", "d"), ((0, 0), (1, 0), (2, 0)))
+    assert not kept.own_transpose
+
+
 def test_parts_of_arrays_begin_where_they_do(programs):
     """Of a gated form, B holds two factors."""
     float16 = dtype_named("float16")

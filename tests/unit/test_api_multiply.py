@@ -203,6 +203,10 @@ def test_what_is_refused(factors):
         gm.multiply(a, b, np.zeros((70, 90), "f4"), chunks=(2, 2))
     with pytest.raises(gm.MemoryLimitError, match="at least"):
         gm.multiply(a, b, "out.npy", memory=1000)
+    with pytest.raises(gm.DTypeError, match="is for float64 products"):
+        gm.multiply(a, b, "out.npy", precision="int8x15")
+    with pytest.raises(gm.DTypeError, match="is for float32 products, not float64"):
+        gm.multiply(a, b, "out.npy", precision="tf32", compute_dtype="float64")
     assert os.listdir() == ["m.npy"]
 
 

@@ -56,7 +56,7 @@ def test_the_product_and_what_is_printed(folder):
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
     plan, done, verified, vectors, rows = result.stdout.splitlines()
-    assert plan.startswith("300 x 400 x 200: ")
+    assert plan.startswith("300 x 400 x 200, float32: ")
     assert "memory limit 12 MiB, plus about " in plan
     assert "GFLOP/s: C.npy" in done
     assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)
@@ -141,10 +141,22 @@ def test_failures_are_one_line(folder):
     assert "--beta" in refused("A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy")
     assert "float32, not bfloat16" in refused("A.npy", "B.npy", "-o", "C.npy", "--dtype", "bfloat16")
     assert "not a regular file" in refused("A.npy", "B.npy", "-o", ".", "--force")
+    wide = refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "int8x15")
+    assert "--precision int8x15 is for float64 products, not float32 x float32" in wide
+    assert "float8 is for" in refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "float8", "--dry-run")
     Path("C.npy").write_bytes(b"precious")
     assert "give --force to replace it" in refused("A.npy", "B.npy", "-o", "C.npy")
     assert Path("C.npy").read_bytes() == b"precious"
     assert names(folder) == sorted([*before, "C.npy"])
+
+
+def test_a_reader_that_leaves_is_no_failure_of_the_command():
+    command = [sys.executable, "-m", "gemmule", "multiply", "--help"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -12,6 +12,7 @@ import report_records as made
 from report_page import TIMED, made_page, profile_records, run
 
 from gemmule.lab.drawing.theme import DARK, LIGHT
+from gemmule.lab.plots import _families
 from gemmule.lab.report.compose import _TITLES
 from gemmule.lab.report.sources import PLAIN, machines, read_source
 
@@ -282,6 +283,30 @@ def test_the_newest_figure_counts(tmp_path):
     assert [(r["kernel"], r["tflops"]) for r in machine.records] == [("g01", 2.0), ("g02", 9.0)]
     assert machine.replaced == 1
     assert [source.name for source in machine.sources] == ["a", "b"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_matrix_times_its_own_transpose_is_another_product(tmp_path):
+    own = {"own_transpose": True}
+    sizes = (1024, 2048, 4096)
+    records = [made.experiment()]
+    for n in sizes:
+        for ratio, more in ((0.9, {}), (1.9, own)):
+            records.append(made.gemm("h09" if not more else "h15", n, n, n, 600.0 * ratio) | {"ratio": ratio} | more)
+    files = [
+        made.write(tmp_path / name, [made.experiment(date=date), made.gemm("h09", 64, 64, 64, 1.0) | more])
+        for name, date, more in (("a", "20260101T000000", {}), ("b", "20260201T000000", own))
+    ]
+    (machine,) = machines([read_source(file) for file in files])
+    assert (machine.replaced, len(machine.records)) == (0, 2)
+    tables = Reader(made_page(tmp_path, records)).tables
+    glance = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    assert [row[:3] for row in glance] == [
+        ["float32 nn", "0.900", "h09"], ["float32 nn own transpose", "1.900", "h15"]
+    ]  # fmt: skip
+    names = {plot.name: {r["kernel"] for r in plot.products} for plot in _families(records)}
+    assert names["float32-nn-square"] == {"h09"}
+    assert names["float32-nn-own-transpose-square"] == {"h15"}
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -33,6 +33,12 @@ def test_a_table_is_what_its_records_say(table):
     )
 
 
+def test_products_of_a_matrix_and_its_own_transpose_are_no_entries():
+    (file,) = RESULTS.glob("20261122T192736-*.jsonl")
+    assert '"own_transpose":true' in file.read_text().replace(" ", "")
+    assert shipped_entries([file]) == []
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
 def test_a_table_is_of_one_chip_and_found_by_its_name(table):
     (name,) = {one.chip for one in read_tuned(table)}

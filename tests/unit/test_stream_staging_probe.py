@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -74,6 +76,52 @@ def test_what_fails_while_staging_is_measured_is_told(monkeypatch):
 
     with Broken() as device, pytest.raises(OSError, match="broken link"):
         staged_by(device, 1 << 18, 2)
+
+
+def test_what_is_measured_keeps_within_budgets(monkeypatch):
+    assert staging_probe.pinned_within(256 << 20, 8 << 30) == 256 << 20
+    monkeypatch.setattr(staging_probe, "_MOST", 8 << 20)
+    monkeypatch.setattr(staging_probe, "_PIECE", 2 << 20)
+    budget = 12 << 20
+    pinned = staging_probe.pinned_within(4 << 20, budget)
+
+    class OnTheHost(Counting):
+        def allocate(self, nbytes):
+            self.copied["device"] = self.copied.get("device", 0) + nbytes
+            return super().allocate(nbytes)
+
+    tracemalloc.start()
+    try:
+        with OnTheHost() as device:
+            found = staged_by(device, pinned, 2)
+            peak = tracemalloc.get_traced_memory()[1] - device.copied["device"]
+    finally:
+        tracemalloc.stop()
+    assert pinned_bytes(found.rings) <= pinned
+    # Threads and their queues take some, too.
+    assert budget // 2 < peak <= budget + (1 << 19)
+    assert staging_probe.pinned_within(4 << 20, 5 << 20) == 1 << 20
+    assert staging_probe.pinned_within(4 << 20, (5 << 20) - 5) == 0
+    assert staging_probe.pinned_within((1 << 20) - 1, budget) == 0
+
+
+def test_buffers_that_hold_less_than_a_line(monkeypatch):
+    monkeypatch.setattr(staging_probe, "_MOST", 1 << 20)
+    monkeypatch.setattr(staging_probe, "_PIECE", 1 << 20)
+    with Counting() as device:
+        found = staged_by(device, 1 << 18, 2)
+    assert found.rings["A, B in"][1] < staging_probe._LINE
+    assert device.copied["in"] == device.copied["out"] == 4 << 20
+
+
+def test_no_thread_is_left_where_there_is_no_memory():
+    class Full(Counting):
+        def allocate(self, nbytes):
+            raise MemoryError
+
+    with Full() as device, pytest.raises(MemoryError):
+        staged_by(device, 1 << 18, 2)
+    assert not [one for one in threading.enumerate() if one.name.startswith("gemmule-fill")]
 
 
 def test_rates_that_were_measured_with_a_ring_come_out_of_it_again():

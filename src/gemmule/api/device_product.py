@@ -187,7 +187,7 @@ def plan_device_product(
     shape: tuple[int, int],
     out: AnyDType,
     place: MatrixSink | Target,
-    rates: Callable[[AnyDType], Rates],
+    rates: Callable[[AnyDType, Budgets], Rates],
     *,
     alpha: Any = 1,
     beta: Any = 0,
@@ -209,7 +209,7 @@ def plan_device_product(
     shape, out, place
         Shape and type of the result, and where it goes.
     rates : callable
-        Gives the rates, for the type that slices are summed in.
+        Gives the rates, for the type that slices are summed in, and what may be taken to measure them.
     memory, pinned, host_memory : int, optional
         Bytes of device memory, of pinned memory for staging, and of host memory in all.
     strategy : str, optional
@@ -244,7 +244,7 @@ def plan_device_product(
     with open_streams(name, precision, devices[0]) as device:
         staging = _staging(device, product, a, b, c, place, on_host=name != "gpu")
     found = choose_within(
-        len(devices), product, sums, budgets, staging, rates(sums), symmetric=symmetric, strategy=strategy
+        len(devices), product, sums, budgets, staging, rates(sums, budgets), symmetric=symmetric, strategy=strategy
     )
     settings = Settings(found.pinned, found.threads, found.result)
     return DevicePart(name, described, found, settings, precision, tuple(devices))

@@ -16,10 +16,10 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
-from gemmule.outofcore.device.engine import Settings
+from gemmule.outofcore.device.budgets import Budgets
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates
-from gemmule.outofcore.device.staging_probe import staged_by
+from gemmule.outofcore.device.staging_probe import pinned_within, staged_by
 from gemmule.outofcore.disk_probe import DiskRate, read_rate, write_rate
 from gemmule.outofcore.matrix import AnyDType, Array, MatrixSink, MatrixSource
 from gemmule.outofcore.result import sum_dtype as host_sum_dtype
@@ -112,12 +112,13 @@ def measured_rates(
     sums: AnyDType,
     precision: Precision,
     threads: int,
+    budgets: Budgets,
     ordinal: int = 0,
     path: str | None = None,
 ) -> Rates:
     """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
 
-    `path` is where the result goes, if that is a file.
+    `path` is where the result goes, if that is a file. Host memory is taken within the `budgets`.
     """
     to = memory_of(sink) if sink is not None else None
     files = a.path is not None or b.path is not None or to is None
@@ -125,7 +126,7 @@ def measured_rates(
         # The disk is timed while the GPU is.
         timed = beside.submit(_disk_rates, a, b, out, threads, path) if files else None
         if name == "gpu":
-            found = _gpu_rates(a, b, to, out, sums, precision, threads, ordinal)
+            found = _gpu_rates(a, b, to, out, sums, precision, threads, budgets, ordinal)
         else:
             rate = _host_rate(out)
             found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, measured=True)
@@ -165,6 +166,7 @@ def _gpu_rates(
     sums: AnyDType,
     precision: Precision,
     threads: int,
+    budgets: Budgets,
     ordinal: int,
 ) -> Rates:
     """Measure a GPU: its kernels, its links, and what passes through pinned buffers."""
@@ -204,11 +206,12 @@ def _gpu_rates(
         return found
     size = a.shape[0] * b.shape[1] * out.itemsize
     size += sum(one.shape[0] * one.shape[1] * one.dtype.itemsize for one in (a, b))
-    if size < _LEAST_STAGED:
+    pinned = pinned_within(budgets.pinned, budgets.memory)
+    if size < _LEAST_STAGED or not pinned:
         staged = usual_staging(found)
     else:
         with GpuStreams(choose, ordinal, precision) as device, device.near():
-            staged = staged_by(device, Settings().pinned, threads).told(found)
+            staged = staged_by(device, pinned, threads).told(found)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )

@@ -71,8 +71,9 @@ def stream_arrays(
         )
         added = stack.enter_context(contextlib.closing(array_source(c, "c"))) if c is not None else None
 
-        def rates(sums: AnyDType) -> Rates:
-            return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads_for_copies())
+        def rates(sums: AnyDType, budgets: Budgets) -> Rates:
+            threads = threads_for_copies()
+            return measured_rates(device, left, right, sink, out.dtype, sums, precision, threads, budgets)
 
         part = plan_device_product(
             device, left, right, added, sink.shape, sink.dtype, sink, rates, alpha=alpha, beta=beta,

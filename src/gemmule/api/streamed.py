@@ -16,6 +16,7 @@ from gemmule.core.executor import TileExecutor
 from gemmule.core.overlap import overlaps_itself, share_memory
 from gemmule.outofcore.arrays import ArraySink, file_range
 from gemmule.outofcore.budget import given_bytes, memory_limit, parse_bytes
+from gemmule.outofcore.device.budgets import Budgets
 from gemmule.outofcore.device.rates import Rates
 from gemmule.outofcore.fingerprint import mapped_file
 from gemmule.outofcore.mapped_sink import array_sink
@@ -273,8 +274,9 @@ def planned_part(
     pinned = _bytes(request.pinned_memory)
     devices = request.devices or (0,)
 
-    def rates(sums: AnyDType) -> Rates:
-        return measured_rates(device, a, b, sink, dtype, sums, precision, threads_for_copies(), devices[0], path)
+    def rates(sums: AnyDType, budgets: Budgets) -> Rates:
+        threads = threads_for_copies()
+        return measured_rates(device, a, b, sink, dtype, sums, precision, threads, budgets, devices[0], path)
 
     return plan_device_product(
         device, a, b, c, sink.shape if sink is not None else shape, dtype, place, rates, alpha=request.alpha,
@@ -298,6 +300,7 @@ def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, 
             return stack.enter_context(contextlib.closing(open_source(matrix, name, dtype, compute)))
 
         a, b = opened(request.a, "a", request.a_dtype, computed), opened(request.b, "b", request.b_dtype, computed)
+        Precision.of_inputs(request.precision, (a.dtype.name, b.dtype.name))
         c = None if request.c is None else opened(request.c, "c", request.c_dtype)
         yield (
             TransposedSource(a) if request.transpose_a else a,

@@ -197,9 +197,11 @@ def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, q
 
 
 def _title(record: Record, size: str) -> str:
+    from ..lab.gemm_tables import layout_text
+
     out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
     precision = f" as {record['precision']}" if record.get("precision", "ieee") != "ieee" else ""
-    return f"{size}, {record['dtype']}{precision}{out}, {record['layout']}"
+    return f"{size}, {record['dtype']}{precision}{out}, {layout_text(record)}"
 
 
 def _print_end(records: Sequence[Record]) -> None:

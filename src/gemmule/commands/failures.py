@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import select
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -43,6 +46,9 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         limit = "; give a smaller --memory" if _command(ctx).name == "multiply" else "; give smaller sizes"
         _fail(ctx, f"not enough memory: {error}{limit}", 1)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            # As of `gemmule info | head`: click ends it without a word.
+            raise
         name = "" if error.filename is None else f"{error.filename}: "
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
         _fail(ctx, f"{name}{error.strerror or error}{left}", 1)
@@ -62,6 +68,19 @@ def _command(ctx: click.Context) -> click.Command:
 def _left(ctx: click.Context) -> str:
     left = ctx.meta.get(LEFT)
     return f"what was done so far is in {left}" if left else "nothing unfinished was left"
+
+
+def _nobody_reads() -> bool:
+    """Whether what is printed goes into a pipe whose reader is gone."""
+    if sys.stdout is None or not hasattr(select, "poll"):
+        return False
+    asked = select.poll()
+    try:
+        asked.register(sys.stdout.fileno(), 0)
+    except io.UnsupportedOperation:
+        # Something that is no file stands in for it.
+        return False
+    return any(state & select.POLLERR for _, state in asked.poll(0))
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.errors import UnsupportedError
+from gemmule.core.layout import StridedMatrix, element_alignment
+from gemmule.core.own_transpose import told
+from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import forgets_choices
@@ -57,25 +60,36 @@ class Recipe:
         matrices = self.problem.operands()
         for name, (place, _) in zip(self.operands, self.begins, strict=True):
             matrix, alignment = matrices[name], alignments[place]
-            if alignment % matrix.dtype.itemsize:
+            if alignment % element_alignment(matrix.dtype.itemsize):
                 raise UnsupportedError(
                     f"an array lies at a multiple of {alignment} bytes, which its elements of {matrix.dtype.itemsize} "
                     "do not; pass a copy"
                 )
             matrices[name] = dataclasses.replace(matrix, alignment=min(matrix.alignment, alignment))
+        if isinstance(self.problem, TransposeProblem):
+            return _moved_as_aligned(self.problem, matrices["a"], matrices["d"])
         return self.problem.with_operands(self.problem.batch, matrices)
+
+
+def _moved_as_aligned(problem: TransposeProblem, source: StridedMatrix, target: StridedMatrix) -> TransposeProblem:
+    """Return a transpose of arrays that are less aligned: large elements are moved in halves then."""
+    read, written = ((*x.batch_strides, x.row_stride, x.col_stride) for x in (source, target))
+    shape, alignments = (*problem.batch, problem.rows, problem.cols), (source.alignment, target.alignment)
+    return transpose_problem(shape, read, written, source.dtype.itemsize, alignments)
 
 
 def most_aligned(
     problem: GemmProblem | TransposeProblem, operands: tuple[str, ...], begins: tuple[tuple[int, int], ...]
 ) -> GemmProblem | TransposeProblem:
-    """Return a problem for arrays that are as aligned as XLA's own; its output's alignment is left as it is."""
+    """Return a problem for any arrays that are as aligned as XLA's own; its output's alignment is left as it is."""
     matrices = problem.operands()
     most = MOST_ALIGNED if isinstance(problem, GemmProblem) else problem.target.alignment
     for name, (_, beyond) in zip(operands[:-1], begins, strict=False):
         alignment = min((beyond & -beyond) or most, most)
         matrices[name] = dataclasses.replace(matrices[name], alignment=alignment)
-    return problem.with_operands(problem.batch, matrices)
+    found = problem.with_operands(problem.batch, matrices)
+    # Those to come need not be one array twice.
+    return told(found, same=False) if isinstance(found, GemmProblem) else found
 
 
 # One for each program that XLA has compiled, which is far larger.

@@ -88,7 +88,7 @@ def neighbours(records: Sequence[Record]) -> Table:
     best: dict[tuple[str, str, bool, Size], Record] = {}
     for record in (r for r in records if r["record"] == "gemm" and "failure" not in r):
         size = (record["m"], record["n"], record["k"])
-        key = (record["dtype"], record["layout"], "alignment" in record, size)
+        key = (record["dtype"], layout_text(record), "alignment" in record, size)
         if key not in best or record["median_us"] < best[key]["median_us"]:
             best[key] = record
     # A column for the types where there are several.
@@ -164,11 +164,16 @@ def size_text(record: Record) -> str:
     return f"{record['m']} x {record['n']} x {record['k']}{late}"
 
 
+def layout_text(record: Record) -> str:
+    """Return how A and B of a record lie in memory; where B is A itself, transposed, also that."""
+    return f"{record['layout']} own transpose" if record.get("own_transpose") else str(record["layout"])
+
+
 def _product_text(record: Record, records: Sequence[Record]) -> str:
     """Return the size in words, and the layout where records have several of it."""
     size = size_text(record)
-    several = len({other["layout"] for other in records if size_text(other) == size}) > 1
-    return f"{size}, {record['layout']}" if several else size
+    several = len({layout_text(other) for other in records if size_text(other) == size}) > 1
+    return f"{size}, {layout_text(record)}" if several else size
 
 
 def key_of(record: Record) -> Key:

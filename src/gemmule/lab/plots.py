@@ -19,7 +19,7 @@ from .drawing.places import draw_roofline
 from .drawing.theme import LIGHT, MARKS, Theme
 from .explain.timeline_picture import draw_rows, timeline_page
 from .explain.timeline_plot import TimelinePlot
-from .gemm_tables import Key, key_of, labels
+from .gemm_tables import Key, key_of, labels, layout_text
 from .rooflines import Roofline
 from .styles import Style, styles
 from .transpose_plots import TransposePlot, as_curves, as_panels
@@ -120,6 +120,9 @@ def error_plots(records: Sequence[Record]) -> list[Plot]:
         }
         if not curves or not library:
             continue
+        if not any(max(curve.values()) > 0 for curve in (*curves.values(), library)):
+            # Sums of integers are exact: there is nothing to draw.
+            continue
         named = tuple((_together([names[key] for key in keys], len(curves)), curve) for curve, keys in alike)
         found.append(
             Plot(
@@ -149,7 +152,7 @@ class _Family:
 
     def has(self, record: Record) -> bool:
         """Whether a product, such as the yardstick's, is one of them."""
-        alike = ("dtype", "out_dtype", "precision", "layout", "m", "n", "k")
+        alike = ("dtype", "out_dtype", "precision", "layout", "own_transpose", "m", "n", "k")
         return any(all(record.get(field) == one.get(field) for field in alike) for one in self.products)
 
 
@@ -161,7 +164,7 @@ def _families(records: Sequence[Record]) -> list[_Family]:
             continue
         out, precision = r.get("out_dtype", r["dtype"]), r.get("precision", "ieee")
         # Other outputs and precisions are other products: they are told where they are not the usual.
-        types = (r["dtype"], out if out != r["dtype"] else "", precision if precision != "ieee" else "", r["layout"])
+        types = (r["dtype"], out if out != r["dtype"] else "", precision if precision != "ieee" else "", layout_text(r))
         families.setdefault((*types, f"k{r['k']}"), []).append(r)
         if r["m"] == r["k"]:
             families.setdefault((*types, "square"), []).append(r)
@@ -170,7 +173,7 @@ def _families(records: Sequence[Record]) -> list[_Family]:
         if len({r["m"] for r in products}) < _FEWEST_SIZES:
             continue
         axis = "M = N = K" if family == "square" else f"M = N, K = {family[1:]}"
-        name = "-".join(filter(None, (dtype, out, precision, layout, family)))
+        name = "-".join(filter(None, (dtype, out, precision, layout.replace(" ", "-"), family)))
         title = " ".join(filter(None, (dtype, f"-> {out}" if out else "", precision, layout))) + gpu
         found.append(_Family(name, title, axis, dtype, tuple(products)))
     return found

@@ -85,6 +85,7 @@ def _records_of(entry: Entry, records: Sequence[dict[str, Any]]) -> tuple[dict[s
         and (one["dtype"], one["layout"]) == (key.a_dtype, key.layout)
         and one.get("alignment", _ALIGNED) == _ALIGNED
         and "ratio" in one
+        and not one.get("own_transpose")
     ]
     best = next((one for one in same if one["median_us"] == entry.us and one["ratio"] == entry.ratio), None)
     if best is None:

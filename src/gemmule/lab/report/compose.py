@@ -36,7 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "float8": "Products of 8-bit floats",
-    "errors": "Errors of float32 products",
+    "errors": "Errors of float32 and float64 products",
     "mapped": "Results written into memory maps",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
     "numa": "Links from the nodes of the host",
@@ -98,7 +98,7 @@ def _of(machine: Machine, kind: str) -> list[Record]:
 def _type_text(record: Record) -> str:
     out, precision = record.get("out_dtype", record["dtype"]), record.get("precision", "ieee")
     words = [record["dtype"], f"-> {out}" if out != record["dtype"] else "", precision if precision != "ieee" else ""]
-    return " ".join(filter(None, [*words, record["layout"]]))
+    return " ".join(filter(None, [*words, gemm_tables.layout_text(record)]))
 
 
 def _summary(machine: Machine, name: str) -> Section | str:

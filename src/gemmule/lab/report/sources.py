@@ -260,7 +260,7 @@ def _what(record: Record, number: int) -> object:
     """Return what a record is a figure of; checks and the like are of themselves."""
     kind = record["record"]
     if kind in ("gemm", "yardstick"):
-        fields = ("dtype", "precision", "out_dtype", "m", "n", "k", "layout")
+        fields = ("dtype", "precision", "out_dtype", "m", "n", "k", "layout", "own_transpose")
         who = key_of(record) if kind == "gemm" else record["library"]
         return kind, who, *(record.get(field) for field in fields), tuple(record.get("batch", ()))
     if kind == "counts":

@@ -13,6 +13,7 @@ from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product, parts
+from .panel_order import panel_order
 
 #: Strategies: what stays on the device while the rest passes by.
 PAPER, C_STATIONARY, PANELS, RESIDENT = "paper", "c-stationary", "panels", "resident-c"
@@ -219,7 +220,7 @@ class DevicePlan:
             ]
             outer, inner = sides if by_rows else sides[::-1]
             held = self.slots if by_rows else self.slots[::-1]
-            for stays, passes in _panels(outer, inner, *held, self.opening):
+            for stays, passes in panel_order(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
         # The last tile of a symmetric plan lies on the diagonal: a mirrored one leaves only when all of it is there.
@@ -305,11 +306,15 @@ class DevicePlan:
         rows, cols, _ = self.grid
         if not self.symmetric:
             return self.product.m * self.product.n, rows * cols
-        area = products = 0
-        for i in range(rows):
-            own = self.rows(i)
-            area += int((own.stop - own.start) * own.start) + self.area((i, i))
-            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
+        if not rows:
+            return 0, 0
+        # All tiles on the diagonal but the last one are alike: a plan that is tried may have thousands.
+        side, last = (int(own.stop - own.start) for own in (self.rows(0), self.rows(rows - 1)))
+        area = side * side * (rows - 1) * (rows - 2) // 2 + last * side * (rows - 1)
+        products = rows * (rows - 1) // 2
+        for i, count in ((0, rows - 1), (rows - 1, 1)):
+            area += count * self.area((i, i))
+            products += count * (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
 
     def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:
@@ -334,10 +339,6 @@ def edges(extent: int, part: int) -> tuple[int, ...]:
     return (*range(0, extent, part), extent)
 
 
-def _lengths(cut: tuple[int, ...]) -> list[int]:
-    return [end - start for start, end in itertools.pairwise(cut)]
-
-
 def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
     """Cut the first part into parts that double from one in `share` on, the rest unchanged."""
     if len(regular) < 2 or share == 1:
@@ -350,62 +351,3 @@ def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
         return regular
     cuts = [regular[0] + unit * 2**power for power in range(share.bit_length() - 1)]
     return (regular[0], *cuts, *regular[1:])
-
-
-def panel_groups(outer: int, outer_held: int, opening: int) -> int:
-    """Return how often all panels of one side pass by those of the other: how many groups of these there are."""
-    group, first = _grouped(outer, outer_held, opening)
-    return 1 + max(-(-(outer - first) // group), 0)
-
-
-def _grouped(outer: int, outer_held: int, opening: int) -> tuple[int, int]:
-    """Return how many panels of the outer side stay together, and how many of them at first."""
-    # One slot of each side takes the next panel meanwhile.
-    group = max(outer_held - (outer_held < outer), 1)
-    return group, min(opening or group, group)
-
-
-def _panels(
-    outer: list[int], inner: list[int], outer_held: int, inner_held: int, opening: int
-) -> Iterator[tuple[int, int]]:
-    """Yield pairs so that every `outer_held` panels of one side meet all of the other, with few loads.
-
-    At the start, panels of both sides come so that as many rows as columns are there, and each meets all that are
-    there: what there is to compute grows as fast as it can. Later groups first meet the panels that the group before
-    has left.
-
-    Parameters
-    ----------
-    outer, inner : list of int
-        Heights of the panels of each side.
-    outer_held, inner_held : int
-        Panels of each side that the device holds.
-    opening : int
-        Panels of the outer side that meet the others first, if not as many as later.
-    """
-    group, first = _grouped(len(outer), outer_held, opening)
-    kept = max(inner_held - 1, 1)
-    for number, start in enumerate((0, *range(first, len(outer), group))):
-        members = range(start, min(start + (group if number else first), len(outer)))
-        order = range(len(inner))
-        passing = list(order if number % 2 == 0 else reversed(order))
-        there, coming = passing[:kept], passing[kept:]
-        if number == 0:
-            yield from _growing([outer[member] for member in members], [inner[other] for other in there])
-        else:
-            yield from itertools.product(members, there)
-        for other in coming:
-            yield from ((member, other) for member in members)
-
-
-def _growing(outer: list[int], inner: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs, a panel of the side with less of it next, and each with all of the other side so far."""
-    members = others = 0
-    while members < len(outer) or others < len(inner):
-        behind = sum(outer[:members]) <= sum(inner[:others])
-        if others == len(inner) or (members < len(outer) and behind):
-            yield from ((members, other) for other in range(others))
-            members += 1
-        else:
-            yield from ((member, others) for member in range(members))
-            others += 1

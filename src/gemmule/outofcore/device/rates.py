@@ -161,8 +161,3 @@ class Rates:
     def arrival(self) -> float:
         """Bytes a second at which operands reach the device: the slower of the two steps, which overlap."""
         return min(self.h2d, self.source)
-
-    @property
-    def departure(self) -> float:
-        """Bytes a second at which results leave the device and are where they belong."""
-        return min(self.d2h, self.sink)

@@ -61,6 +61,15 @@ class Staged:
         )
 
 
+def pinned_within(pinned: int, memory: int) -> int:
+    """Return the bytes of pinned memory to measure with, of such budgets of that and of all host memory.
+
+    The two matrices, each of twice as many bytes, count, too. 0 where that would be too little to tell anything.
+    """
+    found = min(pinned, memory // 5)
+    return found if 2 * found >= _PIECE else 0
+
+
 def staged_by(device: DeviceStreams, pinned: int, threads: int) -> Staged:
     """Stage a matrix to the device and another one back, each alone and both at the same time, as a product does.
 
@@ -96,7 +105,6 @@ class _Probe:
             stored=lambda *_: self._stored.release(),
         )  # fmt: skip
         self.pin = (time.perf_counter() - begin) / pinned_bytes(self.rings)
-        self._source, self._filler = ArraySource(source), Filler(self._ring, threads, device)
         self.board.stops += [self._ring.stop, self._drain.stop]
         self._streams = device.stream(), device.stream()
         piece = min(_PIECE // _LINE, self._lines)
@@ -104,6 +112,8 @@ class _Probe:
             DeviceMatrix.compact(device.allocate(piece * _LINE), _U1, piece, _LINE) for _ in range(2)
         )
         self._places = [(top, min(top + piece, self._lines)) for top in range(0, self._lines, piece)]
+        # Its threads last: where something fails before, nobody would end them.
+        self._source, self._filler = ArraySource(source), Filler(self._ring, threads, device)
 
     def timed(self, rounds: int, *ways: Callable[[list[Part]], None]) -> list[float]:
         """Return the bytes a second of each way, all at the same time."""
@@ -134,7 +144,8 @@ class _Probe:
             for future in futures:
                 filled = future.result()
                 rows = slice(filled.rows[0] - top, filled.rows[1] - top)
-                device.copy_in(stream, self._there.part(rows, slice(0, _LINE)), filled.array)
+                # Buffers may hold less than a line.
+                device.copy_in(stream, self._there.part(rows, slice(*filled.cols)), filled.array)
                 end = device.record(stream)
                 self._ring.give(filled.buffer, end)
         device.synchronize(end)

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Container, Iterable, Iterator
 
 from ..slots import Slots
-from .plan import PANELS, RESIDENT, DevicePlan, panel_groups
+from .panel_order import panel_groups
+from .plan import PANELS, RESIDENT, DevicePlan
 
 Tile = tuple[int, int]
 
