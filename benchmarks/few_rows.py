@@ -34,6 +34,8 @@ SHAPES = [(n, k) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (28672
 ROWS = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 #: Bytes that operands of all sets have, rounds, bytes of weights that a graph reads about.
 _BEYOND_L2, _ROUNDS, _GRAPH = 200e6, 4, 1e9
+#: An error that rounding does not make.
+_WRONG = 1e-6
 
 
 def chosen(spec: KernelSpec, problem: GemmProblem) -> Choice:
@@ -91,14 +93,21 @@ def measured(size: tuple[int, int, int], rows: str, search: int) -> dict[str, An
     found: dict[str, Any] = {"record": "few_rows", "rows": rows, "m": m, "n": n, "k": k}
     replays = {}
     exact, size_of = a[0].double() @ b[0].double().t(), a[0].double().abs() @ b[0].double().abs().t()
+
+    def errors() -> Any:
+        # The last rounding apart.
+        return ((d.double() - exact).abs() - exact.abs() / 256).clamp(min=0) / size_of
+
     for name, choice in ways(problem, search).items():
         if name in ("mixed", "widened"):
             found[f"{name}_config"] = choice.config.as_dict()
         d.fill_(float("nan"))
         run_kernel(problem, choice, {"a": a[0].data_ptr(), "b": b[0].data_ptr(), "d": d.data_ptr()}, 0,
                    torch.cuda.current_stream().cuda_stream)  # fmt: skip
-        # The last rounding apart.
-        found[f"{name}_error"] = float((((d.double() - exact).abs() - exact.abs() / 256).clamp(min=0) / size_of).max())
+        found[f"{name}_error"] = error = float(errors().max())
+        if not error < _WRONG:
+            at = (errors() >= _WRONG).nonzero()
+            print(*size, name, "is wrong by", error, "and at", len(at), "elements", at[:4].tolist(), at[-4:].tolist())
         replays[name] = graph_of(ours(choice), calls)
     for name, fast in (("cublaslt", False), ("cublaslt_fast", True)) if problem.a.dtype == problem.b.dtype else ():
         replays[name] = graph_of(theirs(fast), calls)

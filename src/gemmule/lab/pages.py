@@ -52,7 +52,7 @@ from .ceiling_tables import ceiling_table
 from .disk_tables import disk_ways_table, file_runs_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
-from .error_tables import float32_errors_table
+from .error_tables import errors_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
@@ -148,7 +148,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
-                    "errors": float32_errors_table,
+                    "errors": errors_table,
                     "disk_ways": disk_ways_table,
                     "experiment": experiment_line,
                     "explained": measured_block,

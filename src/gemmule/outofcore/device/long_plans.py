@@ -39,10 +39,10 @@ def extrapolated(plan: DevicePlan, rates: Rates, count: int = 1) -> Prediction:
     depth = plan.grid[2]
     whole = _Whole(plan, rates)
     if depth > _MORE + 1 and plan.strategy != PANELS:
-        few, more = (_whole_seconds(_shallower(plan, slices), rates, count) for slices in (_FEW, _MORE))
+        few, more = (_whole_seconds(part, whole.like(part), rates, count) for part in _parts_of(plan))
         seconds = few + (more - few) / (_MORE - _FEW) * (depth - _FEW)
     else:
-        seconds = _whole_seconds(plan, rates, count)
+        seconds = _whole_seconds(plan, whole, rates, count)
     found = Prediction(
         seconds=seconds,
         compute_s=whole.compute / count,
@@ -59,6 +59,10 @@ def extrapolated(plan: DevicePlan, rates: Rates, count: int = 1) -> Prediction:
     return dataclasses.replace(found, seconds=max(seconds, least))
 
 
+def _parts_of(plan: DevicePlan) -> list[DevicePlan]:
+    return [_shallower(plan, slices) for slices in (_FEW, _MORE)]
+
+
 def _shallower(plan: DevicePlan, slices: int) -> DevicePlan:
     """Return the plan of a product of fewer slices, the last one as deep as that of the whole."""
     edges = plan.inner_edges
@@ -66,13 +70,13 @@ def _shallower(plan: DevicePlan, slices: int) -> DevicePlan:
     return dataclasses.replace(plan, product=dataclasses.replace(plan.product, k=depth))
 
 
-def _whole_seconds(plan: DevicePlan, rates: Rates, count: int) -> float:
+def _whole_seconds(plan: DevicePlan, whole: _Whole, rates: Rates, count: int) -> float:
     """Return what all tiles of a plan take, the first of which are simulated."""
     each = operation_count(plan) / max(plan.tiles, 1)
     most = max(int(_PART / each), 2 * _BEGINNING)
     if plan.strategy == RESIDENT or plan.tiles <= most * count:
         return simulated(plan, rates).seconds / (1 if plan.strategy == RESIDENT else count)
-    model, whole = Model(plan, rates), _Whole(plan, rates)
+    model = Model(plan, rates)
     order = plan.order()
     weight = began = began_at = 0.0
     tiles = 0
@@ -90,10 +94,10 @@ def _whole_seconds(plan: DevicePlan, rates: Rates, count: int) -> float:
 class _Whole:
     """What all tiles of a plan take of each part of a device, and what one takes beside others."""
 
-    def __init__(self, plan: DevicePlan, rates: Rates) -> None:
+    def __init__(self, plan: DevicePlan, rates: Rates, bytes_in: int | None = None) -> None:
         self._plan, self._rates = plan, rates
         self._known: dict[tuple[int, int, bool], float] = {}
-        self.bytes_in = traffic.roughly_in(plan)
+        self.bytes_in = traffic.roughly_in(plan) if bytes_in is None else bytes_in
         self.bytes_out = traffic.bytes_out(plan)
         area = max(plan.product.m * plan.product.n, 1)
         lines = plan.host_lines
@@ -107,6 +111,10 @@ class _Whole:
         for tile, times in self._classes():
             self.compute += times * self._computing(tile)
             self.total += times * self.weight(tile)
+
+    def like(self, part: DevicePlan) -> _Whole:
+        """Return the same of a plan of fewer slices; less comes in as it is less deep: counting takes longer."""
+        return _Whole(part, self._rates, self.bytes_in * part.product.k // self._plan.product.k)
 
     def _classes(self) -> list[tuple[tuple[int, int], int]]:
         """Return tiles of all shapes, and how many there are of each."""

@@ -250,7 +250,7 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
         each = math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
         # Where a multiprocessor has several CTAs, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / multiprocessors, 1.0)
-        read = (memory**3 + (several * each) ** 3) ** (1 / 3)
+        read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
         total = _LAUNCH + read + _WAVE * (waves - 1)
         if cluster > 1:
             total += _EXCHANGE + kilobytes * (_EXCHANGE_KB + _EXCHANGE_EACH * cluster)
