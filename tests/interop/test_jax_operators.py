@@ -255,16 +255,16 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     text = Options().text().encode()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, raw, (), 0, generation())
+        handlers._decided(text, raw, (), 0, False, generation())
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, raw, (), 0, generation())
+    handlers._decided(text, raw, (), 0, False, generation())
     assert len(decided) == 2
     # As another thread may, while this one decides.
     monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: forget_choices())
     forget_choices()
-    handlers._decided(text, raw, (), 0, generation())
-    handlers._decided(text, raw, (), 0, generation())
+    handlers._decided(text, raw, (), 0, False, generation())
+    handlers._decided(text, raw, (), 0, False, generation())
     assert len(decided) == 4
     forget_choices()
 
@@ -288,14 +288,12 @@ def test_calls_outside_of_jit_are_traced_once(monkeypatch):
 
 def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkeypatch):
     problems = []
-    monkeypatch.setattr(handlers, "get_device", lambda ordinal: None)
-    monkeypatch.setattr(handlers, "choose_compiling", lambda problem, device: problems.append(problem))
-    monkeypatch.setattr(handlers, "repeated", lambda *what: len)
-    monkeypatch.setattr(handlers, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
-    described = (("a", "float16", (6, 4), 256), ("b", "float16", (6, 4), 256), ("d", "float16", (6, 6), 256))
-    text = Options(transpose_b=True).text()
+    monkeypatch.setattr(handlers, "queue_of", lambda problem, operands, ordinal: problems.append(problem))
+    float16 = next(number for number, name in frame._DTYPES.items() if name == "float16")
+    raw = tuple((float16, np.array(shape, np.int64).tobytes()) for shape in ((6, 4), (6, 4), (6, 6)))
+    text = Options(transpose_b=True).text().encode()
     forget_choices()
     for same in (True, False, True, False):
-        handlers._decided(text, described, 0, generation(), same)
+        handlers._decided(text, raw, (), 0, same, generation())
     assert [problem.own_transpose for problem in problems] == [True, False]
     forget_choices()

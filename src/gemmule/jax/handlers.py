@@ -16,6 +16,7 @@ import numpy as np
 import gemmule as gm
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
+from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem
 from gemmule.core.stacking import stacked
 from gemmule.dispatch.select import forgets_choices, generation
@@ -84,7 +85,8 @@ def _array(buffer: Buffer) -> HostArray:
 
 def _on_gpu(frame: CallFrame) -> None:
     raw, addresses = frame.arrays()
-    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation())
+    same = addresses[0] == addresses[1]
+    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), same, generation())
     queue(addresses, frame.stream())
 
 
@@ -104,9 +106,12 @@ def _ordinal(addresses: tuple[int, ...]) -> int:
 
 @functools.lru_cache(maxsize=2048)
 def _decided(
-    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int
+    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, same: bool, began: int
 ) -> Queue:  # fmt: skip
-    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
+    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses.
+
+    `same` is whether A and B begin at one address: what is decided for such holds for no others.
+    """
     # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
     del began
     options = Options.parse(text.decode())
@@ -128,7 +133,7 @@ def _decided(
             Precision.parse(options.precision),
         )
     )  # fmt: skip
-    return queue_of(problem, names, ordinal)
+    return queue_of(told(problem, same), names, ordinal)
 
 
 def _nothing(addresses: tuple[int, ...], stream: int) -> None:
