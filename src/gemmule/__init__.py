@@ -1,4 +1,10 @@
-"""gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python."""
+"""gemmule: matrix multiplication and transpose on NVIDIA GPUs, from Python.
+
+`matmul` multiplies by the rules of the array API standard, `gemm` by those of BLAS, with a bias and a function of each
+element; `transpose` and `matrix_transpose` give transposes; `multiply` computes products of files and arrays that do
+not fit into memory; `plan` says what a call would run, and why. Errors are `GemmuleError` and its kinds.
+`gemmule.torch` and `gemmule.jax`, which are imported by name, have the product as an operator of the framework.
+"""
 
 from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
 from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where

@@ -30,7 +30,7 @@ class OneLineGroup(click.Group):
 @click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gemmule", prog_name="gemmule")
 def gemmule() -> None:
-    """Multiply and transpose matrices of any size, on a GPU or on the CPU."""
+    """Multiply matrices of any size, on a GPU or on the CPU, and measure how fast that is."""
 
 
 gemmule.add_command(multiply_command)

@@ -193,7 +193,7 @@ def test_the_key_follows_everything_that_the_code_depends_on(monkeypatch):
     assert name() != base
     monkeypatch.undo()
     original = key._digest
-    for changed in (SPEC.package, "gemmule.parts", "gemmule.compiler"):
+    for changed in (SPEC.package, "gemmule.parts", "gemmule.compiler", "gemmule.core.normal"):
         monkeypatch.setattr(key, "_digest", lambda package, c=changed: b"new" if package == c else original(package))
         assert name() != base, changed
         monkeypatch.undo()

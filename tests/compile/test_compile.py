@@ -19,7 +19,7 @@ from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
 from gemmule.core.below_stairs import STEP
 from gemmule.core.chips import CHIPS
-from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
+from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
 from gemmule.core.own_transpose import told
@@ -47,24 +47,31 @@ MOVED = {"uint8": "int8", "uint16": "bfloat16", "uint32": "float32"}
 def types_of(signature):
     """Types of the elements of A, B, C and D."""
     types = {name: MOVED.get(value, value) for name, value in signature}
+    if "moduli" in types:
+        return ("float64",) * 4
     return tuple(types.get(operand) if "acc" in types else types["element"] for operand in "abcd")
+
+
+#: Precisions that say something of products of a type, beside that of all.
+PRECISIONS = {"float32": (Precision.TF32, Precision.BF16X6), "float64": tuple(INT8_PRODUCTS)}
 
 
 @functools.cache
 def products(types):
     """Products of every precision, extent and layout, with and without C."""
     a, b, c, d = map(dtype_named, types)
+    precisions = (Precision.IEEE, *((Precision.FLOAT8,) if a.is_float8 else PRECISIONS.get(a.name, ())))
 
     def matrix(dtype, rows, cols, row_major):
         return contiguous(dtype, rows, cols) if row_major else contiguous(dtype, cols, rows).transposed()
 
     def every():
-        for precision, (m, n, k), a_rows, b_rows in itertools.product(Precision, EXTENTS, (True, False), (True, False)):
+        for exact, (m, n, k), a_rows, b_rows in itertools.product(precisions, EXTENTS, (True, False), (True, False)):
             operands = (matrix(a, m, k, a_rows), matrix(b, k, n, b_rows), contiguous(c, m, n), contiguous(d, m, n))
-            problem = GemmProblem(m, n, k, (), *operands, 1, 1, precision)
+            problem = GemmProblem(m, n, k, (), *operands, 1, 1, exact)
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
-            if m <= n and precision is Precision.IEEE:
+            if m <= n and exact is Precision.IEEE:
                 yield dataclasses.replace(problem, needed=Staircase(0, STEP))
             if (own := told(alone, same=True)).own_transpose:
                 yield own
@@ -94,7 +101,9 @@ def by_signature(spec, config, types):
     """Problems of these types, by the specialisation that they need."""
     found = collections.defaultdict(list)
     for problem in products(types) if spec.operation == "gemm" else transposes(types):
-        found[spec.signature(problem, config)].append(problem)
+        # This one is specialised for as many products of int8 as are asked for.
+        if spec.name != "h14_int8x15" or problem.precision in INT8_PRODUCTS:
+            found[spec.signature(problem, config)].append(problem)
     return found
 
 

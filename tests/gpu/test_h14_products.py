@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import test_gemm_kernels
 from device_arrays import STREAM, DeviceMatrix, strides_of
+from float64_by_residues import beyond_certain, largest_residues
 from oracle import assert_product, poisoned, random_matrix
 
 from gemmule.core.dtype import FLOAT64, Precision
@@ -117,12 +118,15 @@ def test_batches(batch, kinds, rng):
 
 
 @pytest.mark.parametrize("tile", TILES[:3])
-def test_sums_that_would_overflow(tile, rng):
-    """Residues of the largest numbers that there are, of one sign: sums of int32 are reduced on the way."""
+def test_sums_that_would_overflow(tile):
+    """The largest residues for six moduli, of one sign: beyond 65,536 of K another product begins."""
     k = 140000
-    a = np.full((5, k), 1.0) + rng.integers(0, 2, (5, k)) * 2.0**-52
-    got = multiply(with_tile(tile), a, a.T.copy(), poisoned(FLOAT64, (5, 5)))
-    assert eta(got, a, a.T) <= 70  # long double's own sums
+    # At this K a row of equal numbers is scaled to integers of 50 bits: to this one itself.
+    whole = largest_residues(2**49)
+    got = multiply(
+        with_tile(tile), np.full((5, k), float(whole)), np.full((k, 5), float(whole)), poisoned(FLOAT64, (5, 5))
+    )
+    np.testing.assert_array_equal(got, float(k * whole * whole))
 
 
 def test_many_calls_without_waiting(rng):
@@ -165,16 +169,21 @@ def test_integers_are_exact(most, rng):
     np.testing.assert_array_equal(got, a @ b)
 
 
-@pytest.mark.parametrize("k", [1, 2, 16, 700])
-@pytest.mark.parametrize("family", ["normal", "of one sign", "scaled"])
-def test_errors_are_those_of_float64(family, k, rng):
+@pytest.mark.parametrize("k", [1, 2, 3, 16, 700])
+@pytest.mark.parametrize("family", ["normal", "of one sign", "scaled", "wide"])
+def test_errors_are_within_what_is_certain(family, k, rng):
     a, b = (
         rng.random(shape) if family == "of one sign" else rng.standard_normal(shape) for shape in ((300, k), (k, 200))
     )
     if family == "scaled":
         a, b = a * np.exp2(rng.integers(-40, 41, (300, 1))), b * np.exp2(rng.integers(-40, 41, (1, 200)))
-    native = multiply(PLAIN, a, b, poisoned(FLOAT64, (300, 200)))
-    assert eta(multiply(SPEC, a, b, poisoned(FLOAT64, (300, 200))), a, b) <= max(eta(native, a, b), 3)
+    if family == "wide":
+        a, b = (x * np.exp(4 * rng.standard_normal(x.shape)) for x in (a, b))
+    got = multiply(SPEC, a, b, poisoned(FLOAT64, (300, 200)))
+    assert beyond_certain(got, a, b) <= 1
+    # Where no number is alone with large ones of the other factor, they are those of float64 or less.
+    if family != "wide" and (k >= 16 or family == "of one sign"):
+        assert eta(got, a, b) <= max(eta(multiply(PLAIN, a, b, poisoned(FLOAT64, (300, 200))), a, b), 3)
 
 
 def test_what_is_not_finite_stays_in_its_row_or_column(rng):

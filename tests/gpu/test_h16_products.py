@@ -52,6 +52,15 @@ def test_rows_of_16_bits(rows, shape, rng):
     assert_product(got, a, b)
 
 
+@pytest.mark.parametrize("config", [one for one in SPEC.configs if one.stages == one.slots and one.residents == 1],
+                         ids=lambda config: str(config).replace(" ", ","))  # fmt: skip
+def test_configs_for_rows_of_16_bits(config, rng):
+    for m, n, k in ((7, 129, 1152), (131, 333, 2064)):
+        a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, FLOAT8_E4M3, (k, n))
+        got = multiply(SPEC, a, b, poisoned(BFLOAT16, (m, n)), kinds=KINDS, config=config)
+        assert_product(got, a, b)
+
+
 def every_value(kind):
     return np.arange(256, dtype=np.uint8).view(kind.numpy())
 
@@ -102,3 +111,24 @@ def test_the_same_bits_every_time(cluster_k, rng):
     first, *others = (multiply(SPEC, a, b, poisoned(FLOAT32, (16, 2048)), kinds=KINDS, config=config) for _ in range(4))
     for other in others:
         np.testing.assert_array_equal(first.view(np.uint32), other.view(np.uint32))
+
+
+@pytest.mark.parametrize("shape", [(1, 4096, 4096), (4, 28672, 8192), (64, 4096, 14336), (200, 14336, 4096)], ids=str)
+def test_the_same_bits_in_many_launches(shape):
+    """Weights of a model's size, as chosen, at once and one by one: every element of every launch is right."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    m, n, k = shape
+    a, b = (torch.randn(x, k, device="cuda").to(torch.float8_e4m3fn) for x in (m, n))
+    assert SPEC.name in str(gm.plan(a, b.T, operation="gemm", out_dtype=torch.float32))
+    exact, size = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
+    results = [torch.full((m, n), float("nan"), device="cuda") for _ in range(4)]
+    wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+    for turn in range(100):
+        for result in results:
+            gm.gemm(a, b.T, out=result)
+            if turn % 2:
+                torch.cuda.synchronize()
+        for result in results:
+            wrong += ((result.double() - exact).abs() <= 1e-5 * size).logical_not().sum()
+            result.fill_(float("nan"))
+    assert wrong.item() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import types
 
 import numpy as np
 import pytest
@@ -255,16 +256,16 @@ def test_what_was_decided_is_forgotten_with_the_choices(monkeypatch):
     text = Options().text().encode()
     forget_choices()
     for _ in range(2):
-        handlers._decided(text, raw, (), 0, False, generation())
+        handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 1
     forget_choices()
-    handlers._decided(text, raw, (), 0, False, generation())
+    handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 2
     # As another thread may, while this one decides.
     monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: forget_choices())
     forget_choices()
-    handlers._decided(text, raw, (), 0, False, generation())
-    handlers._decided(text, raw, (), 0, False, generation())
+    handlers._decided(text, raw, (), 0, generation(), False)
+    handlers._decided(text, raw, (), 0, generation(), False)
     assert len(decided) == 4
     forget_choices()
 
@@ -288,12 +289,19 @@ def test_calls_outside_of_jit_are_traced_once(monkeypatch):
 
 def test_what_was_decided_for_a_matrix_and_its_transpose_is_for_no_others(monkeypatch):
     problems = []
-    monkeypatch.setattr(handlers, "queue_of", lambda problem, operands, ordinal: problems.append(problem))
-    float16 = next(number for number, name in frame._DTYPES.items() if name == "float16")
-    raw = tuple((float16, np.array(shape, np.int64).tobytes()) for shape in ((6, 4), (6, 4), (6, 6)))
-    text = Options(transpose_b=True).text().encode()
+    monkeypatch.setattr(launches, "get_device", lambda ordinal: None)
+    monkeypatch.setattr(launches, "choose_compiling", lambda problem, device: problems.append(problem))
+    monkeypatch.setattr(launches, "repeated", lambda *what: lambda addresses, stream: None)
+    monkeypatch.setattr(launches, "run_first_that_compiles", lambda problem, choice, device, run: run(choice))
+    monkeypatch.setattr(handlers, "device_count", lambda: 1)
+    raw = tuple((10, np.array(shape, np.int64).tobytes()) for shape in ((6, 4), (6, 4), (6, 6)))
     forget_choices()
-    for same in (True, False, True, False):
-        handlers._decided(text, raw, (), 0, same, generation())
+    for other in (4096, 8192, 4096, 8192):
+        frame = types.SimpleNamespace(
+            text=lambda: Options(transpose_b=True).text().encode(),
+            arrays=lambda other=other: (raw, (4096, other, 12288)),
+            stream=lambda: 0,
+        )
+        handlers._on_gpu(frame)
     assert [problem.own_transpose for problem in problems] == [True, False]
     forget_choices()

@@ -56,7 +56,7 @@ def test_the_product_and_what_is_printed(folder):
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(np.load("C.npy"), np.load("A.npy") @ np.load("B.npy"), rtol=1e-3, atol=1e-3)
     plan, done, verified, vectors, rows = result.stdout.splitlines()
-    assert plan.startswith("300 x 400 x 200: ")
+    assert plan.startswith("300 x 400 x 200, float32: ")
     assert "memory limit 12 MiB, plus about " in plan
     assert "GFLOP/s: C.npy" in done
     assert re.fullmatch(r"verified: error 0\.\d+ of what rounding allows \(--seed 7 repeats the check\)", verified)

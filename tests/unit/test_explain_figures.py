@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
 from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MATRIX, MEMORY, _arithmetic, busiest_share, waiting
 from gemmule.lab.explain.measured import measured_block
-from gemmule.lab.explain.named import EXPLAINED, choice_named, problem_of
+from gemmule.lab.explain.named import _UNEXPLAINED, EXPLAINED, choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
 from gemmule.lab.products import gemm_problem
 
@@ -163,6 +163,14 @@ def test_samples_are_small_and_alike(spec, size):
             assert math.prod(extents(sample.problem)) < most
             for name, array in buffers(sample.problem, 0).items():
                 assert len(array) == spanned(sample.problem.operands()[name])
+
+
+@pytest.mark.parametrize("name", _UNEXPLAINED)
+def test_what_cannot_be_explained_names_what_can(name):
+    with pytest.raises(UnsupportedError, match=f"^{name} cannot be explained: .*; explain (\\w+), ") as refused:
+        choice_named(name)
+    instead = str(refused.value).rpartition("; explain ")[2].partition(",")[0]
+    assert choice_named(instead).spec in EXPLAINED
 
 
 def test_rows_keep_their_place_in_a_line():

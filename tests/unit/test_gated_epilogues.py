@@ -12,7 +12,7 @@ from epilogue_cases import erf, gelu_tanh, silu
 import gemmule as gm
 from gemmule.api.epilogues import ending_of
 from gemmule.api.gated import GATE_BIAS, SECOND, UP_BIAS, with_halves
-from gemmule.core.dtype import dtype_named
+from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
@@ -212,8 +212,12 @@ def test_kernels_know_them_or_refuse_them(spec):
             # The memory is cleared in front, which a kernel that starts early would not wait for.
             assert not spec.launch(one, able[0]).overlaps
         else:
-            kind = dtype_named("float8_e4m3fn") if spec.name == "h13_widened" else KIND
-            odd = dataclasses.replace(one, k=127, a=contiguous(kind, 256, 127), b=contiguous(kind, 127, 192))
+            kind = dtype_named("float8_e4m3fn") if spec.name in ("h13_widened", "h17_along_k") else KIND
+            # What is transposed may lie anywhere, but the other operand may not.
+            k = 128 if spec.name == "h17_along_k" else 127
+            odd = dataclasses.replace(one, k=k, a=contiguous(kind, 256, k), b=contiguous(kind, k, 192))
+            if spec.name == "h17_along_k":
+                odd = dataclasses.replace(odd, precision=Precision.FLOAT8)
             assert spec.why_not(odd, spec.archs[-1], spec.default) is None
             assert spec.following(odd, spec.default).problem.epilogue.absmax
 

@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h16_mixed.spec import BLOCK, SPEC, TILE_K, MixedConfig
+from gemmule.kernels.gemm.h16_mixed.spec import BLOCK, SPEC, TILE_K, MixedConfig, costs
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -32,7 +32,8 @@ def test_few_rows_take_it(weights, rows):
     choice = chosen(problem_of(rows, *weights))
     assert choice.spec is SPEC
     assert choice.predicted_us > weights[0] * weights[1] / 4.8e6
-    assert choice.config.tile_n >= min(rows, 64)
+    # Weights come to few multiprocessors more than once.
+    assert -(-rows // choice.config.tile_n) <= 2
 
 
 def test_many_rows_are_widened_in_memory():
@@ -63,6 +64,41 @@ def test_other_layouts_are_refused(layout):
 def test_refusals(problem, reason):
     assert reason in SPEC.refuses(problem, HOPPER)
     assert SPEC.why_not(problem, HOPPER, SPEC.default) == SPEC.refuses(problem, HOPPER)
+
+
+#: Times of configs as measured on an H200, by rows, blocks and CTAs that share K.
+MEASURED = {
+    (16, 14336, 4096): {(16, 1, 1): 17.5, (16, 1, 2): 18.9, (16, 1, 3): 22.1, (16, 1, 4): 20.7},
+    (32, 4096, 4096): {(32, 1, 6): 9.0, (32, 1, 2): 9.6, (32, 1, 7): 10.5, (32, 1, 1): 14.5},
+    (64, 28672, 8192): {(64, 2, 1): 67.8, (64, 2, 2): 72.9, (64, 2, 4): 81.9, (64, 2, 8): 103.2},
+    (128, 4096, 14336): {(64, 2, 3): 34.7, (128, 2, 6): 41.0, (64, 2, 4): 51.3, (128, 2, 1): 143.1},
+    (256, 4096, 4096): {(64, 2, 2): 17.9, (64, 2, 1): 26.6, (128, 2, 3): 27.6, (64, 2, 4): 32.9},
+    (256, 14336, 4096): {(128, 2, 1): 47.2, (64, 2, 1): 54.2, (128, 2, 2): 59.6, (64, 2, 2): 67.5},
+}
+
+
+@pytest.mark.parametrize("shape", MEASURED, ids=str)
+def test_times_are_those_that_were_measured(shape):
+    """The fastest is expected to be it, and its time within 8 %."""
+    configs = {(one.tile_n, one.blocks, one.cluster_k): one for one in reversed(SPEC.configs)}
+    keys = list(MEASURED[shape])
+    found = costs(problem_of(*shape), [configs[key] for key in keys], 132)
+    fastest = min(MEASURED[shape], key=MEASURED[shape].__getitem__)
+    assert keys[found.index(min(found))] == fastest
+    assert min(found) == pytest.approx(MEASURED[shape][fastest], rel=0.08)
+
+
+def test_rows_beyond_those_that_were_measured_are_widened_in_memory():
+    assert chosen(problem_of(512, 14336, 4096)).spec is SPEC
+    assert chosen(problem_of(513, 14336, 4096)).spec.name == "h13_widened"
+
+
+@pytest.mark.parametrize("rows", [64, 100, 128, 256])
+def test_rows_of_16_bits_have_room(rows):
+    plain = problem_of(rows, 4096, 4096)
+    choice = chosen(dataclasses.replace(plain, a=contiguous(BFLOAT16, rows, 4096)))
+    assert choice.spec is SPEC
+    assert choice.config.shared_bytes(2) <= 227 << 10
 
 
 def test_k_must_have_a_slice_for_every_cta():

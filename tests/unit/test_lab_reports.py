@@ -193,6 +193,12 @@ def test_kernels_that_err_alike_are_one_curve(records):
     assert error_plots([one for one in records if one["record"] == "gemm"]) == []  # there is nothing to compare with
 
 
+def test_exact_sums_have_no_curves_of_errors(records):
+    assert error_plots([one | {"error_u": 0.0} if "error_u" in one else one for one in records]) == []
+    only_ours = [one | {"error_u": 0.0} if one["record"] == "gemm" and "error_u" in one else one for one in records]
+    assert len(error_plots(only_ours)) == 1
+
+
 def test_plots_without_matplotlib_name_the_remedy(records, tmp_path, monkeypatch):
     real = builtins.__import__
 

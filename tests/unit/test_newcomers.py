@@ -75,6 +75,34 @@ def test_an_output_is_called_as_the_caller_calls_it():
         assert refused(*same, output).startswith(f"gemmule: {output}: exists")
 
 
+def test_the_types_are_told():
+    np.save("f.npy", np.ones((3, 5), np.float32))
+    for options, types in (
+        ((), "float64 by float32 into float64"),
+        (("--out-dtype", "float32", "--force"), "float64 by float32 into float32"),
+        (("--compute-dtype", "float64", "--force"), "float64"),
+    ):
+        for device in ((), ("--device-memory", "1MiB", "--executor", "host")):
+            told = run("multiply", "a.npy", "f.npy", "-o", f"{len(device)}.npy", *options, *device).stdout
+            assert told.startswith(f"4 x 5 x 3, {types}: ")
+
+
+def test_a_type_that_would_do_is_named():
+    refusal = refused("multiply", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--out-dtype", "int8")
+    assert refusal.endswith("does not go into int8; give --out-dtype a floating-point type\n")
+    with pytest.raises(gm.DTypeError, match=r"give out_dtype a complex type$"):
+        gm.multiply(np.ones((2, 2), np.complex64), np.ones((2, 2)), "c.npy", out_dtype="float32")
+
+
+def test_smaller_chunks_are_a_remedy_for_little_memory():
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    np.save("w.npy", np.ones((900, 8)))
+    product = ("multiply", "w.npy", "w.npy", "--transpose-b", "--memory", "1MiB", "-o")
+    assert refused(*product, "c.zarr").endswith(" or more, or smaller chunks of the result\n")
+    run(*product, "c.zarr", "--chunks", "64")
+    assert refused(*product[:5], "1KiB", "-o", "c.npy").endswith(" or more\n")
+
+
 def test_an_epilogue_without_a_parameter():
     with pytest.raises(
         gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"

@@ -404,6 +404,38 @@ def test_other_kinds_are_shown_as_they_are(tmp_path):
     assert tables["CTAs when half of a kernel's time has passed"] == [["g04", "0.25"]]
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_figures_by_name_are_columns(tmp_path):
+    errors = {
+        "record": "errors",
+        "inputs": "normal(0, 1)",
+        "m": 8,
+        "n": 8,
+        "k": 4,
+        "error_u": {"ours": 0.25, "cublas": 1.5},
+    }
+    written = {"record": "mapped", "threads": 2, "seconds": {"pages": 0.5, "runs": 0.125}, "samples_s": {"runs": [0.1]}}
+    copied = {"record": "numa", "node": 0, "alone": {"h2d": 5e10}, "together": {"h2d": 4e10}}
+    tables = Reader(made_page(tmp_path, [made.experiment(), errors, written, copied])).tables
+    assert tables["Errors of float32 and float64 products, in u (|A| |B|)ij"] == [
+        ["normal(0, 1)", "8", "8", "4", "0.25", "1.5"]
+    ]
+    assert tables["Results written into memory maps"] == [["2", "0.5", "0.125"]]
+    assert tables["Links from the nodes of the host"] == [["0", "5e+10", "4e+10"]]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_errors_of_two_kinds_have_places_of_their_own(tmp_path):
+    curves = [
+        one(m, m, m) for m in (64, 128, 256) for one in (lambda *mnk: made.gemm("g01", *mnk, 1.0), made.yardstick)
+    ]
+    errors = {"record": "errors", "inputs": "normal(0, 1)", "m": 8, "n": 8, "k": 4, "error_u": {"ours": 0.25}}
+    read = Reader(made_page(tmp_path, [made.experiment(), *curves, errors]))
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert sum(one.endswith(("-errors", "-errors-beside")) for one in ids) == 2
+    assert len(ids) == len(set(ids))
+
+
 def test_profiles_have_the_tables_of_the_command(tmp_path):
     tables = Reader(made_page(tmp_path, [made.experiment(), *profile_records()])).tables
     figures = ["75.0 %", "4", "280.00", "70.00", "69.50", "68.00", "73.00"]

@@ -40,7 +40,7 @@ BLOCKS = ["--chunks", "16,32", "--shards", "32,64"]
 ON = {
     "host": {"memory": "600KB"},
     "device": {"device_memory": "200KB", "pinned_memory": "128KB", "strategy": "c-stationary"},
-    "resident": {"device_memory": "420KB", "pinned_memory": "128KB", "strategy": "resident-c"},
+    "resident": {"device_memory": "500KB", "pinned_memory": "128KB", "strategy": "resident-c"},
 }
 pytestmark = pytest.mark.filterwarnings("default")
 

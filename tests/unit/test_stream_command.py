@@ -85,7 +85,7 @@ def test_what_is_printed(folder):
     assert " of it pinned, of 256 MiB" in planned.stdout
     host = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "20MiB", "--dry-run")
     assert "reads 0.0004 GB, writes 0.00012 GB" in host.stdout
-    assert "binds: none; twice as much would save no reads" in host.stdout
+    assert "binds: none; twice as much memory would save no reads" in host.stdout
     tight = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "300KB", "--dry-run")
     assert "binds: memory (twice as much: " in tight.stdout
     done = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "125KiB", "--verify")

@@ -255,3 +255,16 @@ def test_memory_is_allocated_when_something_first_fills_it():
     # A part of it hides behind what is computed; where it takes longest nothing does.
     assert before < later.seconds < before + 0.7e-10 * plan.device_bytes
     assert 1e-7 * plan.device_bytes < slow.seconds < 1e-7 * plan.device_bytes + 2 * before
+
+
+@pytest.mark.parametrize(("cut", "stairs"), [(0, 0), (7, 0), (16, 0), (7, 8), (16, 256)])
+@pytest.mark.parametrize(("n", "tile"), [(1, 1), (157, 157), (157, 200), (157, 80), (150, 50), (157, 1)])
+def test_what_is_computed_is_counted_without_every_tile(monkeypatch, cut, stairs, n, tile):
+    plan = planned(n, 30, "float32", "c-stationary", tile, cut, 2, depth=30, stairs=stairs)
+    tiles = list(plan.order())
+    strips = sum(1 if stairs or not cut or i != j else len(plan.diagonal(i)) for i, j in tiles)
+    expected = sum(map(plan.area, tiles)), strips
+    asked, area = [], DevicePlan.area
+    monkeypatch.setattr(DevicePlan, "area", lambda plan, tile: asked.append(tile) or area(plan, tile))
+    assert plan.computed == expected
+    assert len(asked) <= 2

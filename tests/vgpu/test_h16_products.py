@@ -90,6 +90,19 @@ def test_configs(config, rng):
     assert_product(multiply(a, b, poisoned(BFLOAT16, (m, n)), config=config), a, b)
 
 
+#: Tiles for which rows of 16 bits have few stages, in clusters whose sums come to where slices were.
+FEW_STAGES = [one for one in SPEC.configs if one.stages == one.slots and one.residents == 1 and one.cluster_k in (1, 4)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [BFLOAT16, FLOAT16], ids=str)
+@pytest.mark.parametrize("config", FEW_STAGES, ids=lambda config: str(config).replace(" ", ","))
+def test_configs_for_rows_of_16_bits(config, rows, rng):
+    m, n, k = config.tile_n + 3, 300, 1000
+    a, b = random_matrix(rng, rows, (m, k)), random_matrix(rng, FLOAT8_E4M3, (k, n))
+    assert_product(multiply(a, b, poisoned(BFLOAT16, (m, n)), config=config), a, b)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules_and_batches(schedule, rng):

@@ -116,6 +116,7 @@ def test_what_it_does_not_take_is_refused(spec):
         (problem_below(a, b, d, first=128), "begins behind column 128"),
         (problem_below(a, b, d, first=256), "leads to column 556, beyond the 300"),
         (problem_below(a, b, d.T), "the result lies in columns"),
+        (problem_below(a[:0], b, d[:0]), "no rows"),
         (problem_below(*(np.zeros((2, *x.shape), dtype) for x in (a, b, d))), "the batch is"),
     ):
         assert reason in spec.why_not(problem, virtual_arch(), spec.default)

@@ -225,9 +225,7 @@ def _traced(
         if name in given:
             raise ArgumentError(f"epilogue_args has an entry {name!r}; pass it as the argument {name} of gemm")
     if unknown := [name for name in given if name not in parameters]:
-        raise ArgumentError(
-            f"epilogue_args names {', '.join(unknown)}, of which {what} has no parameter; leave it away"
-        )
+        raise ArgumentError(f"epilogue_args names {', '.join(unknown)}, of which {what} has no parameter; leave it out")
     roles = {name: f"epilogue_args[{name!r}]" for name in given} | {_BIAS: _BIAS}
     arrays, scalars, arguments = {}, {}, {}
     for place, (name, default) in enumerate(parameters.items()):

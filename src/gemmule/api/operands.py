@@ -91,7 +91,7 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
             )
     if device is None:
         if stream is not None:
-            raise ArgumentError("stream was given, but the arrays are in host memory, which has none; leave it away")
+            raise ArgumentError("stream was given, but the arrays are in host memory, which has none; leave it out")
         return Operands(library, {role: library.view(x, None) for role, x in given.items()}, None, None, like)
     handle = None if stream is None else stream_handle(stream)
     # A library whose current stream can change needs no ordering before it; for the others it is always the same one.

@@ -53,6 +53,8 @@ class Plan:
         Expected time of the kernels in microseconds, measured before or predicted; None where neither is known.
     epilogue : str
         What is done to each element of a product before it is rounded; empty where nothing is.
+    precision : str
+        What becomes of a `precision` that was given: whether the kernel makes use of it. Empty for ``'ieee'``.
     choice : Choice or None
         The kernel and its config as the registry has them; None where no kernel takes part.
     places : mapping of str to (str, int)
@@ -77,6 +79,7 @@ class Plan:
     chosen_from: str = ""
     predicted_us: float | None = None
     epilogue: str = ""
+    precision: str = ""
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
@@ -99,6 +102,7 @@ class Plan:
             *([f"then: {self.then}, in {memory:.3e} bytes of workspace"] if self.then else []),
             *([f"workspace: {memory:.3e} bytes"] if memory and not self.then else []),
             *([f"epilogue: {self.epilogue}"] if self.epilogue else []),
+            *([f"precision: {self.precision}"] if self.precision else []),
             f"why: {self.reason}",
             f"work: {f'{self.flop:.3e} operations, ' if self.flop else ''}at least {self.bytes_min:.3e} bytes",
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
-from gemmule.core.dtype import numpy_dtype
+from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 
@@ -60,5 +61,21 @@ def planned(
         chosen_from=choice.source if executor != "host" and choice else "",
         predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
         epilogue=product.ending.text if product.ending is not None else "",
+        precision=_told_of_precision(product.precision, executor, choice, problem),
         choice=choice,
     )
+
+
+def _told_of_precision(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
+    """Return whether a product makes use of a precision that its caller allows; empty for IEEE."""
+    if precision is Precision.IEEE:
+        return ""
+    name = repr(precision.value)
+    if executor == "host" or choice is None or problem is None:
+        return f"{name} is allowed; the host computes as with 'ieee'"
+    exact = dataclasses.replace(problem, precision=Precision.IEEE)
+    spec = choice.spec
+    if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
+        # It would run without being allowed to.
+        return f"{name} is allowed; this kernel computes as with 'ieee'"
+    return f"{name} is made use of"

@@ -91,7 +91,8 @@ class _Number(click.ParamType[Any]):
     "--precision", type=click.Choice(["ieee", "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8"]),
     default="ieee", show_default=True,
     help="How float32 may be multiplied: rounded to TF32, or as six products of bfloat16, as accurate and faster; "
-    "float64: as 14 to 16 products of int8, faster; and 8-bit floats: float8 with coarser sums.",
+    "float64: as 14 to 16 products of int8, where the numbers of a row are of about one size; and 8-bit floats: "
+    "float8 with coarser sums. See docs/precision.md.",
 )  # fmt: skip
 @click.option("--verify", "check", is_flag=True, help="Check the result before it appears, with random vectors.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the random vectors, to repeat a check.")
@@ -184,7 +185,7 @@ def _run(
     if as_json:
         click.echo(json.dumps(_record(report, product, verdict)))
     else:
-        click.echo(f"{report.seconds:.2f} s, {report.gflops:.1f} GFLOP/s: {output}")
+        click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
             click.echo(summary_line(report))
         if verdict:
@@ -229,7 +230,7 @@ def _run_product(product: StreamedProduct | DeviceProduct) -> Report:
 def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     from ..api.device_product import DeviceProduct
     from ..outofcore.budget import format_bytes, resident_memory
-    from .streaming import plan_line
+    from .streaming import plan_line, types
 
     if isinstance(streamed, DeviceProduct):
         return plan_line(streamed)
@@ -242,7 +243,7 @@ def _plan_line(streamed: StreamedProduct | DeviceProduct) -> str:
     if streamed.tiles_reused:
         tiles += f", {streamed.tiles_reused} of them finished before"
     return (
-        f"{product.m} x {product.n} x {product.k}: {tiles}, slices {plan.tile_k} deep; {device}; "
+        f"{product.m} x {product.n} x {product.k}, {types(streamed)}: {tiles}, slices {plan.tile_k} deep; {device}; "
         f"memory limit {format_bytes(limit)}, plus about {constant} MiB for Python and its libraries"
     )
 

@@ -12,17 +12,25 @@ from ..core.errors import ArgumentError
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct, DeviceReport
-    from ..api.streamed import Request
+    from ..api.streamed import Request, StreamedProduct
     from ..outofcore.device.budgets import Budgeted
     from ..outofcore.plan import StreamPlan
+
+
+def types(product: StreamedProduct | DeviceProduct) -> str:
+    """Name the types of the factors, and that of the result where it is another one."""
+    a, b, out = product.a.dtype, product.b.dtype, product.sink.dtype
+    factors = str(a) if a == b else f"{a} by {b}"
+    return factors if a == b == out else f"{factors} into {out}"
 
 
 def plan_line(product: DeviceProduct) -> str:
     """Say in a line how a product will be computed."""
     reused = f", {product.tiles_reused} of them finished before" if product.tiles_reused else ""
-    predicted = product.part.chosen.prediction
+    chosen, device = product.part.chosen, product.part.device
+    predicted = chosen.prediction
     return (
-        f"{_extents(product.part.chosen)}: {_tiles(product.part.chosen)}{reused}; {product.part.device}; expected "
+        f"{_extents(chosen)}, {types(product)}: {_tiles(chosen)}{reused}; {device}; expected "
         f"{predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
     )
 
@@ -76,7 +84,9 @@ def _host_lines(plan: StreamPlan, roomier: StreamPlan | None) -> list[str]:
 
     product, less = plan.product, _less_read(plan, roomier)
     bound = (
-        f"memory (twice as much: {less:.0%} of what is read)" if less < 1 else "none; twice as much would save no reads"
+        f"memory (twice as much: {less:.0%} of what is read)"
+        if less < 1
+        else "none; twice as much memory would save no reads"
     )
     half = ", the others mirrored" if plan.symmetric else ""
     return [

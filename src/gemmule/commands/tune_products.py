@@ -127,4 +127,4 @@ def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json
         size = f"{problem.m} x {problem.n} x {problem.k}"
         rows.append([size, f"{problem.a.dtype} {problem.layout}", names, str(len(search.choices()))])
     print_table("what would be measured", ["M x N x K", "operands", "kernels", "candidates"], rows, 3)
-    click.echo(f"{len(searches)} products, {count} kernels to compile, table {table}")
+    click.echo(f"{len(searches)} product{'' if len(searches) == 1 else 's'}, {count} kernels to compile, table {table}")

@@ -134,7 +134,7 @@ def _compiled(path: Path, spec: KernelSpec, config: Config, signature: Signature
         raise
     after = source_digests(spec)
     for package, digest in before.items():
-        if digest != after[package] or digest != _imported.setdefault(package, digest):
+        if digest != after.get(package) or digest != _imported.setdefault(package, digest):
             raise CompileError(
                 f"the sources of {package} changed since this process imported them, so that what was compiled is not "
                 "what they say; start a new process"

@@ -24,6 +24,8 @@ def why_not_below(problem: GemmProblem) -> str | None:
         return f"the staircase leads to column {first + problem.m}, beyond the {problem.n} of the result"
     if problem.batch:
         return f"the batch is {problem.batch}; this kernel takes single matrices"
+    if not problem.m:
+        return "the result has no rows"
     if not problem.d.is_row_major:
         return "the result lies in columns; this kernel takes one in rows"
     return None

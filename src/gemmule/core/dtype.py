@@ -142,7 +142,7 @@ class Precision(enum.Enum):
             taken, what = {"float64"}, "float64 products"
         if precision is not cls.IEEE and not taken.issuperset(inputs):
             names = " x ".join(inputs)
-            raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it away")
+            raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it out")
         return precision
 
 

@@ -85,8 +85,9 @@ def _array(buffer: Buffer) -> HostArray:
 
 def _on_gpu(frame: CallFrame) -> None:
     raw, addresses = frame.arrays()
+    # What is decided where A and B are the same memory holds only where they are.
     same = addresses[0] == addresses[1]
-    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), same, generation())
+    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation(), same)
     queue(addresses, frame.stream())
 
 
@@ -106,12 +107,9 @@ def _ordinal(addresses: tuple[int, ...]) -> int:
 
 @functools.lru_cache(maxsize=2048)
 def _decided(
-    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, same: bool, began: int
+    text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int, same: bool
 ) -> Queue:  # fmt: skip
-    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses.
-
-    `same` is whether A and B begin at one address: what is decided for such holds for no others.
-    """
+    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
     # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
     del began
     options = Options.parse(text.decode())

@@ -61,12 +61,12 @@ def parse_kernels(
                 add(spec, [spec.default])
         elif name == "ladder":
             for rung in ladder:
-                spec = _named(rung, specs)
+                spec = _named(rung, specs, ())
                 if arch is None or spec.why_not(probe, arch, spec.default) is None:
                     every = isinstance(probe, GemmProblem) and probe.a.dtype.name == "float64"
                     add(spec, spec.configs if every else [spec.default])
         else:
-            spec = _named(name, specs)
+            spec = _named(name, specs, ("ladder", "all") if ladder else ())
             add(spec, _configs(spec, config_text))
     return tuple(chosen.values())
 
@@ -91,9 +91,9 @@ def _split(word: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def _named(name: str, specs: dict[str, KernelSpec]) -> KernelSpec:
+def _named(name: str, specs: dict[str, KernelSpec], words: Sequence[str]) -> KernelSpec:
     if name not in specs:
-        raise ArgumentError(unknown_name("kernel", name, ["ladder", "all", *specs]))
+        raise ArgumentError(unknown_name("kernel", name, [*words, *specs]))
     return specs[name]
 
 

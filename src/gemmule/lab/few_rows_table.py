@@ -8,20 +8,48 @@ from typing import Any
 
 from .tables import markdown
 
-_HEADER = [
-    "M x N x K", "h16_mixed, us", "weights, TB/s", "/ cuBLASLt", "/ with fast_accum", "/ h13_widened", "error",
-    "h13_widened / cuBLASLt",
-]  # fmt: skip
-_BESIDE = ("cublaslt", "cublaslt_fast", "widened")
+_BESIDE = {"cublaslt": "/ cuBLASLt", "cublaslt_fast": "/ with fast_accum", "widened": "/ h13_widened"}
+_OTHERS = "h13_widened / cuBLASLt"
 
 
 def few_rows_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return times, rates at which weights are read, ratios of others' times, and errors as a share of (|A| |B|)ij."""
+    """Return times, rates at which weights are read, ratios of others' times, and errors as a share of (|A| |B|)ij.
+
+    Where configs were searched, the time of the fastest stands beside that of the one that was chosen.
+    """
     found = [record for record in records if record["record"] == "few_rows"]
-    means = [_mean([_ratio(record, "mixed", beside) for record in found]) for beside in _BESIDE]
-    others = _mean([_ratio(record, "widened", "cublaslt") for record in found])
-    last = ["geometric mean", "", "", *(f"{mean:.3f}" for mean in means), "", f"{others:.3f}"]
-    return markdown(_HEADER, [*(_row(record) for record in found), last])
+    beside = [name for name in _BESIDE if f"{name}_us" in found[0]]
+    searched, both = _fastest(found[0]) is not None, "cublaslt" in beside
+    header = ["M x N x K", "h16_mixed, us", *(["fastest config, us"] if searched else []), "weights, TB/s"]
+    header += [*(_BESIDE[name] for name in beside), "error", *([_OTHERS] if both else [])]
+    rows = []
+    for record in found:
+        m, n, k, us = (record[field] for field in ("m", "n", "k", "mixed_us"))
+        best = _fastest(record)
+        row = [f"{m} x {n} x {k}", f"{us:.2f}"]
+        if searched:
+            row.append(f"{best:.2f}" if best is not None else "")
+        row.append(f"{n * k / us / 1e6:.2f}")
+        row += [f"{_ratio(record, 'mixed', name):.3f}" for name in beside]
+        row.append(f"{record['mixed_error']:.1e}")
+        if both:
+            row.append(f"{_ratio(record, 'widened', 'cublaslt'):.3f}")
+        rows.append(row)
+    means = [_mean([_ratio(record, "mixed", name) for record in found]) for name in beside]
+    last = ["geometric mean", *[""] * (3 if searched else 2), *(f"{mean:.3f}" for mean in means), ""]
+    if both:
+        last.append(f"{_mean([_ratio(record, 'widened', 'cublaslt') for record in found]):.3f}")
+    return markdown(header, [*rows, last])
+
+
+def _fastest(record: Mapping[str, Any]) -> float | None:
+    """Return the least time of a config, be it chosen or only searched, or None where none was searched."""
+    times = [
+        us
+        for name, us in record.items()
+        if name.startswith("tile_n=") and name.endswith("_us") and not name.endswith("_samples_us")
+    ]
+    return min(*times, record["mixed_us"]) if times else None
 
 
 def _ratio(record: Mapping[str, Any], way: str, beside: str) -> float:
@@ -30,14 +58,3 @@ def _ratio(record: Mapping[str, Any], way: str, beside: str) -> float:
 
 def _mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
-def _row(record: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{record['m']} x {record['n']} x {record['k']}",
-        f"{record['mixed_us']:.2f}",
-        f"{record['n'] * record['k'] / record['mixed_us'] / 1e6:.2f}",
-        *(f"{_ratio(record, 'mixed', beside):.3f}" for beside in _BESIDE),
-        f"{record['mixed_error']:.1e}",
-        f"{_ratio(record, 'widened', 'cublaslt'):.3f}",
-    ]

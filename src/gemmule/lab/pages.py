@@ -21,8 +21,8 @@ KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``re
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
 checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
-aligned cells of a shipped table, ``errors FILE`` errors of float32 products, ``float8 FILE`` products of 8-bit floats
-beside cuBLASLt's.
+aligned cells of a shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats
+beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ from .ceiling_tables import ceiling_table
 from .disk_tables import disk_ways_table, file_runs_table
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
-from .error_tables import float32_errors_table
+from .error_tables import errors_table
 from .explain.measured import measured_block
 from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
 from .few_rows_table import few_rows_table
 from .float8_table import float8_table
+from .glance_table import glance_table
 from .overhead import overhead_table
 from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
 from .profile.tables import profile_block
@@ -125,17 +126,10 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
             content = timeline_block(read_records(results / file), *rest)
         elif name == "counts":
             content = counts_block(file, _together(results, rest))
-        elif name in ("removals", "examples"):
-            table = checked_kernels.removals_table if name == "removals" else checked_kernels.examples_table
-            content = table([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "tuned_cells":
             content = tuned_cells_block(results, file, *rest)
-        elif name == "host_times":
-            content = framework_tables.host_times_table(
-                [r for one in (file, *rest) for r in read_records(results / one)]
-            )
-        elif name in _RANDOM:
-            content = _RANDOM[name]([record for one in (file, *rest) for record in read_records(results / one)])
+        elif name in _OF_SEVERAL:
+            content = _OF_SEVERAL[name]([record for one in (file, *rest) for record in read_records(results / one)])
         elif name == "searched":
             words = [file, *rest]
             files = [word for word in words if word.endswith(".jsonl")]
@@ -154,7 +148,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
-                    "errors": float32_errors_table,
+                    "errors": errors_table,
                     "disk_ways": disk_ways_table,
                     "experiment": experiment_line,
                     "explained": measured_block,
@@ -327,7 +321,15 @@ _PICTURES = {
     "plots": _plots_of, "roofline": _rooflines_of, "transpose_plots": _transposes_of, "timeline_plot": _timelines_of,
 }  # fmt: skip
 
-_RANDOM = {"random_problems": random_problems_block, "untuned": untuned_block}
+#: Tables of the records of one file or several.
+_OF_SEVERAL = {
+    "examples": checked_kernels.examples_table,
+    "glance": glance_table,
+    "host_times": framework_tables.host_times_table,
+    "random_problems": random_problems_block,
+    "removals": checked_kernels.removals_table,
+    "untuned": untuned_block,
+}
 
 
 def _together(results: Path, files: Sequence[str]) -> list[Record]:

@@ -120,6 +120,9 @@ def error_plots(records: Sequence[Record]) -> list[Plot]:
         }
         if not curves or not library:
             continue
+        if not any(max(curve.values()) > 0 for curve in (*curves.values(), library)):
+            # Sums of integers are exact: there is nothing to draw.
+            continue
         named = tuple((_together([names[key] for key in keys], len(curves)), curve) for curve, keys in alike)
         found.append(
             Plot(

@@ -17,6 +17,7 @@ _OUTPUTS = (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )  # fmt: skip
 _KINDS = {"i": 0, "u": 0, "f": 1, "c": 2}
+_KIND_NAMES = "integer", "floating-point", "complex"
 
 
 def plain_kind(dtype: AnyDType) -> str:
@@ -67,7 +68,8 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
         return out
     for factor in (a, b):
         if _KINDS[plain_kind(factor)] > _KINDS[plain_kind(out)]:
-            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a type of that kind")
+            kind = _KIND_NAMES[_KINDS[plain_kind(factor)]]
+            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a {kind} type")
     return out
 
 

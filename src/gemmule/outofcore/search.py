@@ -55,9 +55,11 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
         return plan_product(product, memory, tile_bytes)
     if best is None:
         least = least_memory(product, tile_bytes)
+        # Tiles are whole chunks of a store.
+        smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"of buffers; give memory='{amount(least)}' or more"
+            f"of buffers; give memory='{amount(least)}' or more{smaller}"
         )
     return best[1]
 

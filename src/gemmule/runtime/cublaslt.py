@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.dtype import BFLOAT16, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -111,7 +111,8 @@ class CublasLt:
         """Describe a row-major product to a library that thinks in columns: D^T = B^T A^T."""
         lt, operation = self._lt, self._blas.Operation
         types, scale = self._scale_type(problem)
-        compute = _TF32 if problem.precision is Precision.TF32 else _COMPUTE[problem.accumulator.name]
+        tf32 = problem.precision is Precision.TF32 and problem.a.dtype is problem.b.dtype is FLOAT32
+        compute = _TF32 if tf32 else _COMPUTE[problem.accumulator.name]
         descriptor = lt.matmul_desc_create(self._blas.ComputeType[compute], types)
         stack.callback(lt.matmul_desc_destroy, descriptor)
         layouts: list[int] = []

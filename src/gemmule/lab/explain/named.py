@@ -17,11 +17,18 @@ from ..candidates import parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for, transpose_of
 
-# Kernels that begin a chain of launches, none of which is the product by itself.
-_CHAINS = frozenset({"h14_int8x15"})
+_HALF = "it computes half of a result, and its counts are not in proportion to tiles"
+#: Kernels that cannot be explained, why, and what to explain instead.
+_UNEXPLAINED = {
+    "d04_triangle_f64": (_HALF, "d03_mma_f64"),
+    "g08_triangle": (_HALF, "g07_cp_async"),
+    "h14_int8x15": ("it begins a chain of launches, none of which is the product by itself", "h09_production"),
+    "h15_symmetric": (_HALF, "h09_production"),
+    "h17_along_k": ("it transposes operands, and the product is another's", "t12_production"),
+}
 #: Kernels whose counts are explained: those that the virtual GPU runs, and those that prepare the operands of one.
 EXPLAINED = tuple(
-    spec for spec in REGISTRY if spec in VIRTUAL or (spec.following is not None and spec.name not in _CHAINS)
+    spec for spec in REGISTRY if spec.name not in _UNEXPLAINED and (spec in VIRTUAL or spec.following is not None)
 )
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
@@ -44,6 +51,9 @@ def choice_named(word: str) -> Choice:
     operations = {spec.name: spec.operation for spec in REGISTRY}
     if name not in operations:
         raise ArgumentError(unknown_name("kernel", name, operations))
+    if name in _UNEXPLAINED:
+        why, instead = _UNEXPLAINED[name]
+        raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead}, of whose code it is made")
     if name not in {spec.name for spec in EXPLAINED}:
         raise UnsupportedError(f"{name} cannot be explained: it is no single launch that the virtual GPU runs")
     probe: Problem = transpose_of(1, 1, 4)
@@ -84,14 +94,16 @@ def problem_of(
     m, n, k = _sides(shape, "M,N,K", spec.name)
     dtypes = (dtype,) if dtype is not None else _DTYPES
     layouts = (layout,) if layout is not None else LAYOUTS
+    # 8-bit floats have results of 16 bits at the least, with some kernels.
+    outputs = (out_dtype,) if out_dtype is not None else (None, "bfloat16")
     exact = Precision.parse(precision)
 
-    def problem(size: tuple[int, ...], kind: str, way: str) -> GemmProblem:
-        whole = gemm_problem(size[0], size[1], size[2], kind, output_type(kind, out_dtype), way)
+    def problem(size: tuple[int, ...], output: str | None, kind: str, way: str) -> GemmProblem:
+        whole = gemm_problem(size[0], size[1], size[2], kind, output_type(kind, output), way)
         return dataclasses.replace(whole, precision=exact)
 
     # Of none that it takes, the kernel says why: of the first that it would take at a friendlier size, if there is one.
-    ways = list(itertools.product(dtypes, layouts))
+    ways = list(itertools.product(outputs, dtypes, layouts))
     for size in ((m, n, k), _FRIENDLY):
         for way in ways:
             if spec.why_not(problem(size, *way), arch, config) is None:

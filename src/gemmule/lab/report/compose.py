@@ -36,7 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "float8": "Products of 8-bit floats",
-    "errors": "Errors of float32 products",
+    "errors": "Errors of float32 and float64 products, in u (|A| |B|)ij",
     "mapped": "Results written into memory maps",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
     "numa": "Links from the nodes of the host",
@@ -47,6 +47,8 @@ _TITLES = {
     "ceiling": "What the main loop of a kernel can reach, part by part",
     "training": "Models that learn with gemmule's layers and with PyTorch's",
 }  # fmt: skip
+#: Fields that hold figures by name, each of which is a column.
+_SPREAD = {"errors": ("error_u",), "mapped": ("seconds",), "numa": ("alone", "together")}
 
 
 def machine_view(machine: Machine) -> MachineView:
@@ -215,7 +217,7 @@ def _errors(machine: Machine, name: str) -> Section | str:
         )
         for plot in found
     )  # fmt: skip
-    return Section(f"{name}-errors", "Errors beside cuBLAS's", figures=drawn)
+    return Section(f"{name}-errors-beside", "Errors beside cuBLAS's", figures=drawn)
 
 
 def _counts(machine: Machine, name: str) -> Section | str:
@@ -302,7 +304,7 @@ def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
 
     def builder(kind: str) -> Callable[[Machine, str], Section | str]:
         def build(machine: Machine, name: str) -> Section | str:
-            records = _of(machine, kind)
+            records = [_spread(record, _SPREAD.get(kind, ())) for record in _of(machine, kind)]
             if not records:
                 return ""
             columns = [
@@ -320,6 +322,13 @@ def _plain_builders() -> list[Callable[[Machine, str], Section | str]]:
         return build
 
     return [builder(kind) for kind in PLAIN]
+
+
+def _spread(record: Record, fields: Sequence[str]) -> Record:
+    """Return a record with the figures of some fields, each under the field's name and its own."""
+    values = {field: record.get(field) for field in fields}
+    by_name = {field: value for field, value in values.items() if isinstance(value, dict)}
+    return {**record, **{f"{field} {name}": one for field, value in by_name.items() for name, one in value.items()}}
 
 
 def _plain(field: str, value: object) -> str:

@@ -90,8 +90,6 @@ def _candidates(
                 return _in_strips(plan, stairs)
 
             yield from _tallest(product, made, memory, widest, square=symmetric)
-            for side in _shorter_at_the_end(product.m) if stairs else ():
-                yield made(side, side)
 
 
 def _tallest(
@@ -186,7 +184,6 @@ def _resident(product: Product, sum_dtype: AnyDType, memory: int, stairs: int) -
     """Yield plans in which all tiles on and below the diagonal stay."""
     for depth in _depths(product.k, _deep(product.k, stairs)):
         sides = set(_sides(product.m)) | {max(product.m, 1)} | {min(_WAVES, max(product.m, 1))}
-        sides |= set(_shorter_at_the_end(product.m) if stairs else ())
         for side in sorted({_square(product, side) for side in sides}, reverse=True):
             count = parts(product.m, side)
             if count <= 64:
@@ -208,12 +205,6 @@ def _deep(extent: int, stairs: int) -> tuple[int, ...]:
     """Return further depths of a symmetric plan; with few products on the diagonal also those that cut K evenly."""
     even = [-(-extent // parts // _DEPTHS[-2]) * _DEPTHS[-2] for parts in (2, 3, 4, 6)] if stairs else []
     return (*_DEEPER, *(depth for depth in even if depth >= _DEPTHS[2]))
-
-
-def _shorter_at_the_end(extent: int) -> list[int]:
-    """Return sides that cut the extent evenly but for a last tile of half the side: what leaves last is small."""
-    sides = {_even(2 * extent, -(-2 * extent // parts)) for parts in (3, 5, 7, 9)}
-    return [side for side in sides if 4 * _CUTS[-1] <= side < extent]
 
 
 def _sides(extent: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Streams a product through a device: a thread for each of four streams, joined by events."""
+"""Streams a product through a device: the streams of its plan, joined by events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .buffers import Buffers
 from .drain import Drain
 from .host_memory import direct_memory
 from .lanes import Lane
-from .operation import AB_IN, C_IN, C_OUT, LANES, LAST, MIRRORING, Convert, Load, Mirror, Multiply, Op, Reflect, Store
+from .operation import AB_IN, C_IN, C_OUT, LANES, MIRRORING, Convert, Load, Mirror, Multiply, Op, Reflect, Store
 from .plan import DevicePlan
+from .queues import streams
 from .rings import cut_rings, line_bytes
 from .schedule import operations
 from .staging import Filled, Filler, Part, Ring
@@ -191,16 +192,14 @@ class _Run:
 
     def run(self) -> Streamed:
         """Run all operations."""
-        last = LAST if self.plan.stairs else ()
-        runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
-            C_IN: self._load, AB_IN: self._load, **dict.fromkeys((*LANES[: self.plan.lanes], *last), self._compute),
-            C_OUT: self._store, **({MIRRORING: self._compute} if self.plan.symmetric else {}),
-        }  # fmt: skip
         # Threads take turns in Python: where none has to wait for the host, one queues everything fastest.
         threaded = bool(self.staged)
+        runs: dict[str, Callable[[Any, Op, Any], tuple[Any, Any]]] = {
+            **dict.fromkeys((C_IN, AB_IN), self._load), C_OUT: self._store,
+        }  # fmt: skip
         lanes: dict[str, Lane[list[Future[Filled]]]] = {}
-        for name, run in runs.items():
-            rank = 1 if name == MIRRORING else -1 if name in last else 0
+        for name, rank in streams(self.plan).items():
+            run = runs.get(name, self._compute)
             lanes[name] = Lane(name, self.device, self.board, run, self._note, threaded=threaded, rank=rank)
             self.lanes.append(lanes[name])
         self.watch = Watch(operations(self.plan, self.done), self.device, self.board, self.progress, self.begin)

@@ -306,11 +306,15 @@ class DevicePlan:
         rows, cols, _ = self.grid
         if not self.symmetric:
             return self.product.m * self.product.n, rows * cols
-        area = products = 0
-        for i in range(rows):
-            own = self.rows(i)
-            area += int((own.stop - own.start) * own.start) + self.area((i, i))
-            products += i + (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
+        if not rows:
+            return 0, 0
+        # All tiles on the diagonal but the last one are alike: a plan that is tried may have thousands.
+        side, last = (int(own.stop - own.start) for own in (self.rows(0), self.rows(rows - 1)))
+        area = side * side * (rows - 1) * (rows - 2) // 2 + last * side * (rows - 1)
+        products = rows * (rows - 1) // 2
+        for i, count in ((0, rows - 1), (rows - 1, 1)):
+            area += count * self.area((i, i))
+            products += count * (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
 
     def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:

@@ -70,6 +70,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 where only what is on and below the diagonal is needed: a CTA for each of its tiles, none above",
     package="gemmule.kernels.gemm.d04_triangle_f64",
+    built_on=(WHOLE.package,),
     archs=WHOLE.archs,
     # Large results: clusters that share a tile, and narrow tiles, are for small ones.
     configs=tuple(

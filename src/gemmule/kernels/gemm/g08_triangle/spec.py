@@ -51,6 +51,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float32 where only what is on and below the diagonal is needed: a CTA for each of its tiles, none above",
     package="gemmule.kernels.gemm.g08_triangle",
+    built_on=(WHOLE.package,),
     archs=WHOLE.archs,
     configs=WHOLE.configs,
     signatures=signatures,

@@ -249,6 +249,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
     package="gemmule.kernels.gemm.h12_bf16x6",
+    built_on=(PRODUCTS.package,),
     archs=(Arch(9, 0, True),),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
     signatures=signatures,

@@ -73,24 +73,25 @@ def _following(problem: GemmProblem) -> Following:
     for spec in FOLLOWERS:
         if spec.refuses is not None and spec.refuses(then, _HOPPER):
             continue
-        chosen = next((config for config in _ordered(spec, then) if spec.why_not(then, _HOPPER, config) is None), None)
-        if chosen is not None:
-            return Following(spec, chosen, then, operands, workspaces)
+        # Launches, which tell how many tiles there are, are asked for what a kernel takes alone.
+        taken = [config for config in spec.configs if spec.why_not(then, _HOPPER, config) is None]
+        if taken:
+            return Following(spec, _best(spec, taken, then), then, operands, workspaces)
     reason = FOLLOWERS[-1].why_not(then, _HOPPER, FOLLOWERS[-1].default)
     raise ArgumentError(f"no kernel multiplies what is widened: {reason}")
 
 
-def _ordered(spec: KernelSpec, problem: GemmProblem) -> list[Config]:
-    """Return a kernel's configs, the best first: by cost, or the largest tiles of which there are enough."""
+def _best(spec: KernelSpec, configs: Sequence[Config], problem: GemmProblem) -> Config:
+    """Return the best of a kernel's configs: by cost, or the largest tiles of which there are enough."""
     if spec.costs is not None:
-        costs = spec.costs(problem, spec.configs, _MULTIPROCESSORS)
-        return [spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__)]
+        costs = spec.costs(problem, configs, _MULTIPROCESSORS)
+        return configs[min(range(len(costs)), key=costs.__getitem__)]
 
     def few(config: Config) -> tuple[bool, int]:
         ctas = math.prod(spec.launch(problem, config).grid)
         return (False, -config.outputs) if ctas >= _MULTIPROCESSORS else (True, -ctas)
 
-    return sorted(spec.configs, key=few)
+    return min(configs, key=few)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:

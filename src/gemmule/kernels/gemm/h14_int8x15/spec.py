@@ -247,6 +247,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 with precision='int8x15', any pitches: 15 products of int8 residues by wgmma",
     package="gemmule.kernels.gemm.h14_int8x15",
+    built_on=(PRODUCTS.package, RECONSTRUCTION.package),
     archs=(Arch(9, 0, True),),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
     signatures=signatures,

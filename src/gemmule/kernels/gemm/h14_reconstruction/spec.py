@@ -91,6 +91,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 from residues for 15 moduli, scaled back, alpha and beta applied",
     package="gemmule.kernels.gemm.h14_reconstruction",
+    built_on=("gemmule.kernels.gemm.h14_products",),
     archs=(Arch(9, 0, True),),
     configs=(ReconstructionConfig(),),
     signatures=signatures,

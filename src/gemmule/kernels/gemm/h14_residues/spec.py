@@ -107,6 +107,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 to integers and these to int8 residues for 15 moduli, along K",
     package="gemmule.kernels.gemm.h14_residues",
+    built_on=("gemmule.kernels.gemm.h14_products", "gemmule.kernels.gemm.h14_reconstruction"),
     archs=(Arch(9, 0, True),),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
     signatures=signatures,

@@ -33,7 +33,7 @@ from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.shared_tile import SharedTile
 from gemmule.parts.tensors import cute_type, major_tensor
 
-from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, WARPGROUP, WIDENERS, MixedConfig
+from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
 
 _MMA_ROWS = 64
 #: Warps that multiply; behind them are those that widen rows of A, and then the one that copies.
@@ -47,6 +47,8 @@ _REGISTERS = {
     (1, 2, 64): (168, 88),
     (1, 2, 128): (216, 40),
 }
+#: Those of the largest tile if rows of A are of 16 bits: a thread that puts them in order has two words for one.
+_REGISTERS_FOR_16_BITS = (184, 72)
 #: The named barrier of those that multiply.
 _TOGETHER = 1
 
@@ -61,6 +63,8 @@ class Mixed:
         # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
         self.at_once = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
         self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
+        if self.token.width == 16 and config.tile_n == TILES_N[-1]:
+            self.registers = _REGISTERS_FOR_16_BITS
         # Rows of A that are of 16 bits are only put in order.
         self.wide = self.token if self.token.width == 16 else cutlass.Float16
         self.token_bytes = config.tile_n * TILE_K * self.token.width // 8

@@ -31,6 +31,8 @@ _BARRIERS, _WIDE_BYTES, _SWIZZLE = 1024, 2, 128
 #: Shared memory of a CTA, by how many of them share a multiprocessor.
 _SHARED = {1: 227 << 10, 2: 113 << 10}
 _MOST_CLUSTER = 8
+#: Sums of a tile for which there is room beside its slices.
+_MOST_APART = 64 * 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ class MixedConfig(Config):
     @property
     def apart(self) -> bool:
         """Whether sums of a cluster have memory of their own; larger ones come to where slices were."""
-        return self.cluster_k > 1 and self.tile_n <= 32
+        return self.cluster_k > 1 and self.outputs <= _MOST_APART
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, slices as they came, of rows of so many bytes, and as multiplied."""
@@ -218,29 +220,41 @@ def _lines(operand: str, matrix: StridedMatrix, batch: int, lines: int) -> tuple
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
 
 
-#: Assumed of an H200, in microseconds and bytes or products a microsecond: a launch with its first slices, the sums of
-#: a cluster, weights from memory, slices to a multiprocessor, and products of all of them.
-_LAUNCH, _EXCHANGE, _MEMORY, _SLICES, _PRODUCTS = 3.0, 1.0, 4.2e6, 0.06e6, 290e6
-#: Multiprocessors of a full chip.
-_ALL = 132
+#: Measured on an H200, in microseconds and bytes of one: a launch; weights from memory; slices from the L2 cache to a
+#: multiprocessor; each further wave of CTAs.
+_LAUNCH, _MEMORY, _PORT, _WAVE = 2.1, 4.25e6, 66e3, 1.0
+#: What a slice takes a multiprocessor, by rows and blocks, where that is more than its way there.
+_SLICE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
+#: The exchange of sums, for each KB of them, and that for each CTA of the cluster.
+_EXCHANGE, _EXCHANGE_KB, _EXCHANGE_EACH = 1.1, 0.013, 0.009
+#: Clusters of so many CTAs that run at the same time, one CTA a multiprocessor; and how much longer those take that fit
+#: badly into the 16 or 18 multiprocessors of a GPC.
+_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+_UNEVEN = {4: 1.05, 5: 1.04, 8: 1.06}
+#: Multiprocessors of a full chip; rows beyond which it was not measured, and is not taken.
+_ALL, _MOST_ROWS = 132, 512
 
 
 def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors: int) -> list[float]:
     """Return roughly the times in microseconds."""
     oriented, _, _ = row_result(problem)
-    batch = (oriented.batch or (1,))[0]
     slices = -(-oriented.k // TILE_K)
     memory = problem.bytes_min / _MEMORY
 
     def time(config: MixedConfig) -> float:
-        ctas, tokens = _grid(oriented, config)[0], -(-oriented.m // config.tile_n)
-        at_once = max(config.residents * multiprocessors // config.cluster_k * config.cluster_k, 1)
-        waves = math.ceil(ctas * batch / at_once)
-        each = math.ceil(slices / config.cluster_k)
-        brought = waves * each * config.residents * (config.tile_w + config.tile_n) * TILE_K / _SLICES
-        padded_rows = tokens * config.tile_n
-        computed = padded_rows * oriented.n * oriented.k * batch / (_PRODUCTS * multiprocessors / _ALL)
-        return _LAUNCH + (_EXCHANGE if config.cluster_k > 1 else 0.0) + max(memory, brought, computed)
+        cluster, kilobytes = config.cluster_k, config.outputs * 4 / 1024
+        ctas = math.prod(_grid(oriented, config))
+        at_once = max(_CLUSTERS[cluster] * config.residents * multiprocessors // _ALL, 1) * cluster
+        waves = math.ceil(ctas / at_once)
+        brought = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
+        each = math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
+        # Where a multiprocessor has several CTAs, the first that ends makes room.
+        several = waves if config.residents == 1 else max(ctas / multiprocessors, 1.0)
+        read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
+        total = _LAUNCH + read + _WAVE * (waves - 1)
+        if cluster > 1:
+            total += _EXCHANGE + kilobytes * (_EXCHANGE_KB + _EXCHANGE_EACH * cluster)
+        return total * _UNEVEN.get(cluster, 1.0)
 
     return [time(config) for config in configs]
 
@@ -252,6 +266,8 @@ def cost(problem: GemmProblem, config: MixedConfig, multiprocessors: int) -> flo
 
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel that widens operands in memory, where that is expected to be faster."""
+    if min(problem.m, problem.n) > _MOST_ROWS:
+        return WIDENED.name
     if WIDENED.costs is None or WIDENED.refuses is None or WIDENED.refuses(problem, WIDENED.archs[0]):
         return None
     return WIDENED.name if min(WIDENED.costs(problem, WIDENED.configs, _ALL)) < cost else None
@@ -265,14 +281,23 @@ def build(config: MixedConfig, signature: Signature) -> Buildable:
 
 
 #: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
-_SHAPES = ((16, 4, 4, 2, 1), (8, 5, 4, 2, 1), (32, 3, 3, 2, 1), (64, 4, 3, 1, 2), (128, 3, 2, 1, 2))
+_SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
+    (16, 4, 4, 2, 1),
+    (8, 5, 4, 2, 1),
+    (32, 3, 3, 2, 1),
+    (64, 5, 3, 1, 1),
+    (64, 4, 3, 1, 2),
+    (128, 3, 2, 1, 2),
+)
+#: Those for which there is room if rows of A are of 16 bits.
+_FOR_16_BITS = ((64, 3, 3, 1, 2), (128, 2, 2, 1, 2))
 
 
-def _configs(clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
-    """Return for every tile a config for every cluster."""
+def _configs(clusters: Sequence[int], shapes: Sequence[tuple[int, int, int, int, int]]) -> tuple[MixedConfig, ...]:
+    """Return for every shape a config for every cluster."""
     return tuple(
         MixedConfig(tile_n, stages, slots, cluster_k, residents, blocks)
-        for tile_n, stages, slots, residents, blocks in _SHAPES
+        for tile_n, stages, slots, residents, blocks in shapes
         for cluster_k in clusters
     )
 
@@ -280,11 +305,11 @@ def _configs(clusters: Sequence[int]) -> tuple[MixedConfig, ...]:
 SPEC = KernelSpec(
     name="h16_mixed",
     operation="gemm",
-    summary="few rows by 8-bit floats, both along K, pitches of whole 16 bytes: weights are read once, and widened in "
-    "registers",
+    summary="few rows of 8-bit or 16-bit floats by 8-bit floats, both along K, pitches of whole 16 bytes: weights are "
+    "read once, and widened in registers",
     package="gemmule.kernels.gemm.h16_mixed",
     archs=(Arch(9, 0, True),),
-    configs=_configs((1, 2, 3, 4, 5, 6, 7, 8)),
+    configs=(*_configs((1, 2, 3, 4, 5, 6, 7, 8), _SHAPES), *_configs((1, 2, 4, 6), _FOR_16_BITS)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,

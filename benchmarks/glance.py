@@ -1,0 +1,97 @@
+"""What calls run, in every type, beside the best of cuBLASLt's algorithms: ``python benchmarks/glance.py FOLDER``.
+
+The kernel is the one that dispatch takes; times are those of ``gemmule bench gemm --kernels chosen``. ``--only``
+names kinds, so that several GPUs can share them. ``compile`` instead of a folder only compiles what will run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from gemmule.commands import gpu
+from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.lab.bench import Bench
+from gemmule.lab.bench_plan import BenchPlan
+from gemmule.lab.experiment import experiment
+from gemmule.lab.gemm_tables import size_text
+from gemmule.lab.products import gemm_problem, output_type, own_product
+from gemmule.lab.records import RecordFile
+
+HOPPER, MULTIPROCESSORS, CHIP = Arch(9, 0, True), 132, "NVIDIA H200"
+SQUARES = (1024, 2048, 4096, 8192)
+#: By name: types, output, precision, layout, whether B is A transposed, and edges.
+KINDS: dict[str, tuple[str, str | None, Precision, str, bool, tuple[int, ...]]] = {
+    "bfloat16": ("bfloat16", None, Precision.IEEE, "nn", False, (*SQUARES, 4095)),
+    "float16": ("float16", None, Precision.IEEE, "nn", False, SQUARES),
+    "own": ("bfloat16", None, Precision.IEEE, "nt", True, SQUARES),
+    "float8": ("float8_e4m3fn", "bfloat16", Precision.FLOAT8, "nt", False, SQUARES),
+    "int8": ("int8", None, Precision.IEEE, "nt", False, SQUARES),
+    "tf32": ("float32", None, Precision.TF32, "nn", False, SQUARES),
+    "float32": ("float32", None, Precision.IEEE, "nn", False, (*SQUARES, 4095)),
+    "bf16x6": ("float32", None, Precision.BF16X6, "nn", False, SQUARES),
+    "float64": ("float64", None, Precision.IEEE, "nn", False, SQUARES),
+    "int8x15": ("float64", None, Precision.INT8X15, "nn", False, SQUARES),
+}
+
+
+def problems(kind: str) -> tuple[GemmProblem, ...]:
+    """Return the products of a kind."""
+    dtype, out, precision, layout, own, edges = KINDS[kind]
+    found = (gemm_problem(edge, edge, edge, dtype, output_type(dtype, out), layout) for edge in edges)
+    asked = (dataclasses.replace(problem, precision=precision) for problem in found)
+    return tuple(own_product(problem) if own else problem for problem in asked)
+
+
+def chosen(problem: GemmProblem) -> Choice:
+    """Return what a call would run."""
+    return choose(problem, HOPPER, REGISTRY, multiprocessors=MULTIPROCESSORS, chip=CHIP)
+
+
+def compiled(kinds: list[str]) -> None:
+    """Compile all that will run."""
+    jobs = []
+    for kind in kinds:
+        for problem in problems(kind):
+            choice = chosen(problem)
+            jobs.append(Job(choice.spec, choice.config, choice.signature(problem), HOPPER))
+            then = choice.following(problem)
+            jobs += [
+                Job(one.spec, one.config, one.spec.signature(one.problem, one.config), HOPPER)
+                for one in (then.chain() if then is not None else ())
+            ]
+    list(compile_all(list(dict.fromkeys(jobs))))
+
+
+def main() -> None:
+    """Compile, or measure and record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seconds", type=float, default=0.1)
+    given = parser.parse_args()
+    if given.folder == "compile":
+        compiled(given.only)
+        return
+    with gpu.open_gpu(yardstick=True) as (device, library):
+        plans = [BenchPlan(problems(kind), (), seconds=given.seconds, chosen=chosen) for kind in given.only]
+        benches = [Bench(plan, device, gpu.known_chip(device.name), library) for plan in plans]
+        block = experiment(" ".join(sys.argv), device.pci_bus_id) | benches[0].about()
+        with RecordFile(Path(given.folder), block) as file:
+            for kind, bench in zip(given.only, benches, strict=True):
+                for record in bench.records():
+                    # The table's rows are kinds.
+                    file.write(record | {"kind": kind})
+                    print(kind, record["record"], size_text(record), record.get("ratio", ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()

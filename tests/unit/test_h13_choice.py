@@ -1,0 +1,46 @@
+"""8-bit floats beside matrices that no tensor-core kernel takes: they are refused, and the reference multiplies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
+from gemmule.dispatch.select import choose
+from gemmule.kernels.gemm.h13_widened.spec import SPEC
+
+HOPPER = Arch.parse("sm_90a")
+
+
+def mixed(m=256, n=256, k=256):
+    operands = contiguous(FLOAT8_E4M3, m, k), contiguous(BFLOAT16, k, n), None, contiguous(BFLOAT16, m, n)
+    return GemmProblem(m, n, k, (), *operands)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"b": StridedMatrix(BFLOAT16, 256, 256, 512, 2)},
+        {"b": StridedMatrix(BFLOAT16, 256, 256, 0, 0)},
+        {"d": StridedMatrix(BFLOAT16, 256, 256, 512, 2)},
+    ],
+    ids=str,
+)
+def test_elements_that_do_not_touch_are_refused(change):
+    problem = dataclasses.replace(mixed(), **change)
+    assert SPEC.why_not(mixed(), HOPPER, SPEC.default) is None
+    assert "has strides" in SPEC.why_not(problem, HOPPER, SPEC.default)
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == "gemm_reference"
+
+
+def test_the_cheapest_config_multiplies():
+    problem = mixed(128, 4096, 4096)
+    then = SPEC.following(problem, SPEC.default)
+    costs = then.spec.costs(then.problem, then.spec.configs, 132)
+    able = [then.spec.why_not(then.problem, HOPPER, config) is None for config in then.spec.configs]
+    least = min(cost for cost, takes in zip(costs, able, strict=True) if takes)
+    assert costs[then.spec.configs.index(then.config)] == least

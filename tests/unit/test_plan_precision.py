@@ -1,0 +1,60 @@
+"""Whether a plan says that a precision which the caller allows is made use of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.api.planned import _told_of_precision
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
+from gemmule.dispatch.select import choose
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch.parse("sm_90a")
+FLOATS = {"tf32": "float32", "bf16x6": "float32", "int8x14": "float64", "int8x15": "float64", "int8x16": "float64",
+          "float8": "float8_e4m3fn"}  # fmt: skip
+
+
+def told(precision, size, dtype, layout="nt"):
+    problem = gemm_problem(size, size, size, dtype, "float32" if dtype.startswith("float8") else dtype, layout)
+    problem = dataclasses.replace(problem, precision=precision)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    return choice.spec.name, _told_of_precision(precision, "gpu", choice, problem)
+
+
+@pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.IEEE])
+def test_large_products_make_use_of_it(precision):
+    dtype = FLOATS[precision.value]
+    name, text = told(precision, 8192, dtype)
+    assert text == f"'{precision.value}' is made use of"
+    # The same kernel is not to be had without it.
+    assert told(Precision.IEEE, 8192, dtype)[0] != name or name == "h15_symmetric"
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16X6, Precision.INT8X15])
+def test_small_products_do_not(precision):
+    name, text = told(precision, 16, FLOATS[precision.value])
+    assert name.startswith(("g", "d"))
+    assert text == f"'{precision.value}' is allowed; this kernel computes as with 'ieee'"
+
+
+@pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.IEEE])
+def test_the_host_computes_more_exactly_than_it_must(precision):
+    a = np.zeros((3, 3), np.float32 if FLOATS[precision.value] == "float32" else np.float64)
+    if precision is Precision.FLOAT8:
+        import ml_dtypes
+
+        a = a.astype(ml_dtypes.float8_e4m3fn)
+    plan = gm.plan(a, a, precision=precision.value, executor="host")
+    assert plan.precision == f"'{precision.value}' is allowed; the host computes as with 'ieee'"
+    assert f"precision: {plan.precision}" in str(plan).splitlines()
+
+
+def test_without_a_precision_nothing_is_said():
+    plan = gm.plan(np.zeros((3, 3)), np.zeros((3, 3)), executor="host")
+    assert plan.precision == ""
+    assert "precision" not in str(plan)
