@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import MemoryLimitError
+from gemmule.core.residues import norm_limit
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.multiply import multiply
@@ -154,6 +158,47 @@ def test_values_that_are_not_finite():
     bad = out.copy()
     bad[9, 6] = 1
     assert not check(a, b, bad).passed
+
+
+def as_integers(x, count, axis):
+    """Return units and integers that h14 makes of float64, by rows (axis 1) or columns."""
+    mantissa, exponent = norm_limit(count)
+    norms = np.hypot.reduce(x, axis=axis, keepdims=True)
+    units = np.exp2(-np.floor(np.log2(math.sqrt(math.ldexp(mantissa, exponent)) / norms)))
+    return units, np.vectorize(int, otypes=[object])(np.rint(x / units))
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8X14, Precision.INT8X15, Precision.INT8X16])
+def test_products_of_int8_pass_where_numbers_are_small_beside_others_of_their_row(precision):
+    rng = np.random.default_rng(3)
+    scales = np.exp2(rng.integers(-40, 41, 90))
+    a, b = rng.standard_normal((70, 90)) * scales, rng.standard_normal((90, 80)) / scales[:, None]
+    (unit_a, whole_a), (unit_b, whole_b) = (
+        as_integers(x, INT8_PRODUCTS[precision], axis) for x, axis in ((a, 1), (b, 0))
+    )
+    out = (whole_a @ whole_b).astype(np.float64) * unit_a * unit_b
+    assert not check(a, b, out).passed
+    verdict = check(a, b, out, precision=precision)
+    assert verdict.passed
+    bad = out.copy()
+    bad[13, 17] += 1.01 * verdict.finds_errors_above
+    assert not check(a, b, bad, precision=precision).passed
+    # Numbers of like size have the bound of float64.
+    c, d = factors("float64")
+    like = [check(c, d, run(c, d), precision=one).finds_errors_above for one in (Precision.IEEE, precision)]
+    assert like[1] < 2 * like[0]
+
+
+@pytest.mark.parametrize(("name", "precision"), [("float64", Precision.INT8X15), ("float32", Precision.BF16X6)])
+def test_infinities_that_become_nan_pass(name, precision):
+    a, b = factors(name)
+    a[3, 4] = np.inf
+    out = run(a, b)
+    out[3] = np.nan
+    assert not check(a, b, out).passed
+    assert check(a, b, out, precision=precision).passed
+    out[4, 5] = np.nan
+    assert not check(a, b, out, precision=precision).passed
 
 
 def test_a_sum_that_overflows_on_its_way_passes():

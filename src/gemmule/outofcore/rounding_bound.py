@@ -6,7 +6,8 @@ An element of C is off by at most
 
 with g = (K + 16) u for sums in a type of unit roundoff u in any order, plus 2 u' for inputs rounded to u' first, and
 h = 4 u. Where (K + 16) u says nothing, from 1/2 on, g = 16 sqrt(K + 16) u: so do roundings add up that are as good as
-independent of each other.
+independent of each other. Where products of float64 may be made of int8, numbers are rounded by d times the norm of
+their row of A or column of B, which adds 2 d sqrt(K) |alpha| ||a_i|| ||b_j||.
 
 The signs of t are drawn after C was computed, so by Hoeffding's inequality |sum_j t_j e_ij| exceeds LAMBDA times the
 Euclidean norm of row i of e with a probability below 2 exp(-LAMBDA**2 / 2). The norm of row i of |A| |B| is at most
@@ -21,7 +22,8 @@ import math
 import ml_dtypes
 import numpy as np
 
-from ..core.dtype import FLOAT8_CERTAIN, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
+from ..core.dtype import FLOAT8_CERTAIN, INT8_PRODUCTS, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
+from ..core.residues import norm_limit
 from .matrix import AnyDType, Array, MatrixSource
 from .result import plain_kind, sum_dtype
 from .stream import apply_magnitudes, row_norms
@@ -52,6 +54,10 @@ class RoundingBound:
         Largest finite value of the sum.
     saturates : bool
         Whether the output's type has its largest value where others have infinity.
+    norms : float
+        Factor 2 d sqrt(K) |alpha|.
+    to_nan : bool
+        Whether infinities among the factors may become NaN.
     """
 
     rows: Array
@@ -65,6 +71,8 @@ class RoundingBound:
     top: float
     sum_top: float
     saturates: bool
+    norms: float = 0.0
+    to_nan: bool = False
 
     @classmethod
     def measure(
@@ -96,6 +104,8 @@ class RoundingBound:
             gamma += 2.1 * 2.0**-TF32_SIGNIFICAND
         if precision is Precision.FLOAT8 and all(x.dtype.name.startswith("float8") for x in (a, b)):
             gamma += FLOAT8_CERTAIN
+        integer = total == np.dtype(np.float64) and precision in INT8_PRODUCTS
+        norms = 2 * _rounded_by(INT8_PRODUCTS[precision]) * math.sqrt(k) * abs(alpha) if integer else 0.0
         product, addend, output = gamma * abs(alpha), 4 * unit * abs(beta), unit_roundoff(result.dtype)
         smallest = _limit(total, "smallest_normal")
         tiny = (k + 2) * (1 + abs(alpha)) * smallest + _limit(result.dtype, "smallest_subnormal")
@@ -108,10 +118,13 @@ class RoundingBound:
 
         with np.errstate(all="ignore"):
             own = row_norms(result, memory, look)
-            through = apply_magnitudes(a, row_norms(b, memory), memory) if alpha != 0 else np.zeros(m)
+            norms_b = row_norms(b, memory)
+            through = apply_magnitudes(a, norms_b, memory) if alpha != 0 else np.zeros(m)
             added = row_norms(c, memory) if c is not None else np.zeros(m)
             scale = math.sqrt(2 * math.log(2 * max(m, 1) * max(vectors, 1) / FALSE_ALARM))
             random = product * through + addend * added + output * own + tiny * math.sqrt(n)
+            if norms:
+                random = random + norms * row_norms(a, memory) * np.hypot.reduce(norms_b)
             # Sums over n elements of a row are at most sqrt(n) times its norm.
             check = (
                 _CHECK_UNIT * math.sqrt(n) * ((n + k + 8) * abs(alpha) * through + (n + 4) * (abs(beta) * added + own))
@@ -120,8 +133,16 @@ class RoundingBound:
         unbounded = reaches_top | ~np.isfinite(rows)
         return cls(
             rows, unbounded, product, addend, output, tiny, float(alpha), float(beta), top,
-            _limit(total, "max"), result.dtype.name.startswith("float8"),
+            _limit(total, "max"), result.dtype.name.startswith("float8"), norms,
+            integer or precision is Precision.BF16X6,
         )  # fmt: skip
+
+
+def _rounded_by(products: int) -> float:
+    """Return how much a number is rounded where it becomes an integer, as a share of the norm of its row or column."""
+    # The norm is at least half of what it may be, and a number is rounded by half a unit; a hundredth for both.
+    mantissa, exponent = norm_limit(products)
+    return 1.01 / math.sqrt(math.ldexp(mantissa, exponent))
 
 
 def unit_roundoff(dtype: AnyDType) -> float:

@@ -38,14 +38,20 @@ def compare_rows(
             shape = len(chosen), cols.stop - cols.start
             exact, magnitude = np.zeros(shape, _dtype(a, b, c)), np.zeros(shape)
             finite = np.ones(shape, bool)
+            norm_a, norm_b = np.zeros((shape[0], 1)), np.zeros(shape[1])
             with np.errstate(all="ignore"):
                 for k in range(0, a.shape[1] if bound.alpha != 0 else 0, depth):
                     inner = slice(k, min(k + depth, a.shape[1]))
                     a_part, b_part = _rows(a, chosen, inner), _piece(b, inner, cols)
                     exact += bound.alpha * (a_part @ b_part)
                     magnitude += np.abs(a_part) @ np.abs(b_part)
+                    if bound.norms:
+                        norm_a = np.hypot(norm_a, np.hypot.reduce(a_part, axis=1, keepdims=True))
+                        norm_b = np.hypot(norm_b, np.hypot.reduce(b_part, axis=0))
                     finite &= np.isfinite(a_part).all(axis=1, keepdims=True) & np.isfinite(b_part).all(axis=0)
                 allowed = (bound.product + 2.0**-53 * (a.shape[1] + 8) * abs(bound.alpha)) * magnitude
+                if bound.norms:
+                    allowed += bound.norms * norm_a * norm_b
                 if c is not None:
                     added = _rows(c, chosen, cols)
                     finite &= np.isfinite(added)
@@ -55,6 +61,8 @@ def compare_rows(
                 allowed += bound.output * np.abs(exact) * 2 + bound.tiny
                 # A sum may overflow on its way even where the exact value is small; then an infinity or a NaN is left.
                 overflows = finite & ~((1 + abs(bound.alpha)) * magnitude < bound.sum_top)
+                if bound.to_nan:
+                    exact = np.where(~finite & np.isnan(found), np.nan, exact)
                 worst = max(worst, _ratio(found, exact, allowed, overflows, bound))
                 largest = max(largest, float(allowed[np.isfinite(allowed)].max(initial=0.0)))
     return worst, largest
