@@ -280,8 +280,6 @@ class Mixed:
                     cute.arch.mbarrier_wait(wide + slot, turn)
                 if cutlass.const_expr(number == 1):
                     self.tell_of_slot(used, before, k)
-                if cutlass.const_expr(number == _HALVES * self.blocks - 1):
-                    self.tell(empty + stage)
                 warpgroup.fence()
                 for step in cutlass.range_constexpr(STEPS):
                     # The first product overwrites the sums.
@@ -289,6 +287,8 @@ class Mixed:
                     factor = rB[None, None, half * STEPS + step, slot]
                     cute.gemm(mma, sums[block], mine[None, None, step], factor, sums[block])
                 warpgroup.commit_group()
+            # Products have begun: what this warp reads of the stage is in registers, not on its way to them.
+            self.tell(empty + stage)
             before = slot
             stage, phase = self.following(stage, phase, self.stages)
             slot, turn = self.following(slot, turn, self.slots)
