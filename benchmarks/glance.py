@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gemmule.commands import gpu
 from gemmule.compiler.pool import Job, compile_all
@@ -51,6 +53,16 @@ def problems(kind: str) -> tuple[GemmProblem, ...]:
     return tuple(own_product(problem) if own else problem for problem in asked)
 
 
+def kind_of(record: Mapping[str, Any]) -> str:
+    """Return the kind of a record's product."""
+    own = bool(record.get("own_transpose"))
+    return next(
+        kind
+        for kind, (dtype, _, precision, layout, is_own, _) in KINDS.items()
+        if (record["dtype"], record["precision"], record["layout"], own) == (dtype, precision.value, layout, is_own)
+    )
+
+
 def chosen(problem: GemmProblem) -> Choice:
     """Return what a call would run."""
     return choose(problem, HOPPER, REGISTRY, multiprocessors=MULTIPROCESSORS, chip=CHIP)
@@ -82,15 +94,14 @@ def main() -> None:
         compiled(given.only)
         return
     with gpu.open_gpu(yardstick=True) as (device, library):
-        plans = [BenchPlan(problems(kind), (), seconds=given.seconds, chosen=chosen) for kind in given.only]
-        benches = [Bench(plan, device, gpu.known_chip(device.name), library) for plan in plans]
-        block = experiment(" ".join(sys.argv), device.pci_bus_id) | benches[0].about()
+        every = tuple(problem for kind in given.only for problem in problems(kind))
+        bench = Bench(BenchPlan(every, (), seconds=given.seconds, chosen=chosen), device, None, library)
+        block = experiment(" ".join(sys.argv), device.pci_bus_id) | bench.about()
         with RecordFile(Path(given.folder), block) as file:
-            for kind, bench in zip(given.only, benches, strict=True):
-                for record in bench.records():
-                    # The table's rows are kinds.
-                    file.write(record | {"kind": kind})
-                    print(kind, record["record"], size_text(record), record.get("ratio", ""), flush=True)
+            for record in bench.records():
+                # The table's rows are kinds.
+                file.write(record | {"kind": kind_of(record)})
+                print(kind_of(record), record["record"], size_text(record), record.get("ratio", ""), flush=True)
 
 
 if __name__ == "__main__":
