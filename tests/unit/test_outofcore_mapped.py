@@ -114,4 +114,5 @@ def test_arrays_that_do_not_fit_are_read_from_their_files(path, monkeypatch):
     stream_arrays(mapped, mapped.T, out, 1, 0, None, Precision.IEEE, device="host", memory=20_000)
     np.testing.assert_array_equal(out, x @ x.T)
     assert reads
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    # What tests before left behind may be closed meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= open_files

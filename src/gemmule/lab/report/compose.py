@@ -36,6 +36,7 @@ _TITLES = {
     "example": "NVIDIA's examples on the virtual GPU",
     "epilogue": "What epilogues cost",
     "float8": "Products of 8-bit floats",
+    "few_rows": "Few rows by 8-bit weights",
     "errors": "Errors of float32 and float64 products, in u (|A| |B|)ij",
     "mapped": "Results written into memory maps",
     "form": "Forms of Hopper's instructions on the virtual GPU and on this one",
