@@ -43,3 +43,15 @@ def test_code(config):
     assert set(products) == {"{"}
     assert "cvt.rn.f16x2.e4m3x2" in artifact.ptx
     assert early(artifact.ptx) == []
+    assert told_on_the_way(artifact.ptx) == []
+
+
+def told_on_the_way(ptx):
+    """Return where a warp tells of two barriers between what it reads of weights and the products that have it.
+
+    One may be that of the slot before. Were the other one that of the stage, what is read could still be on its way
+    when the copy engine writes what comes next: an arrival waits for no load, and neither does the copy engine.
+    """
+    events = re.findall(r"ld\.shared\.v4\.b32|mbarrier\.arrive\.shared|wgmma\.mma_async", ptx)
+    text = "".join({"l": "r", "m": "t", "w": "p"}[event[0]] for event in events)
+    return re.findall(r"rt{2,}(?=p)", text)
