@@ -10,9 +10,8 @@ def streams(plan: DevicePlan) -> dict[str, int]:
     """Return the streams that operations of a plan may run on, each with its rank.
 
     A process has few queues on a GPU: eight, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` asks for more, of which the default
-    stream may take one. Streams that share a queue wait for each other: with eight streams, one of them idle, products
-    of some plans waited as if slices had come only after the tile before was computed. So none is made that a plan does
-    not need, and those come first that have work all the time.
+    stream may take one, and streams that share one wait for each other. So none is made that a plan does not need, and
+    those come first that have work all the time.
 
     Parameters
     ----------
