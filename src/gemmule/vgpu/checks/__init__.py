@@ -11,6 +11,7 @@ from .collected import Collected
 from .gaps import Gaps
 from .global_races import GlobalRaces
 from .lane_races import LaneRaces
+from .late_reads import LateReads
 from .lifetimes import Lifetimes
 from .mbarrier_use import MBarrierUse
 from .messages import Messages
@@ -29,6 +30,7 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
     """Return every check of a launch on those operands; what they find goes into `collected`."""
     clocks, registers = Clocks(), UninitialisedRegisters(collected)
     messages = Messages(clocks)
+    shared = SharedRaces(collected, clocks, registers)
     return (
         # Before the waits that it looks at tell what was done before.
         MBarrierUse(collected, clocks),
@@ -36,7 +38,8 @@ def all_checks(collected: Collected, device: DeviceArrays) -> tuple[Observer, ..
         clocks,
         messages,
         BarrierUse(collected),
-        SharedRaces(collected, clocks, registers),
+        shared,
+        LateReads(shared),
         LaneRaces(collected),
         GlobalRaces(collected, clocks, messages),
         Gaps(collected, device),

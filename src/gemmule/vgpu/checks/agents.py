@@ -37,7 +37,7 @@ class Shadow:
     granule : int
         Bytes of a piece.
     written, writer, read : array of int32
-        As `SharedRaces` keeps them.
+        As `SharedRaces` keeps them; of reads the time at which their values were needed.
     """
 
     granule: int

@@ -172,6 +172,11 @@ class Clocks(Observer):
         found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
         return found
 
+    def is_told(self, columns: Array) -> Array:
+        """Say which columns are of copies and stores that tell mbarriers."""
+        found: Array = (columns >= self._barrier_columns) & (columns < self.messages)
+        return found
+
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
         """Return the clock of the copies that tell mbarriers in the phase under way."""
         found: Array = self._base[self._number[places]] + batch.mbarriers.phase[places] + 1

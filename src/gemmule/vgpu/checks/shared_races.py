@@ -61,8 +61,10 @@ class SharedRaces(Observer):
         self._written = np.zeros(pieces, np.int32)
         self._writer = np.zeros(pieces, np.int32)
         self._read = np.zeros((pieces, self._clocks.generic), np.int32)
-
-        shadow = Shadow(self._granule, self._written, self._writer, self._read)
+        # When values that were read were needed, which matters to what the copy engine writes.
+        self._needed = np.zeros_like(self._read) if self._asynchronous else self._read
+        self._noted = (self._read, self._needed) if self._asynchronous else (self._read,)
+        shadow = Shadow(self._granule, self._written, self._writer, self._needed)
         self._agents = AgentRaces(batch, self._collected, self._clocks, shadow) if self._asynchronous else None
 
     def access(self, access: Access) -> None:
@@ -74,9 +76,11 @@ class SharedRaces(Observer):
         warp = lanes.pick(batch.warp_of_lane)
         rows = piece // many
         before = self._written.reshape(-1, many).take(rows, 0)
-        if access.read and not before.all():
+        if access.read and not access.late and not before.all():
             self._uninitialised(access, before == 0)
         unordered = self._unordered(access, before, warp)
+        if access.late:
+            unordered &= self._clocks.is_told(before & ~_ATOMIC & ((1 << self._clocks.column_bits) - 1))
         if unordered.any():
             bad = np.asarray(unordered.any(axis=1))
             self._race(access, bad, rows * many + unordered.argmax(axis=1))
@@ -85,7 +89,8 @@ class SharedRaces(Observer):
             self._note_write(access, rows, many, warp)
         else:
             epoch = self._clocks.epoch(warp)
-            self._read.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
+            for shadow in (self._needed,) if access.late else self._noted:
+                shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
         """Return which pieces were written by somebody of whose write the warps do not know."""
@@ -143,6 +148,8 @@ class SharedRaces(Observer):
         first = int(np.flatnonzero(bad)[0])
         address = int(access.address[first]) % access.batch.shared_stride
         does = "a copy writes" if access.asynchronous else "writes" if access.write else "reads"
+        if access.late:
+            does = "may still be reading, as nothing has needed the value before the barrier was told,"
         self._collected.add(
             access.batch,
             "race",
