@@ -82,6 +82,19 @@ class DeviceReport(Report):
     bound_share: float
     staged: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Say in two lines what was done, how fast, and how good that was."""
+        return f"{super().__str__()}\n{self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """How good it was, in a line."""
+        return (
+            f"{self.gflops / 1e3:.3g} TFLOP/s by {self.strategy}: {self.bound_share:.1%} of what {self.bottleneck} "
+            f"allows; nothing was computed in {self.exposed_copy_share:.1%} of the time on the device; "
+            f"{self.bytes_h2d / 1e9:.4g} GB went there and {self.bytes_d2h / 1e9:.4g} GB came back"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class DevicePart:

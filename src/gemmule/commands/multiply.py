@@ -149,7 +149,7 @@ def _run(
     from ..api.streamed import Request, open_product
     from ..core.errors import ArgumentError, WrongResultError
     from ..outofcore.result import plain_kind
-    from .streaming import check_drawings, echo_dry_run, summary_line, write_drawings
+    from .streaming import check_drawings, echo_dry_run, write_drawings
 
     for given, name, needed in (
         (c0 and beta is None, "--c", "--beta"),
@@ -187,7 +187,7 @@ def _run(
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
-            click.echo(summary_line(report))
+            click.echo(report.summary)
         if verdict:
             click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
     if verdict and not verdict.passed:

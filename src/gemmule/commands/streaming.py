@@ -11,7 +11,7 @@ import click
 from ..core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ..api.device_product import DeviceProduct, DeviceReport
+    from ..api.device_product import DeviceProduct
     from ..api.streamed import Request, StreamedProduct
     from ..outofcore.device.budgets import Budgeted
     from ..outofcore.plan import StreamPlan
@@ -32,15 +32,6 @@ def plan_line(product: DeviceProduct) -> str:
     return (
         f"{_extents(chosen)}, {types(product)}: {_tiles(chosen)}{reused}; {device}; expected "
         f"{predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
-    )
-
-
-def summary_line(report: DeviceReport) -> str:
-    """Say in a line how good it was."""
-    return (
-        f"{report.gflops / 1e3:.3g} TFLOP/s by {report.strategy}: {report.bound_share:.1%} of what {report.bottleneck} "
-        f"allows; nothing was computed in {report.exposed_copy_share:.1%} of the time on the device; "
-        f"{report.bytes_h2d / 1e9:.4g} GB went there and {report.bytes_d2h / 1e9:.4g} GB came back"
     )
 
 

@@ -64,6 +64,16 @@ class Report:
     bytes_read: int
     bytes_written: int
 
+    def __str__(self) -> str:
+        """Say in a line what was done and how fast."""
+        kept = self.tiles - self.tiles_computed
+        done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
+        rate = f"{self.gflops:.{1 if self.gflops >= 1 else 4}f} GFLOP/s"
+        return (
+            f"{self.m} x {self.n} x {self.k} on {self.device}: {self.seconds:.2f} s, {rate}; {done}; "
+            f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written"
+        )
+
 
 def plan_multiply(
     a: MatrixSource,
