@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from error_inputs import FAMILIES, SIDE, factors
 
 from gemmule.core.dtype import FLOAT64, Precision
 from gemmule.core.spec import Choice
@@ -27,62 +27,11 @@ from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
 SPLIT, PLAIN = SPECS["h14_int8x15"], SPECS["d03_mma_f64"]
-SIDE, DEPTHS = 512, (1, 2, 16, 64, 256, 1024, 4096, 16384)
-#: Of a row of A and a column of B.
-SCALES = 40
+DEPTHS = (1, 2, 16, 64, 256, 1024, 4096, 16384)
 #: Takes the upper half of a float64's bits.
 _SPLITTER = 2.0**27 + 1
 #: Of K, products that are held at once: a power of two.
 _TOGETHER = 16
-
-
-def uniform(*shape: int) -> torch.Tensor:
-    """Numbers from 0 to 1."""
-    return torch.rand(*shape, device="cuda", dtype=torch.float64)
-
-
-def normal(*shape: int) -> torch.Tensor:
-    """Numbers of the normal distribution."""
-    return torch.randn(*shape, device="cuda", dtype=torch.float64)
-
-
-def wide(spread: float, shift: float) -> Callable[..., torch.Tensor]:
-    """Numbers of both signs (shift 0.5) or one (0) whose logarithm spreads."""
-    return lambda *shape: (uniform(*shape) - shift) * torch.exp(spread * normal(*shape))
-
-
-FAMILIES: dict[str, Callable[..., torch.Tensor]] = {
-    "normal(0, 1)": normal,
-    "from 0 to 1": uniform,
-    "(x - 0.5) exp(0.5 z)": wide(0.5, 0.5),
-    "(x - 0.5) exp(z)": wide(1, 0.5),
-    "(x - 0.5) exp(2 z)": wide(2, 0.5),
-    "(x - 0.5) exp(4 z)": wide(4, 0.5),
-    "x exp(2 z)": wide(2, 0),
-    "rows and columns times 2**-40 to 2**40": normal,
-    "columns of A and rows of B times 2**-40 to 2**40": normal,
-    "[A, -A] times [B; B + 2**-12 B']": normal,
-}
-
-
-def scales(*shape: int) -> torch.Tensor:
-    """Random powers of two."""
-    return torch.exp2(torch.randint(-SCALES, SCALES + 1, shape, device="cuda").double())
-
-
-def factors(family: str, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A and B of a family, fresh."""
-    draw = FAMILIES[family]
-    a, b = draw(SIDE, k), draw(k, SIDE)
-    if family.startswith("rows"):
-        a, b = a * scales(SIDE, 1), b * scales(1, SIDE)
-    if family.startswith("columns"):
-        a, b = a * scales(1, k), b * scales(k, 1)
-    if family.startswith("[A") and k > 1:
-        half = k // 2
-        a[:, half : 2 * half] = -a[:, :half]
-        b[half : 2 * half] = b[:half] + 2.0**-12 * b[half : 2 * half]
-    return a, b
 
 
 def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
