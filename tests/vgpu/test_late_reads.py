@@ -25,6 +25,10 @@ INIT = """mov.u32 %r1, bars;
 READ = "mad.lo.u32 %r3, %lane, 4, %r2;\nld.shared.b32 %r4, [%r3];\nxor.b32 %r5, %r4, -1;\n"
 TELL = "mbarrier.arrive.shared.b64 _, [%r1+8];\n"
 STORE = at("out", 4, "%lane") + "st.global.b32 [%address], %r5;\n"
+GENERIC_LOAD = "cvt.u64.u32 %d1, %r3;\ncvta.shared.u64 %d2, %d1;\nld.b32 %r4, [%d2]"
+MATRIX_LOAD = """and.b32 %r8, %lane, 7;
+    mad.lo.u32 %r8, %r8, 16, %r2;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r8]"""
 
 
 def two_boxes(rng, consumer, **options):
@@ -60,13 +64,51 @@ def test_what_was_needed_before_is_there(rng, consumer, schedule):
 
 @pytest.mark.differs_on_hardware("mostly the load is there in time")
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("between", ["", "bar.warp.sync -1;\n"], ids=["told", "told by a warp that has met"])
-def test_a_load_on_its_way_is_found_in_every_schedule(rng, between, schedule):
+@pytest.mark.parametrize(
+    "consumer",
+    [
+        READ + TELL + STORE,
+        READ + "bar.warp.sync -1;\n" + TELL + STORE,
+        # The warp knows of the second box by then.
+        READ + TELL + wait("%r1", 1) + STORE,
+        READ.replace("ld.shared.b32 %r4, [%r3]", GENERIC_LOAD) + TELL + STORE,
+        READ.replace("ld.shared.b32 %r4, [%r3]", MATRIX_LOAD) + TELL + STORE,
+        "mov.u32 %r6, 5;\n" + READ.replace("ld.", "@!%p9 ld.") + TELL + STORE,
+    ],
+    ids=["told", "met", "waited again", "generic", "matrix", "guarded"],
+)
+def test_a_load_on_its_way_is_found_in_every_schedule(rng, consumer, schedule):
     with pytest.raises(
         CheckError, match=r"warp 1 read it, and is not known|may still be reading, as nothing"
     ) as caught:
-        two_boxes(rng, READ + between + TELL + STORE, schedule=schedule)
+        two_boxes(rng, consumer, schedule=schedule)
     assert {finding.kind for finding in caught.value.findings} == {"race"}
+
+
+UNUSED = """mad.lo.u32 %r3, %lane, 4, %r2;
+    ld.shared.b32 %r4, [%r3];
+    mov.u32 %r5, %r4;
+    mov.u32 %r8, 0;
+    TURN:
+    setp.eq.u32 %p3, %r8, 0;
+    @%p3 bra NEXT;
+    st.shared.b32 [%r3+4096], %r5;
+    bra DONE;
+    NEXT:
+    mov.u32 %r8, 1;
+    TELL
+    WAIT
+    ld.shared.b32 %r9, [%r3];
+    mov.u32 %r5, %r9;
+    bra TURN;
+    DONE:
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_value_that_nothing_uses_is_not_waited_for(rng, schedule):
+    """The register that the store reads held it once, but other values since."""
+    two_boxes(rng, READ + STORE + UNUSED.replace("TELL", TELL).replace("WAIT", wait("%r1", 1)), schedule=schedule)
 
 
 def test_what_ordinary_instructions_write_waits_for_loads(rng):

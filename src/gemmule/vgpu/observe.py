@@ -44,8 +44,6 @@ class Access:
         Whether it is atomic, or a load or store of global memory that does not race with such: not a weak one.
     asynchronous : bool
         Whether it is a copy that is issued now and takes place later.
-    late : bool
-        Whether it is a load that was seen before, and whose value is needed now.
     """
 
     instruction: Instruction
@@ -59,7 +57,6 @@ class Access:
     atomic: bool = False
     asynchronous: bool = False
     sizes: Array | None = None
-    late: bool = False
 
     def uniform(self) -> Iterator[Access]:
         """Yield the access in parts whose lanes access the same number of bytes each."""

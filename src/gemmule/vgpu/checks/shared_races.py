@@ -70,17 +70,12 @@ class SharedRaces(Observer):
     def access(self, access: Access) -> None:
         if access.space != "shared":
             return
-        batch, lanes = access.batch, access.lanes
-        many = max(access.size // self._granule, 1)
-        piece = (access.address + lanes.pick(batch.shared_base)) // self._granule
-        warp = lanes.pick(batch.warp_of_lane)
-        rows = piece // many
+        warp = access.lanes.pick(access.batch.warp_of_lane)
+        rows, many = self._rows(access)
         before = self._written.reshape(-1, many).take(rows, 0)
-        if access.read and not access.late and not before.all():
+        if access.read and not before.all():
             self._uninitialised(access, before == 0)
         unordered = self._unordered(access, before, warp)
-        if access.late:
-            unordered &= self._clocks.is_told(before & ~_ATOMIC & ((1 << self._clocks.column_bits) - 1))
         if unordered.any():
             bad = np.asarray(unordered.any(axis=1))
             self._race(access, bad, rows * many + unordered.argmax(axis=1))
@@ -88,9 +83,35 @@ class SharedRaces(Observer):
             self._check_reads(access, rows, many, warp)
             self._note_write(access, rows, many, warp)
         else:
-            epoch = self._clocks.epoch(warp)
-            for shadow in (self._needed,) if access.late else self._noted:
-                shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
+            for shadow in self._noted:
+                self._note_read(shadow, rows, many, warp)
+
+    def marks(self, access: Access) -> Array:
+        """Return what tells for each piece of an access who wrote it last, and when."""
+        rows, many = self._rows(access)
+        found: Array = self._written.reshape(-1, many).take(rows, 0)
+        return found
+
+    def needed(self, access: Access, marks: Array) -> None:
+        """See the values of loads needed that were seen before, when each piece had the mark that is given."""
+        rows, many = self._rows(access)
+        now = self.marks(access)
+        told = self._clocks.is_told(now & ~_ATOMIC & ((1 << self._clocks.column_bits) - 1))
+        overtaken = (now != marks) & told
+        if overtaken.any():
+            bad = np.asarray(overtaken.any(axis=1))
+            self._race(access, bad, rows * many + overtaken.argmax(axis=1), late=True)
+        self._note_read(self._needed, rows, many, access.lanes.pick(access.batch.warp_of_lane))
+
+    def _rows(self, access: Access) -> tuple[Array, int]:
+        """Return for each lane its place in shared memory in units of as many pieces as it accesses, and these."""
+        many = max(access.size // self._granule, 1)
+        piece = (access.address + access.lanes.pick(access.batch.shared_base)) // self._granule
+        return piece // many, many
+
+    def _note_read(self, shadow: Array, rows: Array, many: int, warp: Array) -> None:
+        epoch = self._clocks.epoch(warp)
+        shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
         """Return which pieces were written by somebody of whose write the warps do not know."""
@@ -136,20 +157,23 @@ class SharedRaces(Observer):
             if lost.any():
                 self._report(access, lost, "another warp writes it at the same time")
 
-    def _race(self, access: Access, bad: Array, pieces: Array) -> None:
+    def _race(self, access: Access, bad: Array, pieces: Array, *, late: bool = False) -> None:
         first = int(np.flatnonzero(bad)[0])
         mark = int(self._written[pieces[first]]) & ~int(_ATOMIC)
         column = mark & ((1 << self._clocks.column_bits) - 1)
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
         who = self._clocks.who(column)
-        self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
+        if late:
+            does = "may still be reading, as nothing has needed the value before the barrier was told,"
+            self._report(access, bad, f"{who} was asked to write it{_at(earlier)} meanwhile", does)
+        else:
+            self._report(access, bad, f"{who} wrote it{_at(earlier)}, and is not known to have done so yet")
 
-    def _report(self, access: Access, bad: Array, why: str) -> None:
+    def _report(self, access: Access, bad: Array, why: str, does: str | None = None) -> None:
         first = int(np.flatnonzero(bad)[0])
         address = int(access.address[first]) % access.batch.shared_stride
-        does = "a copy writes" if access.asynchronous else "writes" if access.write else "reads"
-        if access.late:
-            does = "may still be reading, as nothing has needed the value before the barrier was told,"
+        if does is None:
+            does = "a copy writes" if access.asynchronous else "writes" if access.write else "reads"
         self._collected.add(
             access.batch,
             "race",
