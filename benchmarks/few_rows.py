@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from float8_products import HOPPER, graph_of
+from float8_products import HOPPER, graph_of, in_turns
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.dtype import dtype_named
@@ -111,14 +110,7 @@ def measured(size: tuple[int, int, int], rows: str, search: int) -> dict[str, An
         replays[name] = graph_of(ours(choice), calls)
     for name, fast in (("cublaslt", False), ("cublaslt_fast", True)) if problem.a.dtype == problem.b.dtype else ():
         replays[name] = graph_of(theirs(fast), calls)
-    samples: dict[str, list[float]] = {name: [] for name in replays}
-    for turn in range(_ROUNDS):
-        for name in list(replays) if turn % 2 else reversed(list(replays)):
-            samples[name].append(replays[name]())
-    for name, times in samples.items():
-        found[f"{name}_us"] = round(statistics.median(times), 3)
-        found[f"{name}_samples_us"] = [round(time, 3) for time in times]
-    return found
+    return found | in_turns(replays, _ROUNDS)
 
 
 def main() -> None:

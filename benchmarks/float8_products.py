@@ -74,6 +74,19 @@ def graph_of(work: Callable[[int, int], None], calls: int) -> Callable[[], float
     return replay
 
 
+def in_turns(replays: dict[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
+    """Return medians and samples in microseconds of what is replayed in turns, forwards and backwards."""
+    samples: dict[str, list[float]] = {name: [] for name in replays}
+    for turn in range(rounds):
+        for name in list(replays) if turn % 2 else reversed(list(replays)):
+            samples[name].append(replays[name]())
+    found: dict[str, Any] = {}
+    for name, times in samples.items():
+        found[f"{name}_us"] = round(statistics.median(times), 3)
+        found[f"{name}_samples_us"] = [round(time, 3) for time in times]
+    return found
+
+
 def measured(size: tuple[int, int, int]) -> dict[str, Any]:
     """Return the record of one product."""
     import torch
@@ -118,14 +131,7 @@ def measured(size: tuple[int, int, int]) -> dict[str, Any]:
         replays[name] = graph_of(ours(what, choice), 3 if name == "reference" else calls)
     for name, fast in (("cublaslt", False), ("cublaslt_fast", True)):
         replays[name] = graph_of(theirs(fast), calls)
-    samples: dict[str, list[float]] = {name: [] for name in replays}
-    for turn in range(_ROUNDS):
-        for name in list(replays) if turn % 2 else reversed(list(replays)):
-            samples[name].append(replays[name]())
-    for name, times in samples.items():
-        found[f"{name}_us"] = round(statistics.median(times), 3)
-        found[f"{name}_samples_us"] = [round(time, 3) for time in times]
-    return found
+    return found | in_turns(replays, _ROUNDS)
 
 
 def main() -> None:

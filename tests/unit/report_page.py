@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html.parser
+import re
+
 import pytest
 import report_records as made
 from click.testing import CliRunner
@@ -41,3 +44,61 @@ def profile_records():
 
 
 TIMED = made.gemm("g01", 64, 64, 64, 1.0)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pages whose figures are empty: drawing takes most of the time, and not every test looks at them."""
+
+    def undrawn(wanted, watch):
+        return {one.name: f'<svg role="img" aria-label="{one.title}"></svg>' for one in wanted}
+
+    monkeypatch.setattr("gemmule.lab.report.page.draw_all", undrawn)
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects what stands where: elements with their attributes, headings, and the cells of tables by caption."""
+
+    VOID = ("meta", "link", "br", "wbr", "path", "use", "rect", "line", "circle")
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.headings, self.tables, self.svg_texts = [], [], [], {}, []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag in self.VOID:
+            return
+        self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append([int(tag[1]), ""])
+        if tag == "caption":
+            self.caption = ""
+        if tag == "tr":
+            self.row = []
+        if tag in ("th", "td"):
+            self.row.append("")
+        if tag == "tbody":
+            self.tables[self.caption] = []
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag in self.VOID:
+            return
+        assert self.open.pop() == tag, (tag, self.open[-3:])
+        if tag == "tr" and "tbody" in self.open:
+            self.tables[self.caption].append(self.row)
+
+    def handle_data(self, data):
+        if "caption" in self.open:
+            self.caption += data
+        elif "th" in self.open or "td" in self.open:
+            self.row[-1] += data
+        if self.open and re.fullmatch("h[1-6]", self.open[-1]):
+            self.headings[-1][1] += data
+        if "svg" in self.open and self.open[-1] == "text":
+            self.svg_texts.append(data)
