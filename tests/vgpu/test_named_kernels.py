@@ -56,6 +56,9 @@ def test_what_is_refused(rng, monkeypatch):
         gm.plan(x, x, executor="vgpu", kernel="g05_conflict_free[tile_k=5]")
     with pytest.raises(gm.ArgumentError, match=r"names \d+ configs, of which one runs; give one of them: "):
         gm.plan(x, x, executor="vgpu", kernel="g05_conflict_free[*]")
+    # Words that name several kernels elsewhere mean nothing here.
+    with pytest.raises(gm.ArgumentError, match="'nosuch' is not known; known are h15_symmetric, "):
+        gm.plan(x, x, executor="vgpu", kernel="nosuch")
     with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
         gm.plan(x, x, executor="vgpu", kernel="t03_naive_row")
     with pytest.raises(
