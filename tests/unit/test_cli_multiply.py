@@ -197,6 +197,18 @@ def test_a_failed_check_keeps_no_output(folder, monkeypatch, as_json):
         assert not json.loads(result.stdout)["verified"]["passed"]
 
 
+def test_a_result_that_the_check_cannot_prove_is_kept_and_told(folder):
+    np.save("A.npy", np.full((3, 2), 1e30, "f4"))
+    np.save("B.npy", np.full((2, 4), 1e30, "f4") * np.array([[1], [-1]], "f4"))
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--verify")
+    assert result.exit_code == 0, result.output
+    assert not np.isfinite(np.load("C.npy")).any()
+    assert "not proved wrong: " in result.stdout
+    assert "12 elements are neither proved right nor wrong, the first at row 0, column 0" in result.stdout
+    found = json.loads(run("A.npy", "B.npy", "-o", "C.npy", "--verify", "--force", "--json").stdout)["verified"]
+    assert (found["passed"], found["unproved"], found["first_unproved"]) == (True, 12, [0, 0])
+
+
 #: Commands find the package where this process did, whatever their folder.
 # The commands started here see what this process sees, and compute on the host.
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GEMMULE_EXECUTOR": "host"}

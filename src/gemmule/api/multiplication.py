@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,13 @@ def multiply(
     UnsupportedError
         If a package or executor is not to be had.
     WrongResultError
-        If the result does not pass the check; it is not kept.
+        If the check proves the result wrong; it is not kept.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the check could prove elements neither right nor wrong, for instance where partial sums may overflow. The
+        result is kept.
 
     Examples
     --------
@@ -148,13 +155,16 @@ def multiply(
             report: Report = product.run(_multiplications(progress))
         else:
             report = product.run(progress)
-        if verify and not (verdict := product.verify()).passed:
+        verdict = product.verify() if verify else None
+        if verdict is not None and not verdict.passed:
             product.reject()
             raise WrongResultError(
                 f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
                 f"the seed {verdict.seed}"
             )
         product.commit()
+    if verdict is not None and verdict.caveat:
+        warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=2)
     return report
 
 

@@ -253,7 +253,8 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
     if exact:
         said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
-    lines = [f"{'verified' if verdict.passed else 'wrong'}: {said} (--seed {verdict.seed} repeats the check)"]
+    state = "wrong" if not verdict.passed else "not proved wrong" if verdict.unproved else "verified"
+    lines = [f"{state}: {said} (--seed {verdict.seed} repeats the check)"]
     # Random vectors say nothing of rows that hold no finite numbers: these are computed once more.
     if exact or verdict.finds_errors_above:
         wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
@@ -262,6 +263,8 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     if verdict.rows_compared:
         rows = f"{verdict.rows_compared} rows that deviate" if verdict.rows_compared > 1 else "row that deviates"
         lines.append(f"  the {rows} most, computed once more: each element is right to {verdict.element_bound:.2g}")
+    if verdict.caveat:
+        lines.append(f"  {verdict.caveat}")
     return lines
 
 

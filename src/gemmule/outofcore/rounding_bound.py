@@ -31,6 +31,7 @@ from .stream import apply_magnitudes, row_norms
 #: Probability that a correct product fails.
 FALSE_ALARM = 1e-9
 _CHECK_UNIT = 2.0**-53
+_FLOAT32_TOP = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ class RoundingBound:
         rounding has no bound.
     product, addend, output, tiny : float
         Factors g * |alpha|, h * |beta|, u_out, and the absolute term of one element.
-    alpha, beta : float
+    alpha, beta : float or complex
         The scalars.
     top : float
         Largest finite value of the output.
@@ -58,6 +59,8 @@ class RoundingBound:
         Factor 2 d sqrt(K) |alpha|.
     to_nan : bool
         Whether infinities among the factors may become NaN.
+    input_top : float
+        Size from which a factor may round to infinity before it is multiplied.
     """
 
     rows: Array
@@ -66,13 +69,14 @@ class RoundingBound:
     addend: float
     output: float
     tiny: float
-    alpha: float
-    beta: float
+    alpha: complex
+    beta: complex
     top: float
     sum_top: float
     saturates: bool
     norms: float = 0.0
     to_nan: bool = False
+    input_top: float = math.inf
 
     @classmethod
     def measure(
@@ -82,8 +86,8 @@ class RoundingBound:
         result: MatrixSource,
         c: MatrixSource | None,
         *,
-        alpha: float,
-        beta: float,
+        alpha: complex,
+        beta: complex,
         precision: Precision,
         vectors: int,
         memory: int,
@@ -110,6 +114,10 @@ class RoundingBound:
         smallest = _limit(total, "smallest_normal")
         tiny = (k + 2) * (1 + abs(alpha)) * smallest + _limit(result.dtype, "smallest_subnormal")
         top = _limit(result.dtype, "max")
+        # Sums of integers may be scaled in float32 on their way to a narrower float.
+        from_integers = sum_dtype(a.dtype, b.dtype).kind in "iu"
+        sum_top = min(_limit(total, "max"), max(top, _FLOAT32_TOP)) if from_integers else _limit(total, "max")
+        rounded = precision in (Precision.TF32, Precision.BF16X6)
 
         reaches_top = np.zeros(m, bool)
 
@@ -132,9 +140,9 @@ class RoundingBound:
             rows = scale * random + 2 * check + np.finfo(np.float64).tiny
         unbounded = reaches_top | ~np.isfinite(rows)
         return cls(
-            rows, unbounded, product, addend, output, tiny, float(alpha), float(beta), top,
-            _limit(total, "max"), result.dtype.name.startswith("float8"), norms,
-            integer or precision is Precision.BF16X6,
+            rows, unbounded, product, addend, output, tiny, alpha, beta, top, sum_top,
+            result.dtype.name.startswith("float8"), norms, integer or precision is Precision.BF16X6,
+            _FLOAT32_TOP / 2 if rounded else math.inf,
         )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Verdict:
         Largest ratio of an error to its bound; the product passes up to 1. For integers the largest difference
         modulo their range; there only 0 passes.
     passed : bool
-        Whether everything is within its bound.
+        Whether nothing is proved wrong: everything is within its bound but the `unproved` elements.
     missed_probability : float
         At most the probability that an element wrong by more than `finds_errors_above` passes.
     finds_errors_above : float
@@ -56,6 +56,11 @@ class Verdict:
         the type's range.
     element_bound : float
         Largest bound of an element in these rows.
+    unproved : int
+        Elements that the check can neither confirm nor refute: sums that may overflow on their way, or overflow in the
+        check itself. They are no reason to reject a result.
+    first_unproved : tuple of int or None
+        Row and column of the first of them.
     """
 
     vectors: int
@@ -66,6 +71,20 @@ class Verdict:
     finds_errors_above: float
     rows_compared: int = 0
     element_bound: float = 0.0
+    unproved: int = 0
+    first_unproved: tuple[int, int] | None = None
+
+    @property
+    def caveat(self) -> str | None:
+        """What could not be proved, in a sentence; None if there is no such thing."""
+        if self.first_unproved is None:
+            return None
+        row, col = self.first_unproved
+        many = "1 element is" if self.unproved == 1 else f"{self.unproved} elements are"
+        return (
+            f"{many} neither proved right nor wrong, the first at row {row}, column {col}: partial sums there may "
+            "overflow, or factors are not finite; scale the factors, or compute in a wider type, to have them checked"
+        )
 
 
 def verify(
@@ -74,8 +93,8 @@ def verify(
     result: MatrixSource,
     *,
     memory: int,
-    alpha: float | int = 1,
-    beta: float | int = 0,
+    alpha: complex = 1,
+    beta: complex = 0,
     c: MatrixSource | None = None,
     precision: Precision = Precision.IEEE,
     vectors: int = VECTORS,
@@ -93,7 +112,7 @@ def verify(
         The factors and the claimed product.
     memory : int
         Limit in bytes for what the check holds in memory.
-    alpha, beta : float or int
+    alpha, beta : int, float or complex
         Scalars of the product.
     c : MatrixSource, optional
         The matrix that was added.
@@ -119,33 +138,41 @@ def verify(
         for start in range(0, vectors, group):
             # Zeros and ones: with signs, two errors of half the range would always cancel.
             t = rng.integers(0, 2, (b.shape[1], min(group, vectors - start)), dtype=np.int64)
-            largest = max(
-                largest, check_modular(a, b, result, t, alpha=int(alpha), beta=int(beta), c=added, memory=memory)
-            )
+            scalars = {"alpha": int(alpha.real), "beta": int(beta.real)}
+            largest = max(largest, check_modular(a, b, result, t, **scalars, c=added, memory=memory))
         return Verdict(vectors, seed, float(largest), largest == 0, 2.0**-vectors, 0.0)
 
     bound = RoundingBound.measure(
         a, b, result, added, alpha=alpha, beta=beta, precision=precision, vectors=vectors, memory=memory
     )
-    suspects = bound.unbounded_rows
+    suspects = bound.unbounded_rows.copy()
+    is_complex = any(isinstance(x, complex) for x in (alpha, beta)) or any(
+        x.dtype.kind == "c" for x in (a, b, result, added) if x is not None
+    )
+    dtype = np.dtype(np.complex128 if is_complex else np.float64)
     ratios = np.zeros(result.shape[0])
     for start in range(0, vectors, group):
         signs = 1.0 - 2.0 * rng.integers(0, 2, (b.shape[1], min(group, vectors - start))).astype(np.float64)
         with np.errstate(all="ignore"):
-            error = apply(result, signs, memory)
+            error = apply(result, signs, memory).astype(dtype, copy=False)
             if alpha != 0:
                 error -= alpha * apply(a, apply(b, signs, memory), memory)
             if added is not None:
                 error -= beta * apply(added, signs, memory)
-            # A NaN is no smaller than anything.
-            ratios = np.fmax(ratios, np.nan_to_num(np.abs(error).max(axis=1, initial=0.0) / bound.rows, nan=math.inf))
+            deviation = np.abs(error).max(axis=1, initial=0.0)
+            # Sums of the check itself may overflow where the result is right: such rows are compared by element.
+            suspects |= ~np.isfinite(deviation)
+            ratios = np.fmax(ratios, deviation / bound.rows)
     ratios[suspects] = 0.0
     compared = suspects.copy()
     compared[np.argsort(-ratios, kind="stable")[:ROWS]] = True
-    worst, element_bound = compare_rows(a, b, result, added, np.flatnonzero(compared), bound, memory=memory)
-    worst = max(worst, _largest(ratios))
+    found = compare_rows(a, b, result, added, np.flatnonzero(compared), bound, memory=memory)
+    worst = max(found.worst, _largest(ratios))
     above = 2.0 * _largest(np.where(suspects, 0.0, bound.rows))
-    return Verdict(vectors, seed, worst, worst <= 1.0, 2.0**-vectors, above, int(compared.sum()), element_bound)
+    return Verdict(
+        vectors, seed, worst, worst <= 1.0, 2.0**-vectors, above, int(compared.sum()), found.element_bound,
+        found.unproved, found.first_unproved,
+    )  # fmt: skip
 
 
 def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vectors: int = VECTORS) -> int:
