@@ -14,7 +14,7 @@ from tuned_entries import OTHERS, PROBLEM, chosen, entry, forget, table
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.dispatch import tuned_table
 from gemmule.dispatch.problem_key import key_of
-from gemmule.dispatch.tuned_file import TunedFileWarning, merge_tuned, read_or_set_aside, read_tuned, write_tuned
+from gemmule.dispatch.tuned_file import TunedFileWarning, merge_tuned, read_or_warn, read_tuned, write_tuned
 from gemmule.lab.products import gemm_problem
 
 __all__ = ["table"]
@@ -69,14 +69,33 @@ def test_a_number_that_no_entry_has_is_damage(table, field, value):
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_file_is_set_aside_and_calls_go_on(table, what):
+def test_calls_go_on_without_a_damaged_file_and_leave_it(table, what):
     table.write_bytes(DAMAGED[what])
-    with pytest.warns(TunedFileWarning, match="set aside as"):
+    with pytest.warns(TunedFileWarning, match="left as it is"):
         assert chosen().chosen_by == "cost"
-    assert not table.exists()
-    assert table.with_name("tuned.json.damaged").read_bytes() == DAMAGED[what]
-    forget()
-    assert chosen().chosen_by == "cost"
+    assert [path.name for path in table.parent.iterdir()] == [table.name]
+    assert table.read_bytes() == DAMAGED[what]
+
+
+def test_a_damaged_file_is_set_aside_by_what_replaces_it(table):
+    taken = table.with_name("tuned.json.damaged")
+    taken.write_text("somebody's")
+    write_tuned(table, [entry()])
+    damaged = table.read_bytes()[:-5]
+    table.write_bytes(damaged)
+    with pytest.warns(TunedFileWarning, match=r"set aside as .*\.damaged1"):
+        merge_tuned(table, [entry()])
+    assert len(read_tuned(table)) == 1
+    assert taken.read_text() == "somebody's"
+    assert table.with_name("tuned.json.damaged1").read_bytes() == damaged
+
+
+@pytest.mark.parametrize("text", [b"\x93NUMPY", b"{}", b"thesis"])
+def test_a_file_that_is_no_table_is_not_replaced(table, text):
+    table.write_bytes(text)
+    with pytest.raises(FileFormatError, match="left as it is: name another file"):
+        merge_tuned(table, [entry()])
+    assert table.read_bytes() == text
 
 
 def test_a_file_of_a_later_version_is_left_as_it_is(table):
@@ -102,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
         monkeypatch.setattr(Path, "read_bytes", fail)
         expected = pytest.raises(OSError, match="Input/output")
     else:
-        table.write_bytes(b"{}")
+        table.write_bytes(b'{"format": "gemmule tuned configurations"')
         monkeypatch.setattr(Path, "replace", fail)
         expected = pytest.raises(FileFormatError, match=r"cannot be set aside: .*name another file")
     before = table.stat()
@@ -111,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
     assert (table.stat().st_ino, table.stat().st_size) == (before.st_ino, before.st_size)
     # Calls go on without it.
     with pytest.warns(TunedFileWarning, match=r"tuned\.json"):
-        assert read_or_set_aside(table) == ()
+        assert read_or_warn(table) == ()
 
 
 def _write(path, first, count):
@@ -129,7 +148,7 @@ def test_writers_at_the_same_time_lose_nothing(table):
         writer.start()
     while any(writer.is_alive() for writer in writers):
         # A reader never sees a part of a file.
-        assert isinstance(read_or_set_aside(table), tuple)
+        assert isinstance(read_or_warn(table), tuple)
         writers[0].join(0.01)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     entries = {one.key: one for one in read_tuned(table)}

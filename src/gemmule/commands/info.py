@@ -37,12 +37,12 @@ def _cache(content: CacheContent) -> dict[str, Any]:
 
 def _tuned() -> dict[str, Any]:
     """Return where tuned configurations are, and how many."""
-    from ..dispatch.tuned_file import read_or_set_aside, read_tuned
+    from ..dispatch.tuned_file import read_or_warn, read_tuned
     from ..dispatch.tuned_table import shipped_files, user_file
 
     user = user_file()
     shipped = {path.stem: len(read_tuned(path)) for path in shipped_files()}
-    return {"file": str(user), "products": len(read_or_set_aside(user)), "shipped": shipped}
+    return {"file": str(user), "products": len(read_or_warn(user)), "shipped": shipped}
 
 
 def _virtual() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from gemmule.core.errors import FileFormatError
 from .problem_key import ProblemKey
 
 FORMAT, VERSION = "gemmule tuned configurations", 1
+_BEGINNING = f'{{"format": "{FORMAT}"'
 
 
 class TunedFileWarning(UserWarning):
@@ -138,14 +140,17 @@ def _positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
+def read_or_warn(path: Path) -> tuple[Entry, ...]:
+    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used.
+
+    The file is only read: a name that was given by mistake belongs to somebody else.
+    """
     try:
-        return read_or_make_way(path)
-    except LaterVersionError as error:
-        warnings.warn(f"{error}; it is not used", TunedFileWarning, stacklevel=2)
+        return read_tuned(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
     except FileFormatError as error:
-        warnings.warn(str(error), TunedFileWarning, stacklevel=2)
+        warnings.warn(f"{error}; it is not used, and left as it is", TunedFileWarning, stacklevel=2)
     except OSError as error:
         warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
     return ()
@@ -154,24 +159,36 @@ def read_or_set_aside(path: Path) -> tuple[Entry, ...]:
 def read_or_make_way(path: Path) -> tuple[Entry, ...]:
     """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
 
+    Only what begins as `write_tuned` begins is set aside, under a name that nothing has.
+
     Raises
     ------
     LaterVersionError
         If it is of a later version.
     FileFormatError
-        If it is damaged, and cannot be set aside.
+        If it is damaged, and is no file of tuned configurations or cannot be set aside.
     OSError
         If it cannot be read: what it holds is not known, and must not be lost.
     """
     try:
-        return read_tuned(path)
+        text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return ()
+    if not text:
+        return ()
+    try:
+        return tuned_entries(text, str(path))
     except LaterVersionError as error:
         remedy = "install the gemmule that wrote it, or name another file"
         raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
     except FileFormatError as error:
-        aside = path.with_name(path.name + ".damaged")
+        if not text.startswith(_BEGINNING.encode()):
+            raise FileFormatError(f"{error}; it is left as it is: name another file") from error
+        aside = next(
+            name
+            for number in itertools.count()
+            if not (name := path.with_name(f"{path.name}.damaged{number or ''}")).exists()
+        )
         try:
             path.replace(aside)
         except OSError as stuck:
@@ -196,7 +213,7 @@ def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
         fields |= {"samples": one.samples, **({"ratio": one.ratio} if one.ratio is not None else {})}
         lines.append(json.dumps(fields | {"run": runs[one.run]}))
     told = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
-    text = f'{{"format": "{FORMAT}", "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
+    text = f'{_BEGINNING}, "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=path.name, suffix=".partial", delete=False

@@ -15,7 +15,7 @@ from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.user_folders import user_settings_folder
 
 from .problem_key import ProblemKey
-from .tuned_file import Entry, TunedFileWarning, read_or_set_aside, read_tuned
+from .tuned_file import Entry, TunedFileWarning, read_or_warn, read_tuned
 
 #: Chips of one processor: one that has no file takes the configs of the other, but not its times.
 _SAME_PROCESSOR = {"H100 SXM 80 GB": "H200 SXM 141 GB"}
@@ -87,7 +87,7 @@ class TunedTable:
         self._here: dict[ProblemKey, Entry] = {}
         places: list[tuple[str, dict[ProblemKey, Entry], bool]] = [("this process", self._here, True)]
         if user is not None:
-            found = read_or_set_aside(user)
+            found = read_or_warn(user)
             places.append((str(user), {one.key: one for one in found if one.chip == chip}, True))
         self._chip, self._own = chip, len(places)
         for name in (chip, _SAME_PROCESSOR.get(chip)):
