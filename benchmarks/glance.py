@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.commands import gpu
-from gemmule.compiler.pool import Job, compile_all
+from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
@@ -73,13 +73,7 @@ def compiled(kinds: list[str]) -> None:
     jobs = []
     for kind in kinds:
         for problem in problems(kind):
-            choice = chosen(problem)
-            jobs.append(Job(choice.spec, choice.config, choice.signature(problem), HOPPER))
-            then = choice.following(problem)
-            jobs += [
-                Job(one.spec, one.config, one.spec.signature(one.problem, one.config), HOPPER)
-                for one in (then.chain() if then is not None else ())
-            ]
+            jobs += jobs_of(chosen(problem), problem, HOPPER)
     list(compile_all(list(dict.fromkeys(jobs))))
 
 

@@ -50,6 +50,7 @@ from . import (
 )
 from .ceiling_tables import ceiling_table
 from .disk_tables import disk_ways_table, file_runs_table
+from .draw_tables import draws_block
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .error_tables import errors_table
@@ -150,6 +151,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
+                    "draws": draws_block,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
