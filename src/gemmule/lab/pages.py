@@ -22,7 +22,8 @@ synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's 
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
 checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
 aligned cells of a shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats
-beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it.
+beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on
+random products.
 """
 
 from __future__ import annotations
