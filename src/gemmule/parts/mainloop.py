@@ -59,34 +59,27 @@ def partitioned(atom: Any, stages: Any, tiles: Any, rank: Any = 0, ctas: int = 1
     )
 
 
-class Mainloop:
-    """Producer and consumer sides of the pipeline.
+class Ring:
+    """Stages that are used one after another, around and around; the pipeline state is (stage, phase).
 
     Parameters
     ----------
     stages : int
-        Stages in shared memory.
-    stage_bytes : int
-        Bytes that the loads of a stage bring to a CTA.
-    pingpong : bool
-        Whether the two warpgroups multiply tiles of their own alternately; else both share a tile.
-    turn_barrier : int
-        The first of two named barriers for ping-pong.
+        How many.
     """
 
-    def __init__(self, stages: int, stage_bytes: int, *, pingpong: bool = False, turn_barrier: int = 1) -> None:
-        self.stages, self.stage_bytes = stages, stage_bytes
-        self.pingpong, self.turn_barrier = pingpong, turn_barrier
+    def __init__(self, stages: int) -> None:
+        self.stages = stages
 
     def barriers(self, smem: Any) -> tuple[Any, Any]:
         """Allocate the full and the empty barriers of all stages."""
         return smem.allocate_array(cutlass.Int64, self.stages), smem.allocate_array(cutlass.Int64, self.stages)
 
     @cute.jit
-    def init(self, full, empty, releases: cutlass.Constexpr[int]):
-        """Initialise the barriers, by one thread; a stage is empty after so many releases."""
+    def init(self, full, empty, arrivals: cutlass.Constexpr[int], releases: cutlass.Constexpr[int]):
+        """Initialise the barriers, by one thread: a stage is full after so many arrivals, empty after the releases."""
         for s in cutlass.range_constexpr(self.stages):
-            cute.arch.mbarrier_init(full + s, 1)
+            cute.arch.mbarrier_init(full + s, arrivals)
             cute.arch.mbarrier_init(empty + s, releases)
 
     @cute.jit
@@ -103,20 +96,52 @@ class Mainloop:
         passed = stage + count
         return passed % self.stages, (phase + passed // self.stages) % 2
 
-    @cute.jit
-    def load(self, loads, full, empty, stage, phase, k_tiles):
-        """Issue the loads of `k_tiles` k-tiles, each as soon as a stage is empty; return the next pipeline state.
 
-        ``loads(k)`` gives pairs of a `TmaLoad` and the place of its k-tile.
+class Mainloop(Ring):
+    """Producer and consumer sides of the pipeline.
+
+    Parameters
+    ----------
+    stages : int
+        Stages in shared memory.
+    stage_bytes : int
+        Bytes that the loads of a stage bring to a CTA.
+    pingpong : bool
+        Whether the two warpgroups multiply tiles of their own alternately; else both share a tile.
+    turn_barrier : int
+        The first of two named barriers for ping-pong.
+    """
+
+    def __init__(self, stages: int, stage_bytes: int, *, pingpong: bool = False, turn_barrier: int = 1) -> None:
+        super().__init__(stages)
+        self.stage_bytes = stage_bytes
+        self.pingpong, self.turn_barrier = pingpong, turn_barrier
+
+    @cute.jit
+    def load(self, loads, batch, full, empty, stage, phase, first_k, k_tiles):
+        """Issue the loads of `k_tiles` k-tiles from `first_k` on, each as soon as a stage is empty.
+
+        `loads` are pairs of a `TmaLoad` and the tile that it is of, `batch` the coordinates behind the k-tile's.
+
+        Returns
+        -------
+        stage, phase
+            The next pipeline state.
         """
         for k in cutlass.range(k_tiles):
-            cute.arch.mbarrier_wait(empty + stage, phase)
-            with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, self.stage_bytes)
-            for one, place in loads(k):
-                one.issue(place, stage, full)
-            stage, phase = self.advance(stage, phase)
+            places = tuple((one, (tile, first_k + k, *batch)) for one, tile in loads)
+            stage, phase = self.load_stage(places, full, empty, stage, phase)
         return stage, phase
+
+    @cute.jit
+    def load_stage(self, loads, full, empty, stage, phase):
+        """Issue the loads of a stage, pairs of a `TmaLoad` and a place, once it is empty; return the next state."""
+        cute.arch.mbarrier_wait(empty + stage, phase)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full + stage, self.stage_bytes)
+        for one, place in loads:
+            one.issue(place, stage, full)
+        return self.advance(stage, phase)
 
     @cute.jit
     def drain(self, empty, stage, phase):
@@ -185,3 +210,34 @@ def release_local(empty, stage):
     tid, _, _ = cute.arch.thread_idx()
     if tid % WARPGROUP == 0:
         cute.arch.mbarrier_arrive(empty + stage)
+
+
+@cute.jit
+def release_cluster(scheduler, empty, stage):
+    """Release a stage to every CTA of the cluster that loads into it, each by one thread of the warpgroup.
+
+    These are the CTAs of this one's column, with itself, and then the others of its row.
+    """
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % WARPGROUP
+    row, col = scheduler.rank()
+    ctas_m, ctas_n = cutlass.const_expr(scheduler.cluster_m), cutlass.const_expr(scheduler.cluster_n)
+    if cutlass.const_expr(ctas_m * ctas_n == 1):
+        if lane == 0:
+            cute.arch.mbarrier_arrive(empty + stage)
+    else:
+        other = lane - ctas_m
+        other = other + 1 if other >= col else other
+        peer = col * ctas_m + lane if lane < ctas_m else other * ctas_m + row
+        if lane < ctas_m + ctas_n - 1:
+            cute.arch.mbarrier_arrive(empty + stage, peer)
+
+
+def multicast_a(scheduler: Any, row: Any) -> Any:
+    """Return which CTAs receive a load of A: those of this row of the cluster."""
+    return None if scheduler.cluster_n == 1 else (row, scheduler.cluster_m, scheduler.cluster_n)
+
+
+def multicast_b(scheduler: Any, col: Any) -> Any:
+    """Return which CTAs receive a load of B: those of this column of the cluster."""
+    return None if scheduler.cluster_m == 1 else (col * scheduler.cluster_m, 1, scheduler.cluster_m)

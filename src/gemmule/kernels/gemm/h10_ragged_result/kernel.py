@@ -99,7 +99,7 @@ class RaggedResult:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                self.mainloop.init(full, empty, self.sharing)
+                self.mainloop.init(full, empty, 1, self.sharing)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         # Until here nothing was read that the launch before may have written.
@@ -146,9 +146,8 @@ class RaggedResult:
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
             i, j, batch = self.tile(mD, number)
-            stage, phase = self.mainloop.load(
-                lambda k: ((load_a, (i, k, batch)), (load_b, (j, k, batch))), full, empty, stage, phase, k_tiles
-            )
+            loads = ((load_a, i), (load_b, j))
+            stage, phase = self.mainloop.load(loads, (batch,), full, empty, stage, phase, 0, k_tiles)
 
     @cute.jit
     def consume(self, mC, mD, sA, sB, rows, full, empty, slices, mine, alpha, beta):
