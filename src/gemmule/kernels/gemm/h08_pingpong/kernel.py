@@ -26,9 +26,10 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.copied_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
 from gemmule.core.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
 from gemmule.core.spec import Buildable
+from gemmule.parts.epilogue_context import EpilogueContext
 from gemmule.parts.mainloop import Mainloop, TmaLoad, partitioned
+from gemmule.parts.plain_boxes import PlainBoxes
 from gemmule.parts.raster import grouped_tile
-from gemmule.parts.result_boxes import ResultBoxes
 from gemmule.parts.tensors import copied_arguments, cute_type
 from gemmule.parts.wgmma import tiled_mma
 
@@ -52,7 +53,8 @@ class Pingpong:
         stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
         self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=True, turn_barrier=_TURN)
         blocks, boxes = self.tile_m // MMA_ROWS, self.tile_n // BOX_COLS
-        self.result = ResultBoxes(blocks, boxes, 1, BUFFERS, types["c"] == "yes")
+        reads_c = types["c"] == "yes"
+        self.result = PlainBoxes(self.element, BOX_ROWS, BOX_COLS, blocks, boxes, 1, BUFFERS, False, reads_c)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -98,7 +100,7 @@ class Pingpong:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         full, empty = self.mainloop.barriers(smem)
-        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * BUFFERS)
+        c_full = smem.allocate_array(cutlass.Int64, CONSUMERS * BUFFERS)
         sA, sB, sD = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in (layout_a, layout_b, layout_d)
@@ -110,19 +112,20 @@ class Pingpong:
             with cute.arch.elect_one():
                 self.mainloop.init(full, empty, 1, CLUSTER)
                 for b in cutlass.range_constexpr(CONSUMERS * BUFFERS):
-                    cute.arch.mbarrier_init(arrived + b, 1)
+                    cute.arch.mbarrier_init(c_full + b, 1)
             cute.arch.mbarrier_init_fence()
         self.meet()
 
-        slices = cute.ceil_div(mA.shape[1], self.tile_k)
+        k_tiles = cute.ceil_div(mA.shape[1], self.tile_k)
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
+                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            mine = warp // 4 - 1
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, mine, alpha, beta)
+            warpgroup_idx = warp // 4 - 1
+            ctx = EpilogueContext(tma_c, mC, tma_d, mD, sD, c_full, alpha, beta, warpgroup_idx, 1 + warpgroup_idx)
+            self.consume(ctx, sA, sB, full, empty, k_tiles)
         # The barriers of a CTA that has ended cannot be told anything.
         self.meet()
 
@@ -148,30 +151,31 @@ class Pingpong:
             stage, phase = self.mainloop.load(loads, (), full, empty, stage, phase, 0, k_tiles)
 
     @cute.jit
-    def consume(self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, slices, mine, alpha, beta):
-        """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
+    def consume(self, ctx, sA, sB, full, empty, k_tiles):
+        """Multiply and write this warpgroup's tiles, or its rows of them."""
         mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_ROWS, self.tile_n))
         part = mma.get_slice(0)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
-        stage, phase, brought = Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.share(mD)
-        # Every other tile; the slices of those between pass by.
-        if mine == 1:
-            stage, phase = slices % self.stages, slices // self.stages % 2
+        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
+        stage, phase, c_phase = Int32(0), Int32(0), Int32(0)
+        first, step, tiles = self.share(ctx.d)
+        # Every other tile; the k_tiles of those between pass by.
+        if ctx.warpgroup_idx == 1:
+            stage, phase = k_tiles % self.stages, k_tiles // self.stages % 2
             cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
-        for number in cutlass.range(first + mine * step, tiles, CONSUMERS * step):
-            tile_m, tile_n = self.tile(mD, number)
-            self.mainloop.begin_turn(mine)
+        for number in cutlass.range(first + ctx.warpgroup_idx * step, tiles, CONSUMERS * step):
+            tile_m, tile_n = self.tile(ctx.d, number)
+            self.mainloop.begin_turn(ctx.warpgroup_idx)
             stage, phase, last = self.mainloop.multiply(
-                mma, sums, rA, rB, full, stage, phase, slices, lambda done: self.release(empty, done)
+                mma, accumulators, rA, rB, full, stage, phase, k_tiles, lambda done: self.release(empty, done)
             )
-            self.mainloop.end_turn(mine)
+            self.mainloop.end_turn(ctx.warpgroup_idx)
             warpgroup.wait_group(0)
             self.release(empty, last)
-            stage, phase = self.mainloop.skip(stage, phase, slices)
+            stage, phase = self.mainloop.skip(stage, phase, k_tiles)
+            flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             row, col = tile_m * (self.tile_m // BOX_ROWS), tile_n * (self.tile_n // BOX_COLS)
-            brought = self.result.write(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, row, col, mine, alpha, beta)
+            c_phase = self.result.finish(ctx, c_phase, flat, row, col, None)
         self.result.end()
 
     @cute.jit

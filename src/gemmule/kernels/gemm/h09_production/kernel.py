@@ -24,6 +24,7 @@ Sources
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -38,6 +39,7 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.epilogue_context import EpilogueContext
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
 from gemmule.parts.mainloop import Mainloop, TmaLoad, multicast_a, multicast_b, partitioned, release_cluster
@@ -167,7 +169,7 @@ class Production:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         full, empty = self.mainloop.barriers(smem)
-        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
+        c_full = smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
         # Sums of the cluster have come, and have been taken.
         came = smem.allocate_array(cutlass.Int64, CONSUMERS)
         taken = smem.allocate_array(cutlass.Int64, CONSUMERS)
@@ -188,7 +190,7 @@ class Production:
             with cute.arch.elect_one():
                 self.mainloop.init(full, empty, 1, self.sharing * self.peers)
                 for b in cutlass.range_constexpr(CONSUMERS * self.buffers):
-                    cute.arch.mbarrier_init(arrived + b, 1)
+                    cute.arch.mbarrier_init(c_full + b, 1)
                 for w in cutlass.range_constexpr(CONSUMERS):
                     cute.arch.mbarrier_init(came + w, 1)
                     cute.arch.mbarrier_init(taken + w, self.cluster_k)
@@ -206,10 +208,12 @@ class Production:
                 self.produce(tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, slices)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            mine = warp // 4 - 1
-            exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha,
-                         beta, extras, left)  # fmt: skip
+            warpgroup_idx = warp // 4 - 1
+            exchange = (slots.toint() + warpgroup_idx * self.slots, came + warpgroup_idx, taken + warpgroup_idx)
+            ctx = EpilogueContext(
+                tma_c, mC, tma_d, mD, sD, c_full, alpha, beta, warpgroup_idx, _OWN + warpgroup_idx, extras
+            )
+            self.consume(ctx, (sA, sB), (full, empty), exchange, first_k, slices, left)
 
     @cute.jit
     def begin(self, warp):
@@ -250,11 +254,9 @@ class Production:
         return TmaLoad(tma, *partitioned(tma, stages, tiles, row, self.cluster_m), multicast_b(self.order, col))
 
     @cute.jit
-    def consume(
-        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha, beta,
-        extras, left,
-    ):  # fmt: skip
-        """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
+    def consume(self, ctx, stages, barriers, exchange, first_k, slices, left):
+        """Multiply and write this warpgroup's tiles, or its rows of them."""
+        (sA, sB), (full, empty), mine, mD = stages, barriers, ctx.warpgroup_idx, ctx.d
         kinds = (self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n), self.element_b)
         mma = tiled_mma(*kinds)
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
@@ -265,10 +267,10 @@ class Production:
             found = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
             both = self.promoted.instructions(mma, tiled_mma(*kinds))
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
-            absmax, largest = extras[-1], largest_of_none()
-            extras = (*extras, largest)
+            absmax, largest = ctx.extras[-1], largest_of_none()
+            ctx = dataclasses.replace(ctx, extras=(*ctx.extras, largest))
         release = functools.partial(release_cluster, self.order, empty)
-        stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
+        stage, phase, c_phase, turn = Int32(0), Int32(0), Int32(0), Int32(0)
         first, step, tiles = self.order.turns(mD, slices)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
@@ -282,7 +284,7 @@ class Production:
             begun = None
             if cutlass.const_expr(self.epilogue is not None and not self.order.splits):
                 row, col = self.corner(tile_m, tile_n, mine)
-                begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
+                begun = self.finished.begin(ctx, row, col, batch)
             self.mainloop.begin_turn(mine)
             if cutlass.const_expr(self.promoted is not None):
                 stage, phase = self.promoted.multiply(both, sums, found, rA, rB, full, stage, phase, count, release)
@@ -302,32 +304,28 @@ class Production:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            place = (tile_m, tile_n, first_box, batch, mine)
+            place = (tile_m, tile_n, first_box, batch)
             if cutlass.const_expr(self.order.splits):
                 if self.order.complete(left, flat, mD, first_slice, count, slices, mine, _OWN + mine):
-                    brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
-                                         beta)  # fmt: skip
+                    c_phase = self.write(ctx, begun, c_phase, flat, place)
             else:
-                brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
-                                     beta)  # fmt: skip
+                c_phase = self.write(ctx, begun, c_phase, flat, place)
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
             write_largest(largest, absmax)
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
-    def write(self, begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, place, alpha, beta):
-        """Write a tile, by its epilogue if there is one; return the phase of C's arrival."""
-        tile_m, tile_n, first_box, batch, mine = place
+    def write(self, ctx: Any, begun: Any, c_phase: Any, accumulators: Any, place: Any) -> Any:
+        """Write a tile, by its epilogue if there is one; return C's next phase."""
+        tile_m, tile_n, first_box, batch = place
         if self.epilogue is None:
-            row = tile_m * (self.tile_m // BOX_M) + (0 if self.pingpong else mine)
-            return self.plain.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, row, first_box, batch, mine,
-                                     _OWN + mine, alpha, beta)  # fmt: skip
-        row, col = self.corner(tile_m, tile_n, mine)
+            row = tile_m * (self.tile_m // BOX_M) + (0 if self.pingpong else ctx.warpgroup_idx)
+            return self.plain.finish(ctx, c_phase, accumulators, row, first_box, batch)
+        row, col = self.corner(tile_m, tile_n, ctx.warpgroup_idx)
         if self.order.splits:
-            # Before the product nobody knew yet whether this CTA would have the sums.
-            begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
-        return self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, row, col, batch,
-                                    mine, _OWN + mine, alpha, beta)  # fmt: skip
+            # Before the mainloop it was not known whether this CTA would have all of the sum.
+            begun = self.finished.begin(ctx, row, col, batch)
+        return self.finished.finish(ctx, begun, c_phase, accumulators, row, col, batch)
 
     @cute.jit
     def warp(self):
