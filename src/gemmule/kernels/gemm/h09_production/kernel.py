@@ -90,9 +90,9 @@ class Production:
         self.order = order(self.tile_m, self.result_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
         # Of 8-bit floats the instruction's own sums are too coarse for all of K.
         narrow = types["a"].startswith("float8")
-        self.promoted: Any = PromotedSums(self.stages) if narrow else None
         stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
         self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)
+        self.promoted: Any = PromotedSums(self.mainloop) if narrow else None
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
