@@ -13,7 +13,7 @@ from operands import stand_in
 from problems import SCHEDULE, FuzzProblem, Sketch, detailed, sketch
 
 import gemmule as gm
-from gemmule.compiler.pool import Job
+from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import Precision
@@ -149,17 +149,6 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
     return found
 
 
-def jobs_of(problem: Problem, choice: Choice, arch: Arch) -> list[Job]:
-    """Return what must be compiled for a choice."""
-    inner, _, _ = split_batch(problem, choice.spec.batch_dims)
-    jobs = [Job(choice.spec, choice.config, choice.signature(inner), arch)]
-    if then := choice.following(problem):
-        jobs += [
-            Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch) for one in then.chain()
-        ]  # fmt: skip
-    return jobs
-
-
 @dataclasses.dataclass(frozen=True)
 class Planned:
     """The kernel of a problem, and what must be compiled for it, by name."""
@@ -178,7 +167,8 @@ def planned(problem: FuzzProblem, target: Target) -> Planned:
     """
     described = problem_of(problem, target)
     choice = target.choose(described)
-    return Planned(choice.spec.name, {str(job): job for job in jobs_of(described, choice, target.arch)})
+    inner, _, _ = split_batch(described, choice.spec.batch_dims)
+    return Planned(choice.spec.name, {str(job): job for job in jobs_of(choice, inner, target.arch)})
 
 
 @dataclasses.dataclass(frozen=True)
