@@ -460,7 +460,7 @@ def detailed(drawn: Sketch, rng: Rng, seed: int, index: int) -> FuzzProblem:
     return FuzzProblem(
         seed, index, drawn.kind, "staircase" if drawn.operation == "staircase" else operation, m, n, k, shapes,
         dtypes, layouts, result, drawn.precision, alpha, beta, drawn.epilogue, str(rng.choice(choices)), drawn.target,
-        drawn.library, int(rng.choice((0, 0, 1, 2))) if drawn.library == "torch" else 0, drawn.gram, first,
+        drawn.library, _stream(rng, drawn.library, extents), drawn.gram, first,
     )  # fmt: skip
 
 
@@ -479,8 +479,13 @@ def _detailed_transpose(drawn: Sketch, rng: Rng, at: tuple[int, int], extents: l
     }  # fmt: skip
     return FuzzProblem(
         *at, drawn.kind, drawn.operation, rows, cols, 0, shapes, dtypes, layouts, result, target=drawn.target,
-        library=drawn.library, stream=int(rng.choice((0, 0, 1, 2))) if drawn.library == "torch" else 0,
+        library=drawn.library, stream=_stream(rng, drawn.library, extents),
     )  # fmt: skip
+
+
+def _stream(rng: Rng, library: str, extents: list[int]) -> int:
+    # PyTorch has a pool of memory for each stream: large arrays are of one.
+    return int(rng.choice((0, 0, 1, 2))) if library == "torch" and max(extents) < 1000 else 0
 
 
 def _jittered(rng: Rng, extent: int, unit: int) -> int:

@@ -83,6 +83,7 @@ def prepare_process() -> None:
 def work(setting: Setting, pipe: multiprocessing.connection.Connection) -> None:
     """Answer the parent's requests until there are no more: a process's function."""
     prepare_process()
+    pipe.send("ready")
     while (asked := pipe.recv()) is not None:
         what, numbers = asked
         if what == "plan":
@@ -105,6 +106,8 @@ class Workers:
     def __init__(self, setting: Setting, count: int) -> None:
         self._setting, self._context = setting, multiprocessing.get_context("spawn")
         self._workers = [self._started() for _ in range(count)]
+        for _, pipe in self._workers:
+            pipe.recv()
         self._kernels: list[str] = []
 
     def _started(self) -> tuple[Any, multiprocessing.connection.Connection]:
@@ -155,6 +158,8 @@ class Workers:
                     yield pipe.recv()
                 except (EOFError, ConnectionResetError):
                     self._workers[number] = self._started()
+                    # Its time begins when it can work.
+                    self._workers[number][1].recv()
                     if len(chunk) == 1:
                         failure = "it did not end" if number in late else "it ended the process"
                         yield [Verdict(chunk[0], self._kernels[chunk[0] % len(self._kernels)], {}, failure=failure)]

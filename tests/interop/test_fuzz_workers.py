@@ -17,6 +17,7 @@ HOST = Setting(seed=11, templates=3, most=20, libraries=("torch",), target=Targe
 
 def work_but_not_that(setting, pipe):
     """End at problem 4, and hang at problem 5."""
+    pipe.send("ready")
     while (asked := pipe.recv()) is not None:
         what, numbers = asked
         if what == "plan":
