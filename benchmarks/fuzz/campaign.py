@@ -29,7 +29,7 @@ from problems import KINDS
 from workers import Verdict, Workers, check, prepare_process
 
 from gemmule.compiler.pool import Job, compile_all
-from gemmule.core.errors import CompileError
+from gemmule.core.errors import CompileError, GemmuleError
 
 _PROGRESS_SECONDS, _MOST_PRINTED, _MOST_RECORDED = 5.0, 40, 5
 #: Greatest extent, and templates, where kernels run on the CPU.
@@ -143,7 +143,10 @@ def setting_of(given: argparse.Namespace) -> tuple[Setting, str]:
 def main() -> None:
     """Run the problems, and write the records."""
     given, began = options(), time.time()
-    setting, command = setting_of(given)
+    try:
+        setting, command = setting_of(given)
+    except GemmuleError as error:
+        sys.exit(f"{error}; without a GPU pass --executor vgpu or --executor host")
     if given.only is not None:
         sys.exit(_alone(setting, given.only))
     print(command, flush=True)
