@@ -52,8 +52,10 @@ class Empty:
         return f"{a.dtype}{a.shape} @ {b.dtype}{b.shape} {given}"
 
 
-def empty_products(rng: np.random.Generator, kind: Any, extents: Any = (*EXTENTS, *ODD_EXTENTS)) -> Iterator[Empty]:
-    """Yield products of a kind: alone, and with all that is added to a product and done to it."""
+def empty_products(
+    rng: np.random.Generator, kind: Any, extents: Any = (*EXTENTS, *ODD_EXTENTS), *, gated: bool = True
+) -> Iterator[Empty]:
+    """Yield products of a kind: alone, with all that is added to a product and done to it, and of two factors."""
     (a_type, b_type, d_type), precision = kind
     floats = is_float(a_type)
     for m, n, k, batch in extents:
@@ -75,3 +77,9 @@ def empty_products(rng: np.random.Generator, kind: Any, extents: Any = (*EXTENTS
             further |= {"bias": bias, "epilogue": "relu"}
         largest = float(exact.max(initial=0)) if floats and d_type != "float64" else None
         yield Empty(operands, options | further, rounded(exact, d_type), largest)
+        if gated and floats:
+            both = whole_numbers(rng, "bfloat16" if "float8" in d_type else d_type, (2 * n,))
+            gate, up = np.split(both.astype(np.float64), 2)
+            exact = zeros + np.maximum(gate, 0) * up
+            twice = operands[0], np.concatenate([operands[1]] * 2, axis=-1)
+            yield Empty(twice, options | {"bias": both, "epilogue": "reglu"}, rounded(exact, d_type))

@@ -26,7 +26,7 @@ CHOSEN = (
     "h12_bf16x6", "h14_int8x15", "g07_cp_async", "d03_mma_f64", "gemm_reference", *TRIANGLES,
 )  # fmt: skip
 #: Products of each kernel, of so many variants of it.
-PRODUCTS, VARIANTS = 50, 5
+PRODUCTS, VARIANTS = 51, 3
 
 
 @pytest.fixture(autouse=True)
