@@ -13,6 +13,15 @@ from kernel_kinds import FAMILIES, is_float, poison, rounded, whole_numbers
 KINDS = tuple(
     dict.fromkeys((types, one.precision) for family in FAMILIES.values() for one in family for types in one.types)
 )
+#: Those of which every form is compiled: two of 8-bit floats, alone and mixed, and one of others.
+THOROUGH = tuple(
+    (types, None)
+    for types in (
+        ("bfloat16",) * 3,
+        ("float8_e4m3fn", "float8_e4m3fn", "bfloat16"),
+        ("float16", "float8_e4m3fn", "float16"),
+    )
+)
 #: M, N, K and the batch; without a 0 among them alpha is 0. The last ones are compiled by themselves.
 EXTENTS = (
     (16, 48, 0, ()),
@@ -52,13 +61,14 @@ class Empty:
         return f"{a.dtype}{a.shape} @ {b.dtype}{b.shape} {given}"
 
 
-def empty_products(
-    rng: np.random.Generator, kind: Any, extents: Any = (*EXTENTS, *ODD_EXTENTS), *, gated: bool = True
-) -> Iterator[Empty]:
-    """Yield products of a kind: alone, with all that is added to a product and done to it, and of two factors."""
+def empty_products(rng: np.random.Generator, kind: Any, *, thorough: bool = True) -> Iterator[Empty]:
+    """Yield products of a kind: alone, and with all that is added to a product and done to it.
+
+    Thorough ones have odd extents, a largest value and gated forms too, all of which is compiled.
+    """
     (a_type, b_type, d_type), precision = kind
     floats = is_float(a_type)
-    for m, n, k, batch in extents:
+    for m, n, k, batch in EXTENTS + (ODD_EXTENTS if thorough else ()):
         nothing = 0 in (m, n, k, *batch)
         # With alpha=0 A and B are not read: NaN there is none in the result.
         make = (lambda dtype, shape: whole_numbers(rng, dtype, shape)) if nothing else poison
@@ -75,9 +85,9 @@ def empty_products(
             bias = whole_numbers(rng, "bfloat16" if "float8" in d_type else d_type, (n,))
             exact = np.maximum(exact + bias.astype(np.float64), 0)
             further |= {"bias": bias, "epilogue": "relu"}
-        largest = float(exact.max(initial=0)) if floats and d_type != "float64" else None
+        largest = float(exact.max(initial=0)) if thorough and floats and d_type != "float64" else None
         yield Empty(operands, options | further, rounded(exact, d_type), largest)
-        if gated and floats:
+        if thorough and floats:
             both = whole_numbers(rng, "bfloat16" if "float8" in d_type else d_type, (2 * n,))
             gate, up = np.split(both.astype(np.float64), 2)
             exact = zeros + np.maximum(gate, 0) * up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from empty_products import EXTENTS, KINDS, ODD_EXTENTS, empty_products, kind_id
+from empty_products import KINDS, THOROUGH, empty_products, kind_id
 from kernel_kinds import TRIANGLES, plainest
 from test_api_torch import to_numpy, to_torch
 from test_gemm_kernels import multiply
@@ -14,21 +14,12 @@ from gemmule.core.dtype import Precision
 from gemmule.dispatch.registry import REGISTRY
 
 GEMMS = [spec for spec in REGISTRY if spec.operation == "gemm" and spec.name not in TRIANGLES]
-#: Types of which every form is compiled: two of 8-bit floats, alone and mixed, and one of others.
-THOROUGH = tuple(
-    (types, None)
-    for types in (
-        ("bfloat16",) * 3,
-        ("float8_e4m3fn", "float8_e4m3fn", "bfloat16"),
-        ("float16", "float8_e4m3fn", "float16"),
-    )
-)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_torch_tensors(torch, kind, rng):
     thorough = kind in THOROUGH
-    for case in empty_products(rng, kind, EXTENTS + (ODD_EXTENTS if thorough else ()), gated=thorough):
+    for case in empty_products(rng, kind, thorough=thorough):
         options = {name: to_torch(torch, x) if isinstance(x, np.ndarray) else x for name, x in case.options.items()}
         a, b = (to_torch(torch, x) for x in case.operands)
         out = to_torch(torch, case.out())
@@ -61,7 +52,7 @@ def test_each_kernel(spec, rng):
     variant = plainest(spec.name)
     options = {"precision": Precision.parse(variant.family.precision)}
     written = 0
-    for case in empty_products(rng, (variant.types, variant.family.precision), EXTENTS, gated=False):
+    for case in empty_products(rng, (variant.types, variant.family.precision), thorough=False):
         given = case.options
         if "bias" in given:
             continue
