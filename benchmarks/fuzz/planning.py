@@ -22,7 +22,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.core.staircase import Staircase
-from gemmule.dispatch.registry import REGISTRY, VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, contiguous_gemm
 
 #: Sketches drawn for a template before the last one is taken, and details drawn for a problem.
@@ -67,7 +67,7 @@ class Target:
     def choose(self, problem: Problem) -> Choice:
         """Return what dispatch chooses."""
         if self.executor == "vgpu":
-            return choose(problem, self.arch, VIRTUAL)
+            return choose(problem, self.arch)
         return choose(problem, self.arch, REGISTRY, multiprocessors=self.multiprocessors, chip=self.chip)
 
 
