@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,15 +72,23 @@ class TorchLibrary:
                 # As after any operation in place: autograd refuses a backward that would read what was there before.
                 torch.autograd.graph.increment_version(x)
 
+        return self._view_of(memory, dtype_name, address, refresh)
+
+    def _view_of(
+        self, x: Any, dtype_name: str, address: int, refresh: Callable[[int | None], None] | None = None
+    ) -> ArrayView:
+        shape, itemsize = tuple(x.shape), x.element_size()
+        if not x.is_cuda:
+            host = _as_numpy(x, dtype_name, address)
+            return ArrayView(shape, dtype_name, itemsize, None, host=host, keepalive=x, refresh=refresh)
         return ArrayView(
-            shape=tuple(x.shape),
+            shape=shape,
             dtype_name=dtype_name,
-            itemsize=x.element_size(),
+            itemsize=itemsize,
             device=self.device_of(x),
-            host=_as_numpy(memory, dtype_name, address) if x.device.type == "cpu" else None,
-            address=address if x.is_cuda else 0,
-            strides=tuple(memory.stride()) if x.is_cuda else (),
-            keepalive=memory,
+            address=address,
+            strides=tuple(x.stride()),
+            keepalive=x,
             refresh=refresh,
         )
 
@@ -113,7 +122,8 @@ class TorchLibrary:
                     raise
                 # What NumPy raises where memory is short.
                 raise MemoryError(str(error).partition("\n")[0]) from error
-        return NewArray(self.view(tensor, stream, "the result"), lambda: tensor)
+        # Beside arrays that can be read it is one: there is nothing to check.
+        return NewArray(self._view_of(tensor, dtype_name, tensor.data_ptr()), lambda: tensor)
 
     def _on_stream(self, torch: Any, like: Any, stream: int | None) -> contextlib.AbstractContextManager[Any]:
         """Make `stream` the current one, where the tensor is on a GPU and it is not yet."""
