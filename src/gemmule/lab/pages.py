@@ -22,7 +22,8 @@ synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's 
 ``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
 checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
 aligned cells of a shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats
-beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it.
+beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on
+random products.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from . import (
 )
 from .ceiling_tables import ceiling_table
 from .disk_tables import disk_ways_table, file_runs_table
+from .draw_tables import draws_block
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .error_tables import errors_table
@@ -150,6 +152,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
+                    "draws": draws_block,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
