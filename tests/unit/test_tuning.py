@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, ForbiddenFileError
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -137,3 +138,15 @@ def test_a_journal_is_of_one_search(tmp_path):
         assert keys[2] in journal.finished()
     journal.remove()
     assert journal.finished() == set()
+
+
+@pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
+def test_a_journal_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, kind):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"somebody else's")
+    journal = TuningJournal(tmp_path / "tuned.json", {"keep": 3})
+    getattr(journal.path, kind)(precious)
+    for call in (journal.finished, lambda: journal.add([])):
+        with pytest.raises(ForbiddenFileError, match=rf"{re.escape(str(journal.path))}: is a .*; remove it, or choose"):
+            call()
+    assert precious.read_bytes() == b"somebody else's"

@@ -117,7 +117,7 @@ def multiply(
     UnsupportedError
         If a package or executor is not to be had.
     WrongResultError
-        If the result does not pass the check; it is not kept.
+        If the result does not pass the check. It is kept unless an element is proved wrong; the message says so.
 
     Examples
     --------
@@ -148,13 +148,13 @@ def multiply(
             report: Report = product.run(_multiplications(progress))
         else:
             report = product.run(progress)
-        if verify and not (verdict := product.verify()).passed:
+        verdict = product.verify() if verify else None
+        if verdict is not None and verdict.proved_wrong:
             product.reject()
-            raise WrongResultError(
-                f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
-                f"the seed {verdict.seed}"
-            )
-        product.commit()
+        else:
+            product.commit()
+    if verdict is not None and not verdict.passed:
+        raise WrongResultError(verdict.failure("out", f"seed={verdict.seed}"))
     return report
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import REGISTRY, VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 
 
 def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...] | None:
@@ -25,8 +25,6 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     ------
     ArgumentError
         If there is no such kernel or config, more than one, or the executor is not the virtual GPU.
-    UnsupportedError
-        If the virtual GPU does not run it.
     """
     if word is None:
         return None
@@ -46,7 +44,4 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
             f"kernel={word!r} names {len(found)} configs, of which one runs; give one of them: {configs}"
         )
     spec, config = found[0].spec, found[0].config
-    if spec not in VIRTUAL:
-        known = ", ".join(one.name for one in VIRTUAL if one.operation == operation)
-        raise UnsupportedError(f"{spec.name} does not run on the virtual GPU; name one of {known}")
     return (dataclasses.replace(spec, configs=(config,)),)

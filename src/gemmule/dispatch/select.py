@@ -16,7 +16,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .problem_key import key_of
 from .recording import record_shape
-from .registry import REGISTRY, VIRTUAL
+from .registry import REGISTRY
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
@@ -25,7 +25,7 @@ MAX_LAUNCHES = 16
 
 
 #: What was chosen for the problems of this process, by everything that the choice depends on.
-_chosen: dict[tuple[Problem, Arch, int, int | None, str | None, bool, int], Choice] = {}
+_chosen: dict[tuple[Problem, Arch, int | None, str | None, bool, int], Choice] = {}
 _MOST_CHOSEN = 4096
 # How many times choices were forgotten: what was chosen before the last time and is kept only after it, is never found.
 _generation = [0]
@@ -67,9 +67,9 @@ def choose(
     NoKernelError
         If none can; its `refused` gives every kernel's reason.
     """
-    if registry is not REGISTRY and registry is not VIRTUAL:
+    if registry is not REGISTRY:
         return _choose(problem, arch, registry, multiprocessors, chip, tuned)
-    asked = (problem, arch, len(registry), multiprocessors, chip, tuned, _generation[0])
+    asked = (problem, arch, multiprocessors, chip, tuned, _generation[0])
     choice = _chosen.get(asked)
     if choice is None:
         choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)

@@ -58,6 +58,8 @@ class RoundingBound:
         Factor 2 d sqrt(K) |alpha|.
     to_nan : bool
         Whether infinities among the factors may become NaN.
+    certain : bool
+        Whether the bound holds for every order of summation; else it is that of independent roundings.
     """
 
     rows: Array
@@ -73,6 +75,7 @@ class RoundingBound:
     saturates: bool
     norms: float = 0.0
     to_nan: bool = False
+    certain: bool = True
 
     @classmethod
     def measure(
@@ -134,7 +137,7 @@ class RoundingBound:
         return cls(
             rows, unbounded, product, addend, output, tiny, float(alpha), float(beta), top,
             _limit(total, "max"), result.dtype.name.startswith("float8"), norms,
-            integer or precision is Precision.BF16X6,
+            integer or precision is Precision.BF16X6, certain < 0.5,
         )  # fmt: skip
 
 

@@ -70,19 +70,20 @@ def compare_rows(
 
 def _ratio(found: Array, exact: Array, allowed: Array, overflows: Array, bound: RoundingBound) -> float:
     ratio = np.abs(found - exact) / allowed
-    if found.dtype.kind == "c":
-        # The parts of a complex product that is not finite follow no rule that could be checked.
-        correct = ~np.isfinite(exact) | ~np.isfinite(allowed) | ~(np.abs(exact) + allowed < bound.top)
-        return _worst(np.where(correct, 0.0, ratio))
     lost = ~np.isfinite(found) | (np.abs(found) >= bound.top)
+    if found.dtype.kind == "c":
+        # The parts of a complex product that is not finite, on its way or in the end, follow no rule.
+        correct = ~np.isfinite(exact) | ~np.isfinite(allowed) | ~(np.abs(exact) + allowed < bound.top)
+        return _worst(np.where(correct | (overflows & lost), 0.0, ratio))
     undefined = np.isnan(exact) | np.isnan(allowed)
     signed = np.sign(found) == np.sign(exact)
     ends = np.abs(found) >= bound.top if bound.saturates else np.isinf(found)
-    near_end = ~(np.abs(exact) + allowed < bound.top)
+    # The sum may be anywhere within its bound: also beyond the end on the other side of zero than the exact value.
+    beyond = ~(np.sign(found) * exact + allowed < bound.top)
     correct = (
         (undefined & np.isnan(found))
         | (np.isinf(exact) & ends & signed)
-        | (np.isfinite(exact) & near_end & (ends | (np.abs(found) >= bound.top)) & signed)
+        | (np.isfinite(exact) & beyond & (ends | (np.abs(found) >= bound.top)))
         | (overflows & lost)
     )
     return _worst(np.where(correct, 0.0, ratio))

@@ -38,10 +38,10 @@ class TorchGemm:
             import torch
         except ImportError as error:
             raise UnsupportedError(
-                f"PyTorch is not installed ({error}); pip install torch, or measure without it: leave --torch out"
+                f"PyTorch is not installed ({error}); pip install torch, or measure without it"
             ) from error
         if not torch.cuda.is_available():
-            raise UnsupportedError("PyTorch sees no GPU; install a CUDA build of it, or leave --torch out")
+            raise UnsupportedError("PyTorch sees no GPU; install a CUDA build of it, or measure without it")
         self._torch, self.version = torch, str(torch.__version__)
         self._device = torch.device("cuda", ordinal)
         self._stream = torch.cuda.ExternalStream(stream, self._device)
