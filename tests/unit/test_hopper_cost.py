@@ -67,14 +67,14 @@ def test_rows_beyond_a_result_are_not_written():
     assert us(16, 64, 64) < us(64, 64, 64)
 
 
-def test_a_narrow_swizzle_matters_less_where_lines_begin_anywhere():
+def test_a_narrow_swizzle_takes_longer_and_no_more_where_lines_begin_anywhere():
     whole, narrow = config(tile_m=128, tile_n=128), config(tile_m=128, tile_n=144)
     # Across K, rows of 288 bytes are brought in pieces of 32.
     ratios = []
     for k in (4096, 4104):
         of_narrow, of_whole = us(k, k, 4096, narrow, "tn"), us(k, k, 4096, whole, "tn")
         ratios.append(of_narrow / of_whole)
-    assert 1 < ratios[1] < ratios[0]
+    assert 1.1 < ratios[1] < 1.05 * ratios[0]
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,8 @@ CONFIGS = (
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swapped=1),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swapped=1),
