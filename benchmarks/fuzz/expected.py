@@ -69,13 +69,16 @@ def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[
     if problem.values != "whole" or problem.precision == "float8":
         error = error + _finite(alpha) * _rounding(problem, first, second, unit)
     if not math.isfinite(alpha):
-        # A sum that may be 0, or of either sign.
-        error = torch.where(total.abs() <= error, math.inf, error)
+        # A sum that may be 0, or of either sign: what was seen of errors decides no sign, what is certain does.
+        certain = error if problem.precision != "float8" else _rounding(problem, first, second, unit, FLOAT8_CERTAIN)
+        error = torch.where(total.abs() <= torch.maximum(error, certain), math.inf, error)
     return alpha * total, error
 
 
-def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float) -> torch.Tensor:
-    """Return how far sums may be from the product, but for what is subnormal."""
+def _rounding(
+    problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float, float8: float = FLOAT8_SEEN
+) -> torch.Tensor:
+    """Return how far sums may be from the product, but for what is subnormal; `float8` is the share of 8-bit floats."""
     size = torch.matmul(first.abs(), second.abs())
     # Numbers of very different sizes round in float64's own reference too.
     relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and problem.values == "special" else 1)
@@ -83,7 +86,7 @@ def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, u
         relative += 2 * 2.0**-11 + 2.0**-22
     if problem.precision == "float8":
         # A product that is far larger than the others of its sum cuts more of their bits.
-        relative += FLOAT8_SEEN if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
+        relative += float8 if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
     error = relative * size
     if problem.precision == "tf32":
         # TF32's own subnormal numbers are rounded to multiples of 2**-136.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
 
-from .multiply_arguments import extents, factor, ordinals, told
+from .multiply_arguments import extents, factor, name_or_none, ordinals, told
 from .promotion import dtype_name
 from .scalars import said_beta
 
@@ -136,11 +136,11 @@ def multiply(
     request = Request(
         a, b, out, c, factor("alpha", alpha), factor("beta", said_beta(beta, unread=c is not None)),
         transpose_a, transpose_b, memory,
-        None if out_dtype is None else dtype_name(out_dtype),
-        None if compute_dtype is None else dtype_name(compute_dtype),
-        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, extents("chunks", chunks),
-        extents("shards", shards), verify,
-        scheduler, device_memory, pinned_memory, strategy,
+        None if out_dtype is None else dtype_name(out_dtype, "out_dtype"),
+        None if compute_dtype is None else dtype_name(compute_dtype, "compute_dtype"),
+        name_or_none("a_dtype", a_dtype), name_or_none("b_dtype", b_dtype), name_or_none("c_dtype", c_dtype),
+        precision, executor, resume, force, extents("chunks", chunks), extents("shards", shards), verify,
+        name_or_none("scheduler", scheduler), device_memory, pinned_memory, name_or_none("strategy", strategy),
         devices=ordinals(devices),
     )  # fmt: skip
     with open_product(request) as product:

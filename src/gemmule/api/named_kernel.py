@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, shown
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 
@@ -28,6 +28,8 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     """
     if word is None:
         return None
+    if not isinstance(word, str):
+        raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='g07_cp_async'")
     if executor != "vgpu":
         raise ArgumentError(
             f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
@@ -37,7 +39,7 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     from gemmule.lab.transposes import transpose_of
 
     probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = parse_kernels([str(word)], probe, None, REGISTRY, ())
+    found = parse_kernels([word], probe, None, REGISTRY, ())
     if len(found) != 1:
         configs = "; ".join(str(choice.config) for choice in found)
         raise ArgumentError(
