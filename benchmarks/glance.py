@@ -1,7 +1,8 @@
 """What calls run, in every type, beside the best of cuBLASLt's algorithms: ``python benchmarks/glance.py FOLDER``.
 
 The kernel is the one that dispatch takes; times are those of ``gemmule bench gemm --kernels chosen``. ``--only``
-names kinds, so that several GPUs can share them. ``compile`` instead of a folder only compiles what will run.
+names kinds, so that several GPUs can share them. ``compile`` instead of a folder only compiles what will run on the
+GPU that ``--chip`` names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.commands import gpu
-from gemmule.compiler.pool import Job, compile_all
+from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem
@@ -24,11 +25,12 @@ from gemmule.dispatch.select import choose
 from gemmule.lab.bench import Bench
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.experiment import experiment
-from gemmule.lab.gemm_tables import size_text
+from gemmule.lab.gemm_records import named
+from gemmule.lab.gemm_tables import product_of, size_text
 from gemmule.lab.products import gemm_problem, output_type, own_product
 from gemmule.lab.records import RecordFile
 
-HOPPER, MULTIPROCESSORS, CHIP = Arch(9, 0, True), 132, "NVIDIA H200"
+HOPPER, MULTIPROCESSORS = Arch(9, 0, True), 132
 SQUARES = (1024, 2048, 4096, 8192)
 #: By name: types, output, precision, layout, whether B is A transposed, and edges.
 KINDS: dict[str, tuple[str, str | None, Precision, str, bool, tuple[int, ...]]] = {
@@ -63,23 +65,17 @@ def kind_of(record: Mapping[str, Any]) -> str:
     )
 
 
-def chosen(problem: GemmProblem) -> Choice:
-    """Return what a call would run."""
-    return choose(problem, HOPPER, REGISTRY, multiprocessors=MULTIPROCESSORS, chip=CHIP)
+def chosen(problem: GemmProblem, chip: str) -> Choice:
+    """Return what a call would run on the GPU of that name."""
+    return choose(problem, HOPPER, REGISTRY, multiprocessors=MULTIPROCESSORS, chip=chip)
 
 
-def compiled(kinds: list[str]) -> None:
+def compiled(kinds: list[str], chip: str) -> None:
     """Compile all that will run."""
     jobs = []
     for kind in kinds:
         for problem in problems(kind):
-            choice = chosen(problem)
-            jobs.append(Job(choice.spec, choice.config, choice.signature(problem), HOPPER))
-            then = choice.following(problem)
-            jobs += [
-                Job(one.spec, one.config, one.spec.signature(one.problem, one.config), HOPPER)
-                for one in (then.chain() if then is not None else ())
-            ]
+            jobs += jobs_of(chosen(problem, chip), problem, HOPPER)
     list(compile_all(list(dict.fromkeys(jobs))))
 
 
@@ -88,19 +84,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--chip", default="NVIDIA H200")
     parser.add_argument("--seconds", type=float, default=0.1)
     given = parser.parse_args()
     if given.folder == "compile":
-        compiled(given.only)
+        compiled(given.only, given.chip)
         return
     with gpu.open_gpu(yardstick=True) as (device, library):
         every = tuple(problem for kind in given.only for problem in problems(kind))
-        bench = Bench(BenchPlan(every, (), seconds=given.seconds, chosen=chosen), device, None, library)
+        choices = {problem: chosen(problem, device.name) for problem in every}
+        list(compile_all(dict.fromkeys(job for one in every for job in jobs_of(choices[one], one, HOPPER))))
+        # The warm-up is a product of its own.
+        plan = BenchPlan(
+            every, (), seconds=given.seconds, chosen=lambda one: choices.get(one) or chosen(one, device.name)
+        )
+        bench = Bench(plan, device, None, library)
+        tuned = {problem: choice.chosen_by == "tuned" for problem, choice in choices.items()}
+        names = {product_of(named(problem)): tuned[problem] for problem in every}
         block = experiment(" ".join(sys.argv), device.pci_bus_id) | bench.about()
         with RecordFile(Path(given.folder), block) as file:
             for record in bench.records():
                 # The table's rows are kinds.
-                file.write(record | {"kind": kind_of(record)})
+                file.write(record | {"kind": kind_of(record), "tuned": names[product_of(record)]})
                 print(kind_of(record), record["record"], size_text(record), record.get("ratio", ""), flush=True)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import accumulator, dtype_named
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import REGISTRY, VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import write_records
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--kernels", nargs="+", default=[], metavar="NAME", help="these only")
     options = parser.parse_args()
     records = []
-    for spec in [spec for spec in REGISTRY if spec.name in options.kernels] or VIRTUAL:
+    for spec in [spec for spec in REGISTRY if spec.name in options.kernels] or REGISTRY:
         if spec.operation == "gemm" and (dtype := dtype_of(spec)):
             records.append(measured(spec, dtype))
             print(records[-1])

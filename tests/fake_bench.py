@@ -45,7 +45,7 @@ class FakeOperands:
     def __init__(self, problem, inputs, sets):
         self.problem, self.sets = problem, sets
         self.a, self.b = (as_matrix(inputs[name], getattr(problem, name)) for name in "ab")
-        self.outputs = [np.zeros((problem.m, problem.n), problem.d.dtype.numpy()) for _ in range(sets)]
+        self.outputs = [np.zeros((*problem.batch, problem.m, problem.n), problem.d.dtype.numpy()) for _ in range(sets)]
 
         self.poisoned = set()
 
@@ -155,6 +155,20 @@ class FakeDevice:
 
     def link_rates(self):
         return 55e9, 54e9
+
+
+class FakeTorch:
+    """PyTorch's call, timed by the device's clock as "torch"; `refuses` says why it takes nothing."""
+
+    version = "2.11.0"
+
+    def __init__(self, device, refuses=None):
+        self.device, self.refuses = device, refuses
+
+    def work(self, problem, operands):
+        if self.refuses:
+            raise UnsupportedError(self.refuses)
+        return FakeWork("torch", operands, self.device.clock("torch"))
 
 
 @dataclasses.dataclass

@@ -17,10 +17,12 @@ from gemmule.core.errors import (
     FileAccessError,
     FileFormatError,
     GemmuleError,
+    HostMemoryError,
     MemoryLimitError,
     OverlapError,
     ShapeError,
     UnsupportedError,
+    WrongResultError,
 )
 
 __version__ = "0.1.0.dev0"
@@ -34,11 +36,14 @@ __all__ = [
     "FileAccessError",
     "FileFormatError",
     "GemmuleError",
+    "HostMemoryError",
     "MemoryLimitError",
     "OverlapError",
     "Plan",
+    "Report",
     "ShapeError",
     "UnsupportedError",
+    "WrongResultError",
     "__version__",
     "erf",
     "exp",
@@ -60,3 +65,12 @@ __all__ = [
     "transpose",
     "where",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Report` where it is asked for: what streams files is not loaded with the package."""
+    if name == "Report":
+        from gemmule.outofcore.multiply import Report
+
+        return Report
+    raise AttributeError(f"module 'gemmule' has no attribute {name!r}")

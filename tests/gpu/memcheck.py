@@ -6,6 +6,7 @@ compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.p
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t14 t15    # kernels of these names
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py h01 --part 3/16    # beside 15 others
+compute-sanitizer --tool initcheck --error-exitcode 1 python tests/gpu/memcheck.py h09 --runs 2    # the first two
 
 Most of the time is the compiler's: processes that each take a part of the configs and dtypes compile side by side.
 """
@@ -21,12 +22,14 @@ import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
-from gemmule.core.dtype import DTYPES, Precision, opaque_dtype
+from gemmule.core.below_stairs import STEP
+from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import DTypeError
 from gemmule.core.own_transpose import told
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
@@ -35,6 +38,15 @@ RNG = np.random.default_rng()
 #: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read
 #: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
 PARTIAL_COPIES = {"h01_mma_sync": 16}
+#: Kernels of a block lower triangle.
+TRIANGLES = ("g08_triangle", "d04_triangle_f64")
+SHAPES = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]
+LAYOUTS = [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped"), ("row", "col", "row")]
+#: Results of kernels that do not write the type of A.
+WIDE = {FLOAT8_E4M3: FLOAT32, FLOAT8_E5M2: FLOAT32, INT8: INT32}
+#: For a few runs: whole tiles and parts of them, in layouts of which every kernel takes some.
+FEW_SHAPES = [(144, 272, 160), (131, 267, 75)]
+FEW_LAYOUTS = [("row", "row", "row"), ("row", "col", "row"), ("whole", "whole", "row"), ("col", "row", "row")]
 
 
 def precisions(dtype):
@@ -53,18 +65,20 @@ def values(dtype, precision, shape):
     return RNG.integers(-4, 4, shape, endpoint=True).astype(dtype.numpy())
 
 
-def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted):
+def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted, result=None):
     m, n, k = shape
     chunk = PARTIAL_COPIES.get(spec.name, 1)
-    a, b, c = (values(dtype, precision, s) for s in ((m, k), (k, n), (m, n)))
+    result = result or dtype
+    a, b, c = (values(x, precision, s) for x, s in ((dtype, (m, k)), (dtype, (k, n)), (result, (m, n))))
     with (
         DeviceMatrix(dtype, a.shape, strides_of(kinds[0], (), m, k), offset, chunk) as da,
         DeviceMatrix(dtype, b.shape, strides_of(kinds[1], (), k, n), offset, chunk) as db,
-        DeviceMatrix(dtype, c.shape, strides_of(kinds[2], (), m, n), offset, chunk) as dd,
+        DeviceMatrix(result, c.shape, strides_of(kinds[2], (), m, n), offset, chunk) as dd,
     ):
         da.put(a), db.put(b), dd.put(c)
         default = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
-        problem = dataclasses.replace(default, precision=precision)
+        stairs = Staircase(0, STEP) if spec.name in TRIANGLES else None
+        problem = dataclasses.replace(default, precision=precision, needed=stairs)
         arch = get_device().arch
         if spec.why_not(problem, arch, config):
             return 0
@@ -80,7 +94,10 @@ def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted):
             0,
             STREAM,
         )
-        assert_product(dd.get(), a, b, c, 1, 1)
+        got = dd.get()
+        for top in range(0, m, STEP if stairs else max(m, 1)):
+            rows, cols = slice(top, top + STEP if stairs else m), slice(stairs.columns(top) if stairs else n)
+            assert_product(got[rows, cols], a[rows], b[:, cols], c[rows, cols], 1, 1)
     return 1
 
 
@@ -133,30 +150,41 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="what the kernels' names begin with")
     parser.add_argument("--plant", action="store_true", help="read and write beyond the arrays, which must be found")
     parser.add_argument("--part", type=part, default=(0, 1), metavar="I/N")
+    parser.add_argument("--runs", type=int, help="kernel runs of each kernel, as few shapes as that needs")
     asked = parser.parse_args()
-    names, (index, parts) = tuple(asked.names), asked.part
-    shapes = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]
-    layouts = [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped")]
+    names = tuple(asked.names)
     runs = 0
     for spec in REGISTRY:
         if names and not spec.name.startswith(names):
             continue
         print(spec.name, flush=True)
-        gemm = spec.operation == "gemm"
-        # Tiles of t14 that lie within a matrix are as large as that.
-        places = [*itertools.product(shapes if gemm else [*shapes, (301, 523, 1)], layouts, (0, 1))]
-        artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
-        for config, element in artifacts[index::parts]:
-            for shape, kinds, offset in places:
-                if gemm:
-                    for precision in precisions(element):
-                        if spec.mirrors:
-                            runs += check_own_transpose(spec, config, element, precision, shape, kinds, offset)
-                        else:
-                            runs += check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
-                else:
-                    runs += check_transpose(spec, config, element, shape[:2], kinds[1:], offset)
+        runs += sum(itertools.islice(runs_of(spec, asked), asked.runs))
     print(runs, "kernel runs")
+
+
+def runs_of(spec, asked):
+    """Yield 1 for each run of a kernel."""
+    index, parts = asked.part
+    gemm = spec.operation == "gemm"
+    shapes, layouts = (SHAPES, LAYOUTS) if asked.runs is None else (FEW_SHAPES, FEW_LAYOUTS)
+    # Tiles of t14 that lie within a matrix are as large as that.
+    places = [*itertools.product(shapes if gemm else [*shapes, (301, 523, 1)], layouts, (0, 1))]
+    artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
+    for config, element in artifacts[index::parts]:
+        for shape, kinds, offset in places:
+            if not gemm:
+                found = check_transpose(spec, config, element, shape[:2], kinds[1:], offset)
+                yield from [1] * found
+                continue
+            for precision in precisions(element):
+                if spec.mirrors:
+                    found = check_own_transpose(spec, config, element, precision, shape, kinds, offset)
+                else:
+                    found = check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant)
+                    if not found and element in WIDE:
+                        result = WIDE[element]
+                        found = check_gemm(spec, config, element, precision, shape, kinds, offset, asked.plant, result)
+                yield from [1] * found
 
 
 if __name__ == "__main__":

@@ -115,3 +115,22 @@ def test_what_goes_wrong_in_a_handler_reaches_the_caller(jax, jnp, gj, monkeypat
         with pytest.raises(Exception, match="RuntimeError: no product today"):
             jax.block_until_ready(jax.jit(gj.matmul)(jnp.ones((37, 39)), jnp.ones((39, 35))))
     assert float(gj.matmul(jnp.ones((37, 39)), jnp.ones((39, 35)))[0, 0]) == 39
+
+
+def test_linear_transposes_and_forward_mode(jax, jnp, gj, rng):
+    a, b, c, cotangent = (
+        jnp.asarray(rng.standard_normal(shape)) for shape in ((3, 40, 56), (56, 48), (48,), (3, 40, 48))
+    )
+
+    def ours(a, b, c):
+        return gj.gemm(a, b, c, alpha=1.5, beta=-0.5)
+
+    def theirs(a, b, c):
+        return 1.5 * jnp.matmul(a, b, precision="highest") - 0.5 * c
+
+    transposed = [jax.linear_transpose(lambda x, z, f=f: f(x, b, z), a, c)(cotangent) for f in (ours, theirs)]
+    tangents = [jax.jit(lambda *x, f=f: jax.jvp(f, x, x))(a, b, c) for f in (ours, theirs)]
+    mapped = [jax.vmap(lambda t, f=f: jax.jvp(lambda x: f(a, x, c), (b,), (t,))[1])(b[None]) for f in (ours, theirs)]
+    for got, expected in (transposed, tangents, mapped):
+        for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)

@@ -214,3 +214,120 @@ def test_no_gradients_to_hold_and_inference(torch, gt):
         got = gt.linear(x, weight)
     assert not got.requires_grad
     assert_close(torch, got, x.double() @ weight.detach().double().mT, "bfloat16", 64)
+
+
+def test_batched_gradients(torch, gt):
+    """The vmap of these is none of torch.func's, and runs on the threads of autograd for the GPU."""
+    x, weight = (t.requires_grad_() for t in normal(torch, "float64", (2, 5, 33), (24, 33)))
+    result = gt.linear(x, weight)
+    (weights,) = normal(torch, "float64", (4, *result.shape))
+    together = torch.autograd.grad(result, (x, weight), weights, is_grads_batched=True, retain_graph=True)
+    one_by_one = [torch.autograd.grad(result, (x, weight), one, retain_graph=True) for one in weights]
+    for got, expected in zip(together, zip(*one_by_one, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(expected))
+    a, b = x.detach()[0], weight.detach().mT
+    functional = torch.autograd.functional
+    for strategy in ("reverse-mode", "forward-mode"):
+        got = functional.jacobian(lambda a, b: gt.matmul(a, b).sin(), (a, b), vectorize=True, strategy=strategy)
+        expected = functional.jacobian(lambda a, b: torch.matmul(a, b).sin(), (a, b))
+        torch.testing.assert_close(got, expected)
+
+
+def test_operations_are_counted(torch, gt):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counts = []
+    for function in (gt.linear, torch.nn.functional.linear):
+        x, weight = (t.requires_grad_() for t in normal(torch, "bfloat16", (2, 64, 128), (256, 128)))
+        # The second call repeats what the first one has decided.
+        for _ in range(2):
+            with FlopCounterMode(display=False) as counted:
+                function(x, weight).sum().backward()
+        counts.append(counted.get_total_flops())
+    assert counts[0] == counts[1] == 3 * 2 * 128 * 128 * 256
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_negated_views(torch, gt, dtype):
+    a, b = normal(torch, dtype, (40, 72), (72, 48))
+    for _ in range(3):
+        got = gt.matmul(torch._neg_view(a), b)
+        assert_close(torch, got, -(a.double() @ b.double()), dtype, 72)
+        got = gt.addmm(torch._neg_view(got), a, b)
+        assert_close(torch, got, 2 * (a.double() @ b.double()), dtype, 72)
+
+
+def test_negated_views_on_a_stream_that_is_named_and_in_a_plan(torch):
+    a, b = normal(torch, "float32", (512, 512), (512, 512))
+    lazy, stream = torch._neg_view(a), torch.cuda.Stream()
+    plan = gm.plan(lazy, b)
+    for _ in range(3):
+        a.normal_()
+        expected = -(a.double() @ b.double())
+        torch.cuda.synchronize()
+        on_stream = gm.matmul(lazy, b, stream=stream)
+        with torch.cuda.stream(stream):
+            in_a_plan = plan.execute()
+        torch.cuda.synchronize()
+        for got in (on_stream, in_a_plan, plan.execute()):
+            assert_close(torch, got, expected, "float32", 512)
+
+
+def test_autograd_hears_of_every_write_to_out(torch):
+    a, b = normal(torch, "float32", (64, 64), (64, 64))
+    out = torch.empty_like(a)
+    for write in (
+        lambda: gm.matmul(a, b, out=out),
+        lambda: gm.gemm(a, b, out, alpha=2.0, beta=1.0, out=out),
+        lambda: gm.matrix_transpose(a, out=out),
+    ):
+        # Planned, then repeated, then found by the arrays themselves.
+        for _ in range(5):
+            before = out._version
+            write()
+            assert out._version > before
+
+
+def test_parameters_can_be_freed_and_gathered(torch):
+    """As FSDP does with the storage of what it has gathered."""
+    x, whole = normal(torch, "float32", (32, 64), (64, 48))
+    weight = whole.clone()
+    for _ in range(4):
+        assert_close(torch, gm.matmul(x, weight), x.double() @ whole.double(), "float32", 64)
+        size = weight.untyped_storage().size()
+        weight.untyped_storage().resize_(0)
+        weight.untyped_storage().resize_(size)
+        weight.copy_(whole)
+    plan = gm.plan(x, weight)
+    weight.untyped_storage().resize_(0)
+    with pytest.raises(gm.ArgumentError, match="the storage of b was freed or moved"):
+        plan.execute()
+
+
+def test_scalars_on_the_gpu_are_not_waited_for(torch, gt):
+    a, b = normal(torch, "float32", (64, 64), (64, 64))
+    two = torch.tensor(2.0, device="cuda")
+    for call in (
+        lambda alpha: gm.gemm(a, b, alpha=alpha),
+        lambda alpha: gt.addmm(a, a, b, alpha=alpha, beta=0),
+    ):
+        with pytest.raises(gm.ArgumentError, match=r"alpha is on GPU 0, and reading it would wait.*alpha.item\(\)"):
+            call(two)
+        for alpha in (two.item(), two.cpu()):
+            assert_close(torch, call(alpha), 2 * (a.double() @ b.double()), "float32", 64)
+
+
+def test_within_modes_and_transforms(torch, gt):
+    """What was decided for tensors is not taken for fake ones, or where the result would be one."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    a, b = normal(torch, "float32", (64, 64), (64, 64))
+    for _ in range(4):
+        gm.matmul(a, b)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(gm.ArgumentError, match=r"gemmule\.torch"):
+        gm.matmul(a, b)
+    with pytest.raises(gm.ArgumentError, match=r"gemmule\.torch"):
+        torch.func.vmap(lambda x: gm.matmul(x, b))(torch.stack([a, a]))
+    with pytest.raises(gm.ArgumentError, match=r"gemmule\.torch"):
+        torch.jit.trace(lambda x: gm.matmul(x, b), (a,))
+    torch.testing.assert_close(gm.matmul(a, b), a @ b, rtol=1e-4, atol=1e-3)

@@ -112,6 +112,76 @@ def test_gradients(rng, name):
             np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_linear_transposes(rng, name):
+    """In each operand that the product is linear in, and in a factor and what is added together."""
+    ours, theirs, shapes = CALLS[name]
+    operands = arrays(rng, *shapes)
+    cotangent = arrays(rng, theirs(*operands).shape)[0]
+    for of in ((0,), (1,), (0, 2), (1, 2), (2,)):
+        if max(of) >= len(operands):
+            continue
+        # Linear is the product without what is added, and what is added without the product.
+        others = [x if place < 2 else 0 * x for place, x in enumerate(operands)]
+
+        def transposed(function, of=of, others=others):
+            def linear(*given):
+                every = list(others)
+                for place, x in zip(of, given, strict=True):
+                    every[place] = x
+                return function(*every) - (function(*others) if of == (2,) else 0)
+
+            return jax.jit(jax.linear_transpose(linear, *(operands[place] for place in of)))(cotangent)
+
+        for got, expected in zip(transposed(ours), transposed(theirs), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_product_of_an_array_with_itself_has_no_transpose():
+    with pytest.raises(ArgumentError, match="not linear in both of its factors"):
+        jax.linear_transpose(lambda x: gj.matmul(x, x), jnp.ones((3, 3)))(jnp.ones((3, 3)))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_forward_mode(rng, name):
+    ours, theirs, shapes = CALLS[name]
+    operands = arrays(rng, *shapes)
+    every = tuple(range(len(operands)))
+
+    def held(of):
+        got, expected = of(ours), of(theirs)
+        for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+    tangents = arrays(rng, *shapes)
+    for one in every:
+        # What has no tangent is no factor.
+        held(
+            lambda f, one=one: jax.jvp(
+                lambda x: f(*operands[:one], x, *operands[one + 1 :]), [operands[one]], [tangents[one]]
+            )
+        )
+    held(lambda f: jax.jit(lambda *x: jax.jvp(f, x, tuple(tangents)))(*operands))
+    if name == "gemm":
+        held(lambda f: jax.jit(jax.hessian(lambda *x: jnp.sin(f(*x)).sum(), every))(*operands))
+    held(lambda f: jax.vmap(lambda t: jax.jvp(lambda x: f(x, *operands[1:]), operands[:1], [t])[1])(tangents[0][None]))
+
+
+def test_without_jit(rng):
+    a, b = arrays(rng, (3, 4), (4, 5))
+    with jax.disable_jit():
+        np.testing.assert_allclose(gj.matmul(a, b), a @ b, rtol=1e-12)
+        np.testing.assert_allclose(jax.grad(lambda x: gj.matmul(x, b).sum())(a), jnp.ones((3, 5)) @ b.T, rtol=1e-12)
+
+
+def test_scalars_without_dimensions(rng):
+    a, b = arrays(rng, (3, 4), (4, 5))
+    for two in (jnp.asarray(2), jnp.asarray(2.0), np.array(2)):
+        np.testing.assert_allclose(gj.gemm(a, b, alpha=two), 2 * (a @ b), rtol=1e-12)
+    with pytest.raises(ArgumentError, match=r"alpha cannot be read as a number .*traced.*scale an operand"):
+        jax.jit(lambda x: gj.gemm(a, b, alpha=x))(2.0)
+
+
 @pytest.mark.parametrize(
     ("shapes", "axes"),
     [

@@ -192,7 +192,7 @@ def test_what_is_unusual_is_planned(programs, rng):
             gm.matmul(a, b, out=a + b)
         with pytest.raises(ArgumentError, match="comes from jax and b from numpy"):
             gm.matmul(a, np.asarray(b))
-        with pytest.raises(ArgumentError, match=r"traced; use gemmule\.jax"):
+        with pytest.raises(ArgumentError, match=r"traced by JAX; use gemmule\.jax"):
             jax.jit(lambda x: gm.matmul(a, x))(b)
         with pytest.raises(ArgumentError, match="stream was given"):
             gm.matmul(a, b, stream=1)
@@ -356,7 +356,7 @@ def test_layouts():
     otherwise = jax.device_put(x, layouts.Format(layouts.Layout((2, 0, 1)), place))
     assert not lies_in_rows(otherwise)
     assert jax_arrays._strides(otherwise) == (3, 1, 6)
-    assert isinstance(jax_arrays.JaxLibrary().view(otherwise, None), ArrayView)
+    assert isinstance(jax_arrays.JaxLibrary().view(otherwise, None, "a"), ArrayView)
     np.testing.assert_array_equal(gm.transpose(otherwise), np.asarray(x).T)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.core.errors import DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
@@ -346,11 +346,125 @@ def test_layers_that_compute_something_else_are_left_alone():
         (lambda x: gt.matmul(x.half(), x.half(), precision="tf32"), DTypeError, "tf32"),
         (lambda x: gt.Linear(3, 3, precision="tf16"), DTypeError, "tf16"),
         (lambda x: gt.replace_linear(torch.nn.Linear(3, 3), precision="tf16"), DTypeError, "tf16"),
+        (lambda x: gt.replace_linear(3), ArgumentError, "model is of type int.*torch.nn.Module"),
+        (lambda x: gt.replace_linear(torch.nn.Linear(3, 3), where="0"), ArgumentError, "where='0' cannot be called"),
+        (lambda x: gt.matmul(x.numpy(), x), ArgumentError, "input is of type ndarray.*as_tensor.*gemmule.matmul"),
+        (lambda x: gt.matmul(x, [[1.0]]), ArgumentError, "other is of type list"),
+        (lambda x: gt.linear(x, x[0], 3.0), ArgumentError, "bias is of type float"),
+        (lambda x: gt.addmm(0, x[0], x[0]), ArgumentError, "input is of type int"),
+        (lambda x: gt.baddbmm(x, x, x.numpy()), ArgumentError, "batch2 is of type ndarray"),
+        (lambda x: gt.addmm(x[0], x[0], x[0], alpha="2"), ArgumentError, "alpha is a str, not a number"),
+        (lambda x: gt.addmm(x[0], x[0], x[0], alpha=1j), ArgumentError, "alpha=1j is complex"),
+        (lambda x: gt.baddbmm(x, x, x, beta=None), ArgumentError, "beta is a NoneType"),
+        (lambda x: gt.addmm(x[0], x[0], x[0], beta=x[0, 0]), ArgumentError, "beta is a Tensor"),
+        (
+            lambda x: gt.addmm(x[0], x[0], x[0], alpha=torch.tensor(2.0, requires_grad=True)),
+            ArgumentError,
+            "alpha cannot be read as a number .alpha requires grad.*scale an operand",
+        ),
     ],
 )
 def test_refusals(call, error, says):
     with pytest.raises(error, match=says):
         call(torch.ones(2, 3, 3))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_nested_tensors_are_refused(layout):
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
+    w = torch.ones(3, 3)
+    for call, name in (
+        (lambda: gt.matmul(nested, w), "input"),
+        (lambda: gt.linear(nested, w), "input"),
+        (lambda: gt.baddbmm(w, nested, nested), "batch1"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^{name} is a nested tensor.*{name}.unbind"):
+            call()
+
+
+def test_scalars_without_dimensions():
+    given, a, b = doubles((3, 4), (3, 5), (5, 4), grad=False)
+    for two in (torch.tensor(2), torch.tensor(2.0).bfloat16(), torch.tensor(2.0).double().numpy(), 2):
+        torch.testing.assert_close(gt.addmm(given, a, b, alpha=two, beta=two), 2 * (a @ b) + 2 * given)
+
+
+def test_negated_views():
+    z = torch.randn(4, 4, dtype=torch.complex128)
+    lazy, other = z.conj().imag, z.real
+    assert lazy.is_neg()
+    for grad in (False, True):
+        a, b = lazy.requires_grad_(grad), other.clone().requires_grad_(grad)
+        torch.testing.assert_close(gt.addmm(a, a, b), a + a @ b)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_batched_gradients(name):
+    """By the vmap of `is_grads_batched`, which is none of torch.func's."""
+    function, shapes = CALLS[name]
+    operands = doubles(*shapes)
+    assert torch.autograd.gradcheck(function, operands, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, operands, check_batched_grad=True)
+    result = function(*operands)
+    weights = torch.randn(6, *result.shape, dtype=torch.float64)
+    together = torch.autograd.grad(result, operands, weights, is_grads_batched=True, retain_graph=True)
+    one_by_one = [torch.autograd.grad(result, operands, one, retain_graph=True) for one in weights]
+    for got, expected in zip(together, zip(*one_by_one, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(expected))
+
+
+@own_warning
+def test_vectorised_jacobians_and_hessians():
+    functional = torch.autograd.functional
+    x, w = doubles((3, 4), (4, 5), grad=False)
+
+    def through(matmul):
+        return lambda a, b: matmul(matmul(a, b).sin(), b.mT)
+
+    for strategy in ("reverse-mode", "forward-mode"):
+        got = functional.jacobian(through(gt.matmul), (x, w), vectorize=True, strategy=strategy)
+        torch.testing.assert_close(got, functional.jacobian(through(torch.matmul), (x, w)))
+    got, expected = (
+        functional.hessian(
+            lambda a, b, matmul=matmul: through(matmul)(a, b).sum(), (x, w), vectorize=matmul is gt.matmul
+        )
+        for matmul in (gt.matmul, torch.matmul)
+    )
+    torch.testing.assert_close(got, expected)
+
+
+def test_the_vmap_of_batched_gradients_over_products():
+    a, b = doubles((6, 3, 4), (4, 5), grad=False)
+    got = torch._vmap_internals._vmap(lambda x: gt.matmul(x, b))(a)
+    torch.testing.assert_close(got, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shapes"),
+    [
+        (gt.matmul, torch.mm, [(3, 5), (5, 4)]),
+        (gt.matmul, torch.bmm, [(2, 3, 5), (2, 5, 4)]),
+        (gt.matmul, torch.matmul, [(2, 3, 5), (5, 4)]),
+        (gt.matmul, torch.matmul, [(5,), (5, 4)]),
+        (gt.addmm, torch.addmm, [(4,), (3, 5), (5, 4)]),
+        (gt.baddbmm, torch.baddbmm, [(3, 4), (2, 3, 5), (2, 5, 4)]),
+        (gt.linear, torch.nn.functional.linear, [(2, 3, 5), (4, 5), (4,)]),
+        (gt.linear, torch.nn.functional.linear, [(0, 5), (4, 5)]),
+    ],
+)  # fmt: skip
+def test_operations_are_counted_as_those_of_torch(ours, theirs, shapes):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counts = []
+    for function in (ours, theirs):
+        operands = doubles(*shapes)
+        with FlopCounterMode(display=False) as forward:
+            result = function(*operands)
+        with FlopCounterMode(display=False) as backward:
+            result.sum().backward()
+        counts.append((forward.get_total_flops(), backward.get_total_flops()))
+    assert counts[0] == counts[1]
+    assert counts[0][0] or 0 in shapes[0]
 
 
 def test_whoever_listens_sees_the_operator(rng):

@@ -65,17 +65,24 @@ A, B, OUT = (FakeTensor(address) for address in (0x1000, 0x2000, 0x3000))
 
 @pytest.fixture
 def state():
-    return types.SimpleNamespace(stream=7, gradients=True, planned=[], queued=[], made=0, made_on=[], bias_is="c")
+    return types.SimpleNamespace(
+        stream=7, gradients=True, modes=0, planned=[], queued=[], written=[], made=0, made_on=[], bias_is="c"
+    )
 
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch, state):
     """A library, a planner and a GPU that write down what they are asked."""
+    graph = types.SimpleNamespace(increment_version=lambda x: state.written.append(x.address))
     torch = types.SimpleNamespace(
         Tensor=FakeTensor,
         nn=types.SimpleNamespace(Parameter=FakeParameter),
         is_grad_enabled=lambda: state.gradients,
-        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: state.stream + 100 * device),
+        _C=types.SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda device: state.stream + 100 * device,
+            _len_torch_dispatch_stack=lambda: state.modes,
+        ),
+        autograd=types.SimpleNamespace(graph=graph),
         float16="float16",
     )
 

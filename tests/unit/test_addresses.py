@@ -15,10 +15,10 @@ class Library:
     name = "fake"
     orders_reuse = True
 
-    def view(self, x, stream):
+    def view(self, x, stream, role):
         return x
 
-    def device_of(self, x):
+    def device_of(self, x, role):
         return x.device
 
     def current_stream(self, device):

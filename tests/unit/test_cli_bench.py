@@ -12,6 +12,7 @@ from fake_bench import REFERENCE, FakeDevice, FakeYardstick, kernel_spec, only
 
 from gemmule.cli import gemmule
 from gemmule.commands import gpu
+from gemmule.compiler import pool
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.dispatch import registry
 from gemmule.lab import plots, protocol
@@ -340,3 +341,31 @@ def test_chosen_is_what_a_call_would_run(device, tmp_path, monkeypatch):
     assert [one["chosen_by"] for one in timed].count("dispatch") == 2
     # What is chosen is not measured twice.
     assert len({(one["m"], tuple(one["config"].values())) for one in timed}) == len(timed) == 6
+
+
+def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_path, monkeypatch):
+    device.multiprocessors = 132
+    compiled = []
+    monkeypatch.setattr(pool, "compile_all", lambda jobs: (compiled.extend(jobs), [])[1])
+    specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
+    monkeypatch.setattr(registry, "REGISTRY", (*specs, REFERENCE))
+    sizes = ("--sizes", "random:6:0x10:32:64", "--dtype", "float32,float64")
+    result = run("gemm", "--kernels", "chosen", "--untuned", *sizes, "--seconds", "0.01", "--record", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert compiled
+    (file,) = tmp_path.glob("*.jsonl")
+    block, *records = read_records(file)
+    assert block["untuned"] is True
+    assert block["draws"] == [{"count": 6, "seed": 16, "low": 32, "high": 64}]
+    assert "random:6:0x10:32:64" in block["command"]
+    timed = [one for one in records if one["record"] == "gemm"]
+    assert len(timed) == 12
+    assert {one["chosen_by"] for one in timed} == {"dispatch"}
+    assert "float64" in result.output
+    assert "of first choice" in result.output
+
+
+def test_untuned_without_what_a_call_would_run_is_refused():
+    result = run("gemm", "--untuned")
+    assert result.exit_code == 1
+    assert "--kernels chosen" in result.output

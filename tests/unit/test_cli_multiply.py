@@ -203,7 +203,7 @@ def test_a_result_that_the_check_cannot_prove_is_kept_and_told(folder):
     result = run("A.npy", "B.npy", "-o", "C.npy", "--verify")
     assert result.exit_code == 0, result.output
     assert not np.isfinite(np.load("C.npy")).any()
-    assert "not proved wrong: " in result.stdout
+    assert "verified but for 12 elements: " in result.stdout
     assert "12 elements are neither proved right nor wrong, the first at row 0, column 0" in result.stdout
     found = json.loads(run("A.npy", "B.npy", "-o", "C.npy", "--verify", "--force", "--json").stdout)["verified"]
     assert (found["passed"], found["unproved"], found["first_unproved"]) == (True, 12, [0, 0])

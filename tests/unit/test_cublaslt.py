@@ -41,6 +41,7 @@ class Bindings:
     class cuBLASLtError(Exception):
         pass
 
+    MatrixLayoutAttribute = enum.IntEnum("MatrixLayoutAttribute", {"BATCH_COUNT": 5, "STRIDED_BATCH_OFFSET": 6})
     MatmulDescAttribute = enum.IntEnum("MatmulDescAttribute", {"TRANSA": 3, "TRANSB": 4})
     MatmulPreferenceAttribute = enum.IntEnum(
         "MatmulPreferenceAttribute", {"MAX_WORKSPACE_BYTES": 1, **{f"MIN_ALIGNMENT_{x}_BYTES": 5 + i for i, x in
@@ -78,7 +79,13 @@ class Bindings:
         return self._new(kind="product", compute=int(compute_type), scale=int(scale_type), set={})
 
     def matrix_layout_create(self, kind, rows, cols, ld):
-        return self._new(kind="layout", type=kind, rows=rows, cols=cols, ld=ld)
+        return self._new(kind="layout", type=kind, rows=rows, cols=cols, ld=ld, BATCH_COUNT=1, STRIDED_BATCH_OFFSET=0)
+
+    def get_matrix_layout_attribute_dtype(self, key):
+        return {5: np.int32, 6: np.int64}[int(key)]
+
+    def matrix_layout_set_attribute(self, handle, key, buffer, size):
+        setattr(self.objects[handle], key.name, int(at(buffer, f"i{size}", 1)[0]))
 
     def matmul_preference_create(self):
         return self._new(kind="preference", set={})
@@ -124,14 +131,15 @@ class Bindings:
                stream):  # fmt: skip
         def matrix(address, handle):
             layout = self.objects[handle]
-            values = at(address, NUMPY[layout.type], layout.ld * layout.cols)
-            strides = (values.itemsize, layout.ld * values.itemsize)
-            return np.lib.stride_tricks.as_strided(values, (layout.rows, layout.cols), strides)
+            count, apart = layout.BATCH_COUNT, layout.STRIDED_BATCH_OFFSET
+            values = at(address, NUMPY[layout.type], (count - 1) * apart + layout.ld * layout.cols)
+            strides = (apart * values.itemsize, values.itemsize, layout.ld * values.itemsize)
+            return np.lib.stride_tricks.as_strided(values, (count, layout.rows, layout.cols), strides)
 
         told = self.objects[product]
         left, right, out = matrix(a, a_desc), matrix(b, b_desc), matrix(d, d_desc)
-        left = left.T if told.set["TRANSA"] else left
-        right = right.T if told.set["TRANSB"] else right
+        left = left.swapaxes(1, 2) if told.set["TRANSA"] else left
+        right = right.swapaxes(1, 2) if told.set["TRANSB"] else right
         scalars = [at(x, NUMPY[told.scale], 1)[0] for x in (alpha, beta)]
         value = scalars[0] * (left.astype(out.dtype) @ right.astype(out.dtype))
         if scalars[1]:
@@ -145,7 +153,7 @@ class HostOperands:
 
     def __init__(self, problem, inputs, sets):
         self.sets = sets
-        self.outputs = [np.zeros((problem.m, problem.n), problem.d.dtype.numpy()) for _ in range(sets)]
+        self.outputs = [np.zeros((*problem.batch, problem.m, problem.n), problem.d.dtype.numpy()) for _ in range(sets)]
         self.inputs = inputs
 
     def addresses(self, index):
@@ -187,6 +195,15 @@ def test_the_product_that_it_is_told_of_is_the_one_that_is_wanted(bindings, dtyp
         np.testing.assert_allclose(output, a @ b, rtol=1e-5)
     # No C, the workspace, the stream; the same algorithm on every set.
     assert bindings.launched == [(100, 0, 4096, WORKSPACE_BYTES, 77)] * 2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_batch_is_described_by_its_count_and_its_strides(bindings, layout):
+    problem = gemm_problem(3, 5, 7, "float64", "float64", layout, batch=(4,))
+    inputs = random_inputs(problem, 0)
+    a, b = (as_matrix(inputs[name], getattr(problem, name)) for name in "ab")
+    (output,), _ = multiply(bindings, problem, inputs, sets=1)
+    np.testing.assert_allclose(output, a @ b)
 
 
 def test_scalars_and_c(bindings):
@@ -249,7 +266,7 @@ def test_what_it_does_not_take_is_told_without_advice_on_logging(bindings):
         "(CUBLAS_STATUS_NOT_SUPPORTED)"
     )
     for changed in (
-        {"precision": Precision.TF32}, {"batch": (2,)}, {"d": problem.d.transposed()},
+        {"precision": Precision.TF32}, {"batch": (2, 2)}, {"d": problem.d.transposed()},
         {"a": gemm_problem(3, 5, 7, "float64", "float64", "nn").a},
     ):  # fmt: skip
         other = GemmProblem(**{name: getattr(problem, name) for name in problem.__dataclass_fields__} | changed)

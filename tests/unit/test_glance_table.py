@@ -9,8 +9,9 @@ import glance
 from gemmule.lab.glance_table import _KINDS, glance_table
 
 
-def record(kind: str, edge: int, ratio: float | None) -> dict[str, object]:
+def record(kind: str, edge: int, ratio: float | None, kernel: str = "a", tuned: bool = False) -> dict[str, object]:
     found = {"record": "gemm" if ratio is not None else "yardstick", "kind": kind, "m": edge, "n": edge, "k": edge}
+    found |= {"kernel": kernel, "tuned": tuned, "layout": "nt"}
     return found | ({"ratio": ratio} if ratio is not None else {})
 
 
@@ -18,15 +19,17 @@ def test_kinds_are_rows_and_edges_columns() -> None:
     records = [
         {"record": "experiment"},
         record("float64", 4096, 0.994),
+        record("float64", 8192, 1.004, tuned=True),
+        record("float64", 1024, 0.9, "b"),
         record("float64", 2048, None),
         record("bfloat16", 4095, 4.306),
         record("bfloat16", 512, 1.25),
     ]
     assert glance_table(records).splitlines() == [
-        "| M = N = K | 512 | 4095 | 4096 |",
-        "| --- | --- | --- | --- |",
-        "| [bfloat16](docs/hopper/h09_production.md) | 1.25 | 4.31 |  |",
-        "| [float64](docs/ladder/d03_mma_f64.md) |  |  | 0.99 |",
+        "| M = N = K | layout | 512 | 1024 | 4095 | 4096 | 8192 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| [bfloat16](docs/hopper/h09_production.md) | nt | 1.25 |  | 4.31 |  |  |",
+        "| [float64](docs/ladder/d03_mma_f64.md) | nt |  | 0.90 (b) |  | 0.99 | 1.00* |",
     ]
 
 

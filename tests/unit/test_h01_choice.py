@@ -11,7 +11,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT32,
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch.registry import VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC, MmaSyncConfig
 
@@ -75,7 +75,7 @@ def test_shared_memory_of_the_architecture():
 @pytest.mark.parametrize(("dtype", "out"), [(FLOAT16, FLOAT16), (BFLOAT16, FLOAT32), (INT8, INT32)], ids=str)
 def test_every_extent_finds_a_config(dtype, out, extent):
     # Hopper's own kernels stand before it, and take what has whole 16 bytes.
-    others = tuple(spec for spec in VIRTUAL if not all(arch.specific for arch in spec.archs))
+    others = tuple(spec for spec in REGISTRY if not all(arch.specific for arch in spec.archs))
     assert choose(gemm(dtype, out, extent), HOPPER, others, multiprocessors=132).spec is SPEC
 
 

@@ -448,3 +448,59 @@ def test_complex_scalars():
     out = run(a, b, **options)
     assert check(a, b, out, **options).passed
     assert not check(a, b, out, **{**options, "alpha": -1j}).passed
+
+
+def test_sums_that_cancel_and_round_to_infinity_are_right(rng):
+    """Terms of 1e12 cancel to 0; what float32 loses of them is more than float16 holds."""
+    a = (rng.choice([-1.0, 1.0], (20, 63)) * 1e6).astype(np.float32)
+    b = (rng.uniform(1e6, 1e7, (63, 30))).astype(np.float32)
+    a = np.concatenate([a, -a], axis=1)
+    b = np.concatenate([b, b], axis=0)
+    out = np.zeros((20, 30), np.float16)
+    # Both signs of infinity are what a sum in some order may leave.
+    out[3, 4], out[3, 5] = np.inf, -np.inf
+    assert check(a, b, out).passed
+    small = check(a / 1e6, b / 1e6, out)
+    assert not small.passed
+    assert small.proved_wrong
+
+
+def test_complex_products_that_overflow_on_their_way_are_right(rng):
+    a = (rng.standard_normal((9, 6)) + 1j).astype(np.complex64) * np.float32(1e25)
+    b = np.ones((6, 5), np.complex64) * np.float32(1e25)
+    b[3:] *= -1
+    a[:, 3:] = a[:, :3]
+    with np.errstate(all="ignore"):
+        out = a @ b
+    assert not np.isfinite(out).all()
+    assert check(a, b, out).passed
+    wrong = np.zeros((9, 5), np.complex64)
+    wrong[2, 2] = 1e20
+    assert not check((a / 1e25).astype(np.complex64), (b / 1e25).astype(np.complex64), wrong).passed
+
+
+def test_what_only_a_probable_bound_speaks_against_is_not_proved_wrong():
+    k = 1 << 23
+    a, b = np.full((1, k), 0.5, np.float32), np.full((k, 1), 0.5, np.float32)
+    out = np.full((1, 1), k / 4 * 1.01, np.float32)
+    verdict = check(a, b, out, memory=512 << 20, vectors=4)
+    assert not verdict.passed
+    assert not verdict.proved_wrong
+    assert "the result is kept" in verdict.failure("C.npy", "--seed 1")
+    proved = check(a[:, :100], b[:100], out)
+    assert proved.proved_wrong
+    assert "not kept" in proved.failure("C.npy", "--seed 1")
+
+
+def test_a_row_that_is_right_element_by_element_is_right(monkeypatch, rng):
+    """Random vectors may exceed their bound by chance."""
+    a, b = factors("float64")
+    out = run(a, b)
+    monkeypatch.setattr(
+        "gemmule.outofcore.verify.apply", lambda source, *_: rng.uniform(1e8, 1e9, (source.shape[0], 16))
+    )
+    found = check(a, b, out)
+    # More rows deviate than are compared: the others are neither right nor proved wrong.
+    assert not found.passed
+    assert not found.proved_wrong
+    assert found.rows_compared == ROWS

@@ -53,6 +53,8 @@ def test_the_very_arrays_are_found_by_themselves(state, looked_up, name, out):
         # The first is planned, the second finds what was planned.
         assert len(looked_up) == min(number + 1, 2)
     assert len(state.planned) == 1
+    # The plan of the first tells PyTorch of the write itself.
+    assert state.written == ([] if out is None else [OUT.address] * 4)
     state.stream = 8
     last = gm.gemm(A, B, out=out, **given)
     assert len(looked_up) == 2

@@ -74,6 +74,18 @@ def test_nothing_to_launch(launched):
     assert queue_of(contiguous_gemm(0, 64, 64, ("float32",) * 3), "gemm_reference") is None
 
 
+@pytest.mark.parametrize("b_type", ["float8_e4m3fn", "bfloat16"])
+def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_type):
+    problem = contiguous_gemm(16, 48, 0, ("float8_e4m3fn", b_type, "bfloat16"))
+    queue_of(problem, "h13_widened")((1, 2, 3), 9)
+    ((kernel, places, stream),) = launched.made
+    assert (kernel, places["d"], stream) == ("h01_mma_sync", 3, 9)
+    # Not only where the launches are kept.
+    spec = SPECS["h13_widened"]
+    (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
+    assert (step.kernel, step.places["d"]) == ("h01_mma_sync", ("d", 0))
+
+
 def test_operands_that_are_packed_first(launched):
     m, n, k = 131, 99, 77
     problem = contiguous_gemm(m, n, k, ("bfloat16",) * 3)

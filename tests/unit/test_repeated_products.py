@@ -39,6 +39,27 @@ def test_the_second_call_is_not_planned(state):
     assert state.queued == [(kind, (0x1000, 0x2000, 0x3000), 7), (kind, (0x5000, 0x6000, 0x7000), 9)]
 
 
+def test_the_library_hears_of_every_write_to_an_array_of_the_caller(state):
+    for _ in range(3):
+        matmul(A, B)
+    assert state.written == []
+    matmul(A, B, OUT)
+    for _ in range(3):
+        matmul(A, B, OUT)
+    # The plan tells of the first one itself.
+    assert state.written == [OUT.address] * 3
+
+
+def test_within_a_mode_every_product_is_planned(state):
+    matmul(A, B, OUT)
+    state.modes = 1
+    matmul(A, B, OUT)
+    matmul(A, B, OUT)
+    state.modes = 0
+    matmul(A, B, OUT)
+    assert len(state.planned) == 3
+
+
 def test_a_new_result_at_every_call(state):
     first = matmul(A, B)
     second, third = matmul(A, B), matmul(A, B)

@@ -16,7 +16,7 @@ from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 
 #: Those that take bfloat16.
-SPECS = {spec.name: spec for spec in REGISTRY if spec.epilogues and spec.virtual and spec.name != "h16_mixed"}
+SPECS = {spec.name: spec for spec in REGISTRY if spec.epilogues and spec.following is None and spec.name != "h16_mixed"}
 
 
 def numbered(name, **fields):
@@ -31,7 +31,7 @@ def only(monkeypatch):
 
     def leave(name, **fields):
         spec = dataclasses.replace(SPECS[name], configs=(numbered(name, **fields),))
-        monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (spec,))
+        monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (spec,))
 
     return leave
 

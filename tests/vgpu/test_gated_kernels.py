@@ -15,8 +15,8 @@ from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
 
-SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.virtual}
-KEEPING = {spec.name: spec for spec in REGISTRY if spec.absmax and spec.virtual and spec.name != "h16_mixed"}
+SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.following is None}
+KEEPING = {spec.name: spec for spec in REGISTRY if spec.absmax and spec.following is None and spec.name != "h16_mixed"}
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
     "gemm_reference": {},
@@ -33,7 +33,7 @@ def only(monkeypatch):
     def leave(name, **fields):
         spec = SPECS[name]
         config = type(spec.default)(**spec.default.as_dict() | fields)
-        monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (dataclasses.replace(spec, configs=(config,)),))
+        monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (dataclasses.replace(spec, configs=(config,)),))
 
     return leave
 

@@ -16,7 +16,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu import CheckError, Options, execute
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
@@ -25,13 +25,14 @@ from gemmule.vgpu.execute import run_kernel
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.
-OF_HOPPER = [spec for spec in VIRTUAL if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
+SINGLE = [spec for spec in REGISTRY if spec.following is None]
+OF_HOPPER = [spec for spec in SINGLE if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
 #: Those among them that take products of any two matrices; what takes 8-bit weights along K only is in another file.
 HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "h16_mixed"]
 #: Kernels of results of which not all is needed: they have tests of their own, too.
 TRIANGLES = ("g08_triangle", "d04_triangle_f64")
-GEMMS = [spec for spec in VIRTUAL if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES]
-TRANSPOSES = [spec for spec in VIRTUAL if spec.operation == "transpose"]
+GEMMS = [spec for spec in SINGLE if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES]
+TRANSPOSES = [spec for spec in SINGLE if spec.operation == "transpose"]
 SHAPES = [(1, 1, 1), (1, 1, 77), (63, 65, 17), (65, 63, 16), (130, 129, 35)]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 

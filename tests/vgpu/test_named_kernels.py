@@ -61,10 +61,6 @@ def test_what_is_refused(rng, monkeypatch):
         gm.plan(x, x, executor="vgpu", kernel="nosuch")
     with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
         gm.plan(x, x, executor="vgpu", kernel="t03_naive_row")
-    with pytest.raises(
-        gm.UnsupportedError, match=r"h11_packed does not run on the virtual GPU; name one of .*h09_production"
-    ):
-        gm.plan(x, x, executor="vgpu", kernel="h11_packed")
     with pytest.raises(gm.UnsupportedError, match=r"^d03_mma_f64: A is float32; this kernel takes float64 only$"):
         gm.plan(x, x, executor="vgpu", kernel="d03_mma_f64")
 

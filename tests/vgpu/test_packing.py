@@ -10,12 +10,9 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, INT8
-from gemmule.core.errors import UnsupportedError
-from gemmule.core.spec import Choice
 from gemmule.kernels.gemm.h11_packed.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -78,10 +75,3 @@ def test_batches(rng):
     for name, x in (("a", a), ("b", b)):
         packed = seen(then.problem.operands()[name], spaces[f"packed {name}"], (3,))
         np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
-
-
-def test_two_launches_are_not_for_the_virtual_gpu(rng):
-    a = random_matrix(rng, BFLOAT16, (9, 9))
-    problem = problem_of(a, a, a)
-    with pytest.raises(UnsupportedError, match="several launches"):
-        run_kernel(problem, Choice(SPEC, SPEC.default), {"a": a, "b": a, "d": np.zeros_like(a)})

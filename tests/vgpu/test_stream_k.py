@@ -123,7 +123,7 @@ def test_other_types(dtype, out, rng):
 
 
 def only(monkeypatch, config):
-    monkeypatch.setattr(on_virtual_gpu, "VIRTUAL", (dataclasses.replace(SPEC, configs=(config,)),))
+    monkeypatch.setattr(on_virtual_gpu, "REGISTRY", (dataclasses.replace(SPEC, configs=(config,)),))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, CallError
+from gemmule.core.errors import ArgumentError, CallError, shown
 from gemmule.runtime.stream import stream_handle
 
 from .multiplication import multiply
@@ -49,7 +49,9 @@ def matmul(
         convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
         The default is the promoted type of `a` and `b`, so that int8 times int8 is int8,
         modulo 256. Sums are kept in float32 for floats of up to 32 bits, float64, or int32, and rounded once;
-        8-bit floats saturate.
+        8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer type too: an int8 sum of
+        -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is float64 by default, as in
+        NumPy; written as integers it is exact modulo 2**64, or the size of that type.
     precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16', 'float8'}, optional
         For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
         together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
@@ -80,6 +82,8 @@ def matmul(
         If `out` shares memory with an operand.
     ArgumentError
         If an argument is not understood, or libraries or devices differ.
+    HostMemoryError
+        If the result does not fit into the host's memory.
 
     Examples
     --------
@@ -128,11 +132,13 @@ def gemm(
     c : array, shape of the result, optional
         Matrix to add; needed if `beta` is not 0. Given without `beta`, it must be named by `epilogue`.
     alpha, beta : number
-        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0.
+        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. Arrays
+        and tensors without dimensions are read as numbers, but for those on a GPU, whose value would be waited for.
     out : array, optional
         Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
-        Element type of the result. The default is the promoted type, and int32 for int8 times int8.
+        Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
+        int64 times uint64 is float64, as of `matmul`.
     precision, stream, executor
         As of `matmul`.
     bias : array, optional
@@ -332,9 +338,13 @@ def plan(*arguments: Any, operation: str | None = None, kernel: str | None = Non
     >>> p.executor, p.flop
     ('host', 524288)
     """
-    operation = operation or ("matrix_transpose" if len(arguments) == 1 else "matmul")
-    if operation not in _FUNCTIONS:
-        raise ArgumentError(f"operation={operation!r} is not known; choose one of {', '.join(map(repr, _FUNCTIONS))}")
+    if operation is None:
+        operation = "matrix_transpose" if len(arguments) == 1 else "matmul"
+    # An array that is compared with a name is an array.
+    if type(operation) is not str or operation not in _FUNCTIONS:
+        raise ArgumentError(
+            f"operation={shown(operation)} is not known; choose one of {', '.join(map(repr, _FUNCTIONS))}"
+        )
     try:
         bound = inspect.signature(_FUNCTIONS[operation]).bind(*arguments, **options).arguments
     except TypeError as error:

@@ -68,7 +68,7 @@ class Product:
         if self.out is not None:
             return self.view("out"), lambda: self.out
         operands = self.operands
-        new = operands.library.empty(self.shape.result, self.out_dtype, operands.like, stream)
+        new = operands.new(self.shape.result, self.out_dtype, stream)
         return self.as_matrices(new.view), new.finish
 
     def as_matrices(self, view: ArrayView) -> ArrayView:
@@ -140,7 +140,7 @@ def checked(
 
 
 def _result_dtype(operation: str, inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any) -> str:
-    wanted = None if out_dtype is None else dtype_name(out_dtype)
+    wanted = None if out_dtype is None else dtype_name(out_dtype, "out_dtype")
     if out is not None:
         if wanted is not None and wanted != out.dtype_name:
             raise DTypeError(f"out_dtype={wanted} differs from the dtype of out, {out.dtype_name}; pass one of the two")

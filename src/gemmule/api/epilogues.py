@@ -17,7 +17,7 @@ from gemmule.core.activations import NAMED
 from gemmule.core.dtype import dtype_named, numpy_dtype
 from gemmule.core.epilogue import ACC, MATRIX, NUMBER, Epilogue, Expression
 from gemmule.core.epilogue import SECOND as OPERAND
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 from gemmule.core.formula import formula
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -149,7 +149,7 @@ def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 
 def ending_of(
-    epilogue: Any, bias: Any, c: Any, given: Mapping[str, Any] | None, *, gated: bool = False, absmax: bool = False
+    epilogue: Any, bias: Any, c: Any, given: Any, *, gated: bool = False, absmax: bool = False
 ) -> tuple[Ending | None, dict[str, Any]]:
     """Trace what the caller gives; return it with its arrays by role, or None where there is nothing.
 
@@ -160,6 +160,11 @@ def ending_of(
     ArgumentError
         If the function cannot be traced, or its parameters and the inputs do not match.
     """
+    if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+        raise ArgumentError(
+            f"epilogue_args={shown(given)} is no mapping of names to values; give the function's further inputs by the "
+            "names of its parameters, as {'scale': 2.0}"
+        )
     if epilogue is None:
         if given:
             raise ArgumentError(f"epilogue_args names {', '.join(given)}, but there is no epilogue; pass a function")

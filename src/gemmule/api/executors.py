@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError, UnsupportedError, shown
 from gemmule.dispatch.select import why_no_gemm
 from gemmule.runtime.device import device_count, get_device
 
@@ -14,7 +15,7 @@ _KNOWN = ("gpu", "host", "vgpu")
 HOST_TO_GPU_FLOP = 2**33
 
 
-def wanted_executor(executor: str | None) -> str | None:
+def wanted_executor(executor: Any) -> str | None:
     """Return the executor that the caller asks for, by argument or by ``GEMMULE_EXECUTOR``; None leaves the choice.
 
     Raises
@@ -25,11 +26,11 @@ def wanted_executor(executor: str | None) -> str | None:
     origin = "executor"
     if executor is None:
         executor, origin = os.environ.get("GEMMULE_EXECUTOR") or None, "GEMMULE_EXECUTOR"
-    if executor is not None and executor not in _KNOWN:
+    if executor is not None and not (isinstance(executor, str) and executor in _KNOWN):
         raise ArgumentError(
-            f"{origin}={executor!r} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or leave it out"
+            f"{origin}={shown(executor)} is not known; choose one of {', '.join(map(repr, _KNOWN))}, or leave it out"
         )
-    return executor
+    return None if executor is None else str(executor)
 
 
 def check_device_arrays(executor: str | None) -> str:

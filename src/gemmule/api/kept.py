@@ -180,6 +180,8 @@ def repeat(
     else:
         result = found.new() if now == current else library.made_on(found.new, library.device(arrays[0]), now)
     found.queue(addresses if out is not None else (*addresses, library.address(result)), now)
+    if out is not None and library.wrote is not None:
+        library.wrote(out)
     if now != current:
         from gemmule.runtime.retain import retain
 

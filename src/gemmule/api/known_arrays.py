@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gemmule.runtime.arrays.torch_arrays import stay_out_of_dynamo
+
 from . import recent
 from .recent_launches import of_two_in_one_launch
 from .torch_guards import quick_maker, tensor_guards
@@ -48,6 +50,10 @@ class KnownArrays(Protocol):
     @property
     def guards_kinds(self) -> bool:
         """Whether a guard lets all arrays of a kind through, or only those that it was made of."""
+
+    @property
+    def wrote(self) -> Callable[[Any], None] | None:
+        """Tells the library that an array of the caller's was written; None where it does not want to hear of it."""
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these arrays is known by; None where it is unusual.
@@ -135,6 +141,10 @@ class TorchArrays:
         self._types = frozenset(_torch_types(torch))
         self._gradients: Callable[[], bool] = torch.is_grad_enabled
         raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        stay_out_of_dynamo()
+        # As after any operation in place: a backward that would read what was there before is refused.
+        self.wrote: Callable[[Any], None] = torch.autograd.graph.increment_version
+        self._dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
         self._guards = tensor_guards(torch)
         self.guarded = self._guards is not None
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
@@ -142,7 +152,8 @@ class TorchArrays:
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return what a product of these tensors is known by."""
         types = self._types
-        if type(b) not in types:
+        # A mode may stand for a trace, or hand out tensors of its own.
+        if type(b) not in types or self._dispatch_modes():
             return None
         try:
             device = a.get_device()
@@ -208,9 +219,24 @@ class TorchArrays:
         direct = getattr(kept.queue, "direct", None)
         same = inputs[0].data_ptr() == inputs[1].data_ptr()
         if direct is not None and len(inputs) == 2:
-            return of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device, same)
+            again = of_two_in_one_launch(check, kept.apart, make, direct, self._raw_stream, device, same)
+            return self._telling(again, out)
         repeating = recent.of_two if len(inputs) == 2 else recent.of_more
-        return repeating(check, kept.apart, make, kept.queue, self._raw_stream, device, same)
+        return self._telling(repeating(check, kept.apart, make, kept.queue, self._raw_stream, device, same), out)
+
+    def _telling(self, again: recent.Again, out: Any) -> recent.Again:
+        """Return what repeats a product and tells PyTorch that the caller's output was written, if there is one."""
+        if out is None:
+            return again
+        wrote = self.wrote
+
+        def again_and_tell(*given: Any) -> Any:
+            result = again(*given)
+            if result is not None:
+                wrote(result)
+            return result
+
+        return again_and_tell
 
     def _maker_from(self, a: Any, kept: Repeatable, result: Any) -> Callable[[Any], Any]:
         """Return what makes results from A, in the quickest way that there is."""

@@ -22,7 +22,7 @@ class CupyArrays:
         CuPy.
     """
 
-    guarded, guards_kinds = True, False
+    guarded, guards_kinds, wrote = True, False, None
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy

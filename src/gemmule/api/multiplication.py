@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.errors import WrongResultError
 
-from .multiply_arguments import extents, factor, ordinals, told
+from .multiply_arguments import extents, factor, name_or_none, ordinals, told
 from .promotion import dtype_name
 from .scalars import said_beta
 
@@ -118,13 +118,13 @@ def multiply(
     UnsupportedError
         If a package or executor is not to be had.
     WrongResultError
-        If the check proves the result wrong; it is not kept.
+        If the result does not pass the check. It is kept unless an element is proved wrong; the message says so.
 
     Warns
     -----
     RuntimeWarning
-        If the check could prove elements neither right nor wrong, for instance where partial sums may overflow. The
-        result is kept.
+        If the check could judge some elements in no way, for instance where partial sums may overflow. The result is
+        kept.
 
     Examples
     --------
@@ -143,11 +143,11 @@ def multiply(
     request = Request(
         a, b, out, c, factor("alpha", alpha), factor("beta", said_beta(beta, unread=c is not None)),
         transpose_a, transpose_b, memory,
-        None if out_dtype is None else dtype_name(out_dtype),
-        None if compute_dtype is None else dtype_name(compute_dtype),
-        a_dtype, b_dtype, c_dtype, precision, executor, resume, force, extents("chunks", chunks),
-        extents("shards", shards), verify,
-        scheduler, device_memory, pinned_memory, strategy,
+        None if out_dtype is None else dtype_name(out_dtype, "out_dtype"),
+        None if compute_dtype is None else dtype_name(compute_dtype, "compute_dtype"),
+        name_or_none("a_dtype", a_dtype), name_or_none("b_dtype", b_dtype), name_or_none("c_dtype", c_dtype),
+        precision, executor, resume, force, extents("chunks", chunks), extents("shards", shards), verify,
+        name_or_none("scheduler", scheduler), device_memory, pinned_memory, name_or_none("strategy", strategy),
         devices=ordinals(devices),
     )  # fmt: skip
     with open_product(request) as product:
@@ -156,13 +156,12 @@ def multiply(
         else:
             report = product.run(progress)
         verdict = product.verify() if verify else None
-        if verdict is not None and not verdict.passed:
+        if verdict is not None and verdict.proved_wrong:
             product.reject()
-            raise WrongResultError(
-                f"out: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; report it, with "
-                f"the seed {verdict.seed}"
-            )
-        product.commit()
+        else:
+            product.commit()
+    if verdict is not None and not verdict.passed:
+        raise WrongResultError(verdict.failure("out", f"seed={verdict.seed}"))
     if verdict is not None and verdict.caveat:
         warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=2)
     return report

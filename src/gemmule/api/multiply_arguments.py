@@ -7,7 +7,9 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, shown
+
+from .scalars import number_in
 
 #: Kinds of numbers, the narrowest first, with what makes Python's own of them.
 _KINDS: list[tuple[type, Callable[[Any], Any]]] = [
@@ -31,7 +33,7 @@ def extents(name: str, given: Any) -> tuple[int, int] | None:
     if len(pair) == 1:
         pair = (*pair, *pair)
     if len(pair) != 2 or min(pair) < 1:
-        raise ArgumentError(f"{name}={given!r} are not rows and columns; give two whole numbers from 1, as (1024, 512)")
+        raise ArgumentError(f"{name}={shown(given)} are not rows and columns; give two whole numbers, as (1024, 512)")
     return pair[0], pair[1]
 
 
@@ -47,7 +49,9 @@ def ordinals(given: Any) -> tuple[int, ...] | None:
         return None
     numbers_given = _whole_numbers(given)
     if not numbers_given:
-        raise ArgumentError(f"devices={given!r} are no numbers of GPUs; give some, as [0, 1], or leave devices out")
+        raise ArgumentError(
+            f"devices={shown(given)} are no numbers of GPUs; give some, as [0, 1], or leave devices out"
+        )
     return numbers_given
 
 
@@ -59,13 +63,29 @@ def factor(name: str, value: Any) -> Any:
     ArgumentError
         If it is no number, or none that a float64 has room for.
     """
+    value = number_in(name, value)
     for kind, number in _KINDS:
         if isinstance(value, kind):
             try:
                 return number(value)
             except OverflowError:
                 raise ArgumentError(f"{name} does not fit into a float64; scale the matrices instead") from None
-    raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
+    raise ArgumentError(
+        f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"
+    )
+
+
+def name_or_none(name: str, given: Any) -> str | None:
+    """Return what is to be a name.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no text.
+    """
+    if given is not None and not isinstance(given, str):
+        raise ArgumentError(f"{name}={shown(given)} is no text; give a name, or leave {name} out")
+    return given
 
 
 def told(progress: Any) -> Any:
@@ -86,5 +106,6 @@ def _whole_numbers(given: Any) -> tuple[int, ...]:
     items = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     try:
         return tuple(map(operator.index, items))
-    except TypeError:
+    except (TypeError, NotImplementedError):
+        # The latter of a memoryview of several dimensions.
         return ()

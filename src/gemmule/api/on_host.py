@@ -17,7 +17,7 @@ from .checked import Product, host_array
 from .executors import host_arrays_executor
 from .gated import SECOND
 from .on_virtual_gpu import plan_on_virtual_gpu
-from .operands import least_seconds
+from .operands import enough_memory, least_seconds
 from .plan import Plan
 from .planned import planned
 
@@ -41,15 +41,16 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
 
         def run_on_host() -> Any:
             out, finish = product.new_output()
-            if ending is None:
-                gemm(a, b, host_array(out), alpha=product.alpha, beta=product.beta, c=c)
-            else:
 
-                def multiply(factor: Any, total: Any) -> None:
-                    gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
+            def multiply(factor: Any, total: Any) -> None:
+                gemm(a, factor, total, alpha=product.alpha, beta=product.beta, c=None if product.beta == 0 else c)
 
-                _finish_on_host(product, multiply, host_array(out))
-            return finish()
+            with enough_memory(f"what is computed on the way to a result of shape {shape.result}"):
+                if ending is None:
+                    multiply(b, host_array(out))
+                else:
+                    _finish_on_host(product, multiply, host_array(out))
+                return finish()
 
         return planned(product, name, HostTileExecutor().describe(), None, reason, None, run_on_host)
 

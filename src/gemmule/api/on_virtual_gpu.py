@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 
 from .absolute_maximum import ROLE as ABSMAX
@@ -23,7 +23,7 @@ def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[Kernel
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose(problem, virtual_arch(), VIRTUAL if registry is None else registry)
+    choice = choose(problem, virtual_arch(), REGISTRY if registry is None else registry)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

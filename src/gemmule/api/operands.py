@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gemmule.core.chips import CHIPS
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.dtype import numpy_dtype
+from gemmule.core.errors import ArgumentError, HostMemoryError, UnsupportedError
 from gemmule.core.layout import element_alignment
 from gemmule.core.problem import Problem
 from gemmule.core.roofline import problem_bound
 from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
+from gemmule.runtime.arrays.view import NewArray
 from gemmule.runtime.stream import stream_handle
 
 
@@ -45,6 +50,19 @@ class Operands:
             return self.stream
         return self.library.current_stream(self.device)
 
+    def new(self, shape: tuple[int, ...], dtype: str, stream: int | None) -> NewArray:
+        """Return a new array of the library, where the others are.
+
+        Raises
+        ------
+        HostMemoryError
+            If there is no room for it in host memory, or in any memory.
+        """
+        if math.prod(shape) * numpy_dtype(dtype).itemsize > sys.maxsize:
+            raise HostMemoryError(f"a result of shape {shape} and type {dtype} is larger than any memory; {_PARTS}")
+        with enough_memory(f"a result of shape {shape} and type {dtype}"):
+            return self.library.empty(shape, dtype, self.like, stream)
+
     def keep_until_done(self, stream: int, *others: Any) -> None:
         """Keep the arrays alive for work queued on `stream`, where their library does not see to that."""
         assert self.device is not None
@@ -55,6 +73,25 @@ class Operands:
 
 
 _OPTIONAL = ("c", "out")
+_PARTS = "compute it in parts, or into a file with gemmule.multiply"
+
+
+@contextlib.contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Let the lack of host memory be an error of gemmule's.
+
+    Raises
+    ------
+    HostMemoryError
+        If it runs out.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, HostMemoryError) or type(error).__module__.startswith("cupy"):
+            # The latter are of a GPU's memory.
+            raise
+        raise HostMemoryError(f"{what} does not fit into memory ({error}); {_PARTS}") from error
 
 
 def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
@@ -82,7 +119,7 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
                 f"{first} comes from {library.name} and {role} from {other.name}; convert one of them, "
                 "e.g. with from_dlpack"
             )
-    devices = {role: library.device_of(x) for role, x in given.items()}
+    devices = {role: library.device_of(x, role) for role, x in given.items()}
     device = devices[first]
     for role, other_device in devices.items():
         if other_device != device:
@@ -92,11 +129,11 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     if device is None:
         if stream is not None:
             raise ArgumentError("stream was given, but the arrays are in host memory, which has none; leave it out")
-        return Operands(library, {role: library.view(x, None) for role, x in given.items()}, None, None, like)
+        return Operands(library, {role: library.view(x, None, role) for role, x in given.items()}, None, None, like)
     handle = None if stream is None else stream_handle(stream)
     # A library whose current stream can change needs no ordering before it; for the others it is always the same one.
     order = library.current_stream(device) if handle is None else handle
-    views = {role: library.view(x, order) for role, x in given.items()}
+    views = {role: library.view(x, order, role) for role, x in given.items()}
     _check_addresses(views)
     return Operands(library, views, device, handle, like)
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmule.core.errors import CompileError, FileFormatError
+from gemmule.core.errors import ArgumentError, CompileError, FileFormatError, shown
 
 if TYPE_CHECKING:
     from gemmule.compiler.pack import Pack
@@ -35,6 +35,8 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
 
     Raises
     ------
+    ArgumentError
+        If `path` is no path.
     FileFormatError
         If it is no pack, a damaged one, or cannot be opened.
 
@@ -46,6 +48,8 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     """
     from gemmule.compiler.pack import PACKS, read_pack
 
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path={shown(path)} is no path; give the name of a file that `gemmule pack` wrote")
     try:
         pack = read_pack(Path(path).absolute())
     except OSError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gemmule.core.problem import Problem
 from gemmule.core.spec import Choice
+from gemmule.runtime.arrays import ArrayView
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.budgets import Budgeted
@@ -93,6 +94,19 @@ class Plan:
     def execute(self) -> Any:
         """Run the plan and return the result, as the call that it was planned for would."""
         return self.run()
+
+    def refreshing(self, views: Iterable[ArrayView], stream: Callable[[], int | None]) -> Plan:
+        """Return the plan with the memory of the caller's arrays made ready before each run, on the stream of that."""
+        refreshes = [view.refresh for view in views if view.refresh is not None]
+        if not refreshes:
+            return self
+
+        def run() -> Any:
+            for refresh in refreshes:
+                refresh(stream())
+            return self.run()
+
+        return dataclasses.replace(self, run=run)
 
     def __str__(self) -> str:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())

@@ -54,10 +54,10 @@ def plan_product(
         inputs[ABSMAX] = absmax
     if gated is not None and not isinstance(gated, str):
         inputs[SECOND] = gated
-    operands = gather({"a": a, "b": b, "c": c, "out": out, **inputs}, stream)
+    operands = given = gather({"a": a, "b": b, "c": c, "out": out, **inputs}, stream)
     if storage is not None:
-        operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
+        operands = dataclasses.replace(given, views=with_halves(given.views, storage))
     product = checked(operation, operands, alpha, beta, out, out_dtype, precision, ending)
-    if product.operands.device is not None:
-        return plan_on_device(product, executor)
-    return plan_on_host(product, executor, registry)
+    on_device = product.operands.device is not None
+    plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)
+    return plan.refreshing(given.views.values(), given.work_stream)

@@ -8,29 +8,45 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
-from gemmule.core.errors import DTypeError
+from gemmule.core.errors import DTypeError, shown
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype given as a string or as a dtype of an array library.
+def dtype_name(dtype: Any, argument: str) -> str:
+    """Return the name of a dtype given as a string or as a dtype of an array library; `argument` is for messages.
 
     Raises
     ------
     DTypeError
         If it is none of these.
     """
+    found = _dtype(dtype, argument)
+    if found.kind not in _KINDS and found.name not in EXTENSION_FLOATS:
+        raise DTypeError(
+            f"{argument}={shown(dtype)} is none that gemmule multiplies; name one such as float32, bfloat16, "
+            "float8_e4m3fn or int8"
+        )
+    return found.name
+
+
+def _dtype(dtype: Any, argument: str) -> np.dtype[Any]:
     text = str(dtype)
     if isinstance(dtype, str) or text.startswith("torch."):
-        return numpy_dtype(text.removeprefix("torch.")).name
+        try:
+            return numpy_dtype(text.removeprefix("torch."))
+        except DTypeError as error:
+            raise DTypeError(f"{argument}: {error}") from None
     try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
+        found: np.dtype[Any] = np.dtype(dtype)
+        return found
+    except (TypeError, ValueError):
         # Of other libraries the last part of what they print is the standard's name.
         library, _, name = text.rpartition(".")
         if library and name.isidentifier():
             with contextlib.suppress(DTypeError):
-                return numpy_dtype(name).name
-        raise DTypeError(f"{dtype!r} is not a dtype; pass a name such as 'float32', or a dtype") from None
+                return numpy_dtype(name)
+        raise DTypeError(
+            f"{argument}={shown(dtype)} is not a dtype; pass a name such as 'float32', or a dtype"
+        ) from None
 
 
 def promoted(a: str, b: str) -> str:
@@ -76,7 +92,4 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 def _kind(name: str) -> str:
     # Some floats of ml_dtypes have NumPy's kind of raw bytes.
-    kind = "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind
-    if kind not in _KINDS:
-        raise DTypeError(f"dtype {name!r} is not a number; name one such as float32, bfloat16, float8_e4m3fn or int8")
-    return kind
+    return "f" if name in EXTENSION_FLOATS else numpy_dtype(name).kind

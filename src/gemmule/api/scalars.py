@@ -5,7 +5,8 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, GemmuleError
+from gemmule.runtime.arrays import library_of
 
 
 def said_beta(beta: Any, *, unread: bool) -> Any:
@@ -28,6 +29,29 @@ def said_beta(beta: Any, *, unread: bool) -> Any:
     return 0.0 if beta is None else beta
 
 
+def number_in(name: str, value: Any) -> Any:
+    """Return the number in an array without dimensions; what is none is returned as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If the array is on a GPU, which would have to be waited for, or cannot be read now: it is traced, or requires
+        grad.
+    """
+    if isinstance(value, numbers.Number) or getattr(value, "shape", None) != ():
+        return value
+    try:
+        library = library_of(value, name)
+        device = library.device_of(value, name)
+        if device is None:
+            host = library.view(value, None, name).host
+            assert host is not None
+            return host.item()
+    except GemmuleError as error:
+        raise ArgumentError(f"{name} cannot be read as a number ({error}); scale an operand by it instead") from None
+    raise ArgumentError(f"{name} is on GPU {device}, and reading it would wait for the GPU; pass {name}.item()")
+
+
 def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> Any:
     """Return alpha or beta as a Python number.
 
@@ -47,6 +71,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     ArgumentError
         If the value is not a number of that kind.
     """
+    value = number_in(name, value)
     if isinstance(value, numbers.Integral) and integer:
         return int(value)
     if isinstance(value, numbers.Real):
@@ -65,4 +90,6 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
         if complex_allowed:
             return complex(value)
         raise ArgumentError(f"{name}={value} is complex, but the product is real; convert the inputs")
-    raise ArgumentError(f"{name} is a {type(value).__name__}, not a number; pass a Python or NumPy number")
+    raise ArgumentError(
+        f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"
+    )

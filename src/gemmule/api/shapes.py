@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from gemmule.core.errors import ShapeError
+from gemmule.core.layout import broadcast_shape
 from gemmule.runtime.arrays import ArrayView
 
 
@@ -51,7 +52,7 @@ def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> ProductShape:
     if k != inner:
         raise ShapeError(f"a of shape {a} has {k} columns, b of shape {b} has {inner} rows; they must be equal")
     try:
-        batch = np.broadcast_shapes(a[:-2], b[:-2])
+        batch = broadcast_shape(a[:-2], b[:-2])
     except ValueError:
         raise ShapeError(f"batch dimensions {a[:-2]} of a and {b[:-2]} of b do not broadcast to one shape") from None
     drop_row, drop_col = len(a) == 1, len(b) == 1

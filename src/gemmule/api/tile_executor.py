@@ -50,11 +50,10 @@ def chosen_executor(
         with GpuTileExecutor(choose, 0, precision) as gpu:
             yield gpu, min(memory, usable_memory(0))
     elif chosen == "vgpu":
-        from gemmule.dispatch.registry import VIRTUAL
         from gemmule.dispatch.select import choose
         from gemmule.vgpu.tiles import VirtualTileExecutor
 
-        yield VirtualTileExecutor(lambda problem, arch: choose(problem, arch, VIRTUAL), precision), memory
+        yield VirtualTileExecutor(choose, precision), memory
     else:
         from gemmule.host.tiles import HostTileExecutor
 

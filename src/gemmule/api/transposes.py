@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError
+from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError, shown
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem
@@ -21,7 +21,7 @@ from gemmule.runtime.device import get_device
 from .candidates import choose_compiling, run_first_that_compiles
 from .executors import check_device_arrays, wanted_executor
 from .named_kernel import only_kernel
-from .operands import gather, least_seconds
+from .operands import Operands, gather, least_seconds
 from .plan import Plan
 from .virtual import as_device_view, copy_again, copy_back
 
@@ -45,6 +45,14 @@ def plan_transpose(
     wanted = wanted_executor(executor)
     registry = only_kernel(kernel, "transpose", wanted) or REGISTRY
     operands = gather({"x": x, "out": out}, stream)
+    plan = _planned(operands, order_of, out, executor, wanted, registry)
+    return plan.refreshing(operands.views.values(), operands.work_stream)
+
+
+def _planned(
+    operands: Operands, order_of: Order, out: Any, executor: str | None, wanted: str | None,
+    registry: Sequence[KernelSpec],
+) -> Plan:  # fmt: skip
     source = operands.views["x"]
     order = order_of(len(source.shape))
     shape = tuple(source.shape[axis] for axis in order)
@@ -60,7 +68,7 @@ def plan_transpose(
     def new_output(stream: int | None = None) -> tuple[ArrayView, Any]:
         if out is not None:
             return operands.views["out"], lambda: out
-        new = operands.library.empty(shape, source.dtype_name, operands.like, stream)
+        new = operands.new(shape, source.dtype_name, stream)
         return new.view, new.finish
 
     if source.host is not None and wanted == "vgpu":
@@ -239,13 +247,16 @@ def axes_as_given(axes: Sequence[int] | None) -> Order:
     def order(ndim: int) -> tuple[int, ...]:
         if axes is None:
             return tuple(reversed(range(ndim)))
+        if isinstance(axes, Set | Mapping):
+            raise ArgumentError(f"axes={shown(axes)} has no order; give a tuple or a list")
         try:
             wanted = [operator.index(axis) for axis in axes]
-        except TypeError:
-            raise ArgumentError(f"axes={axes!r} must be a sequence of integers, one for each dimension of x") from None
+        except (TypeError, NotImplementedError):
+            # The latter of a memoryview of several dimensions.
+            raise ArgumentError(f"axes={shown(axes)} must be a sequence of integers, one a dimension of x") from None
         found = tuple(axis + ndim if axis < 0 else axis for axis in wanted)
         if sorted(found) != list(range(ndim)):
-            raise ArgumentError(f"axes={axes} is not a permutation of the {ndim} dimensions of x; name each once")
+            raise ArgumentError(f"axes={shown(axes)} is no permutation of the {ndim} dimensions of x; name each once")
         return found
 
     return order

@@ -12,35 +12,43 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.dtype import Precision
-from ..core.errors import FileFormatError, UnsupportedError
+from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
 from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
 from .failures import LEFT
+from .json_output import json_option
+from .progress import steps_progress
 from .tables import print_table
 from .told import ToldCommand, command_line
 
 if TYPE_CHECKING:
+    from ..core.arch import Arch
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
     from ..lab.bench import Bench
     from ..lab.gemm_records import Record
     from ..runtime.bench import BenchGpu
 
+#: Products beyond which ratios are summed up only.
+_MOST_RATIOS = 60
 _SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
 _EPILOG = f"""\b
 Sizes:
 {_SETS}
   M,N,K   any other, such as 4096,4096,1024
+  random:COUNT:SEED[:LOW:HIGH]
+          log-uniform extents from LOW to HIGH (64 to 8192), one third odd, the rest multiples of 16 bytes
 \b
 Examples: gemmule bench gemm --kernels ladder --sizes source --record benchmarks/results
-          gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192"""
+          gemmule bench gemm --kernels 'd01_shared_ab,d02_b_in_registers[*]' --dtype float64 --sizes 8192,8192,8192
+          gemmule bench gemm --kernels chosen --untuned --dtype bfloat16,float32:tf32 --sizes random:60:7 --torch"""
 
 
-def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     del ctx, param
-    if not math.isfinite(value):
+    if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a number of seconds")
     return value
 
@@ -61,18 +69,23 @@ bench_command.add_command(transpose_command)
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
-    help="source, square, llm, odd, with commas, or M,N,K. May be repeated.",
+    help="source, square, llm, odd, with commas, M,N,K, or random:COUNT:SEED[:LOW:HIGH]. May be repeated.",
 )  # fmt: skip
-@click.option("--dtype", metavar="DTYPE", default="float32", show_default=True, help="Type of A and B.")
+@click.option(
+    "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
+    help="Type of A and B, with commas, or DTYPE:PRECISION or DTYPE:PRECISION:OUT_DTYPE. May be repeated.",
+)  # fmt: skip
 @click.option("--out-dtype", metavar="DTYPE", help="Type of the result. Default: that of A and B; int32 for int8.")
 @click.option(
     "--precision", type=click.Choice([one.value for one in Precision]), default="ieee", show_default=True,
     help="How floats may be multiplied. The yardstick does TF32 too; beside bf16x6 float32, beside int8x15 float64.",
 )  # fmt: skip
 @click.option(
-    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]), default="nn", show_default=True,
-    help="How A and B lie in memory: n in rows, t in columns.",
+    "--layout", type=click.Choice(["nn", "nt", "tn", "tt"]),
+    help="How A and B lie in memory: n in rows, t in columns. Default: nn; for random sizes drawn too.",
 )  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), help="Multiply so many pairs of matrices in one call.")
+@click.option("--untuned", is_flag=True, help="Leave every tuned table out of what is chosen.")
 @click.option(
     "--own-transpose", is_flag=True,
     help="Multiply A by its own transpose, which is the same memory: for --layout nt or tn, and sizes with M = N.",
@@ -82,14 +95,16 @@ bench_command.add_command(transpose_command)
 )
 @click.option("--late-too", "places", flag_value="both", help="Measure both, aligned and so.")
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite, default=1.0, show_default=True,
-    help="Time for each kernel at each size; slow kernels take more, three samples at least.",
+    "--seconds", type=click.FloatRange(0, min_open=True), callback=_finite,
+    help="Time for each kernel at each size; slow kernels take more, three samples at least. Default: 1; 0.1 where "
+    "all sizes are random.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
+@click.option("--torch", "with_torch", is_flag=True, help="Measure PyTorch's own call beside the kernels too.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def gemm_command(**options: Any) -> None:
     """Measure matrix products beside cuBLASLt: times, rate, share of the chip's peak, ratio and error.
 
@@ -99,60 +114,84 @@ def gemm_command(**options: Any) -> None:
 
 
 def _gemm(
-    *, kernels: Sequence[str], sizes: Sequence[str], dtype: str, out_dtype: str | None, precision: str, layout: str,
-    own_transpose: bool, places: str | None, seconds: float, seed: int, yardstick: bool, record: str | None,
-    plot: str | None, as_json: bool,
+    *, kernels: Sequence[str], sizes: Sequence[str], dtypes: Sequence[str], out_dtype: str | None, precision: str,
+    layout: str | None, batch: int | None, untuned: bool, own_transpose: bool, places: str | None,
+    seconds: float | None, seed: int, yardstick: bool, with_torch: bool, record: str | None, plot: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import parse_kernels, without_chosen
+    from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
     from ..lab.plots import check_matplotlib
-    from ..lab.products import gemm_problem, output_type, own_product
-    from ..lab.sizes import parse_sizes
+    from .bench_products import Shapes, parse_types
 
-    out = output_type(dtype, out_dtype)
+    types = parse_types(dtypes, out_dtype, precision)
     late = {None: (False,), "late": (True,), "both": (False, True)}[places]
-    exact = Precision(precision)
-    problems = tuple(
-        dataclasses.replace(gemm_problem(*size, dtype, out, layout, late=begins), precision=exact)
-        for size in parse_sizes(sizes)
-        for begins in late
-    )
-    if own_transpose:
-        problems = tuple(own_product(problem) for problem in problems)
-    # 8-bit floats are asked for as wgmma takes them.
-    probe = dataclasses.replace(
-        gemm_problem(4096, 4096, 4096, dtype, out, "nt" if exact is Precision.FLOAT8 else "nn"), precision=exact
-    )
+    shapes = Shapes(sizes, layout, batch, late, own_transpose)
+    problems = shapes.problems(types)
     if plot is not None:
         check_matplotlib()
     words, asks_chosen = without_chosen(kernels)
-    # Names are looked up before a GPU is asked for, so that a wrong one is told of first.
-    parse_kernels(words, probe, None, registry.REGISTRY, registry.LADDER)
+    if untuned and not asks_chosen:
+        raise ArgumentError("--untuned is about what a call would run; measure that with --kernels chosen")
+
+    def named(arch: Arch | None) -> tuple[Choice, ...]:
+        each = (parse_kernels(words, one.probe, arch, registry.REGISTRY, registry.LADDER) for one in types)
+        return tuple({(one.spec.name, one.config): one for choices in each for one in choices}.values())
+
+    # Names are looked up before a GPU is opened, so that a wrong one is reported first.
+    named(None)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
-        choices = parse_kernels(words, probe, device.arch, registry.REGISTRY, registry.LADDER)
+        choices = named(device.arch)
         if not choices and not asks_chosen:
-            raise UnsupportedError(f"no rung of the ladder takes {dtype}; name kernels with --kernels, or all")
-        chosen = _chosen_on(device) if asks_chosen else None
-        plan = BenchPlan(problems, choices, seconds=seconds, seed=seed, chosen=chosen)
-        bench = Bench(plan, device, gpu.known_chip(device.name), library)
+            raise UnsupportedError(
+                f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or all"
+            )
+        torch = device.torch_gemm() if with_torch else None
+        chosen = _chosen_on(device, tuned=not untuned) if asks_chosen else None
+        drawn = len(shapes.draws) > 0
+        plan = BenchPlan(
+            problems, choices, seconds=seconds or (SECONDS if drawn else 1.0), seed=seed, chosen=chosen,
+            about={"untuned": untuned} | ({"draws": [vars(draw) for draw in shapes.draws]} if drawn else {}),
+        )  # fmt: skip
+        bench = Bench(plan, device, gpu.known_chip(device.name), library, torch)
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
-        records = _measured(bench, block, len(problems) * (len(choices) + asks_chosen), record, quiet=as_json)
+        if chosen is not None and drawn:
+            # One kernel after another, at its turn, would take most of the time.
+            _compile(problems, chosen, device.arch)
+        points = len(problems) * (len(choices) + asks_chosen)
+        records = _measured(bench, block, points, record, show=None if as_json else _line if drawn else _table)
     end(block, records, _print_end, _draw, plot=plot, as_json=as_json)
 
 
-def _chosen_on(device: BenchGpu) -> Callable[[GemmProblem], Choice]:
+def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
+    """Compile what calls would run, in parallel processes, where it is not in the cache; errors show at its turn."""
+    from ..compiler.pool import compile_all, jobs_of
+
+    jobs = list(dict.fromkeys(job for problem in problems for job in jobs_of(chosen(problem), problem, arch)))
+    with steps_progress("compiling", len(jobs)) as step:
+        for job, _ in compile_all(jobs):
+            step(job.spec.name, 1)
+
+
+def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choice]:
     """Return what says which kernel and config a call would run on a GPU."""
     from ..dispatch import registry
     from ..dispatch.select import choose
 
     def chosen(problem: GemmProblem) -> Choice:
         found = choose(
-            problem, device.arch, registry.REGISTRY, multiprocessors=device.multiprocessors, chip=device.name
+            problem,
+            device.arch,
+            registry.REGISTRY,
+            multiprocessors=device.multiprocessors,
+            chip=device.name,
+            tuned=tuned,
         )
         # Records name a kernel and a config; how they were found does not matter here.
         return dataclasses.replace(found, refused=())
@@ -160,17 +199,13 @@ def _chosen_on(device: BenchGpu) -> Callable[[GemmProblem], Choice]:
     return chosen
 
 
-def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, quiet: bool) -> list[Record]:
-    """Measure; print the figures of a size, and write each record, as soon as they are there."""
-    from ..lab.gemm_records import YARDSTICK
-    from ..lab.gemm_tables import figures, size_text
+def _measured(
+    bench: Bench, block: Record, points: int, folder: str | None, *, show: Callable[[list[Record]], None] | None
+) -> list[Record]:
+    """Measure; show the figures of a product, and write each record, as soon as they are there."""
+    from ..lab.gemm_records import TORCH, YARDSTICK
+    from ..lab.gemm_tables import product_of
     from ..lab.records import RecordFile
-    from .progress import steps_progress
-
-    def show(point: list[Record]) -> None:
-        if point and not quiet:
-            header, rows = figures(point, with_size=False)
-            print_table(_title(point[0], size_text(point[0])), header, rows)
 
     records: list[Record] = []
     point: list[Record] = []
@@ -180,20 +215,38 @@ def _measured(bench: Bench, block: Record, points: int, folder: str | None, *, q
             click.get_current_context().meta[LEFT] = file.partial
         step = stack.enter_context(steps_progress("measuring", points))
         for one in bench.records(lambda doing: step(doing, 0)):
-            if point and size_text(point[0]) != size_text(one):
+            if point and show and product_of(point[0]) != product_of(one):
                 show(point)
                 point = []
             point.append(one)
             records.append(one)
             if file is not None:
                 file.write(one)
-            step("", one.get("kernel", YARDSTICK) != YARDSTICK)
-        show(point)
+            step("", one.get("kernel", YARDSTICK) not in (YARDSTICK, TORCH))
+        if point and show:
+            show(point)
     if file is not None:
         del click.get_current_context().meta[LEFT]
-        if not quiet:
+        if show:
             click.echo(f"record: {file.path}")
     return records
+
+
+def _table(point: list[Record]) -> None:
+    """Print the figures of a product, a row for each kernel."""
+    from ..lab.gemm_tables import figures, size_text
+
+    header, rows = figures(point, with_size=False)
+    print_table(_title(point[0], size_text(point[0])), header, rows)
+
+
+def _line(point: list[Record]) -> None:
+    """Print what a drawn product reached, in a line."""
+    from ..lab.draw_tables import line_of
+
+    for record in point:
+        if text := line_of(record):
+            click.echo(text)
 
 
 def _title(record: Record, size: str) -> str:
@@ -206,10 +259,16 @@ def _title(record: Record, size: str) -> str:
 
 def _print_end(records: Sequence[Record]) -> None:
     """Print the ratios of all sizes together, and what is to be said of the run."""
-    from ..lab.gemm_tables import controls, ratios
+    from ..lab.draw_tables import draw_rows
+    from ..lab.gemm_tables import controls, ratios, skipped
 
+    header, rows = draw_rows(records)
+    if len(records) and any(one.get("chosen_by") == "dispatch" for one in records) and len(rows):
+        print_table("time of a baseline / time of a call", header, rows)
+        for line in skipped(records):
+            click.echo(line)
     header, rows = ratios(records)
-    if len(rows) > 1:
+    if 1 < len(rows) <= _MOST_RATIOS:
         print_table("time of cuBLASLt / time of the kernel", header, rows)
     for line in controls(records):
         click.echo(line)

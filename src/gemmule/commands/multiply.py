@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .json_output import echo_json, json_option
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct
@@ -59,7 +61,12 @@ class _Number(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
         for kind in (int, float):
             with contextlib.suppress(ValueError):
-                return kind(value)
+                number = kind(value)
+                if not math.isfinite(number):
+                    self.fail(
+                        f"{value!r} is not finite, and neither would be the result; give a finite number.", param, ctx
+                    )
+                return number
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
@@ -122,7 +129,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
 @click.option("--trace", metavar="T.json", type=_FILE, help="Write what ran when, for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw what ran when, by stream (.png or .svg).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 @click.option(
     "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
 )
@@ -178,12 +185,12 @@ def _run(
         if isinstance(product, DeviceProduct):
             write_drawings(product, trace, timeline, force=force)
         verdict = product.verify(seed) if check else None
-        if verdict is None or verdict.passed:
-            product.commit()
-        else:
+        if verdict is not None and verdict.proved_wrong:
             product.reject()
+        else:
+            product.commit()
     if as_json:
-        click.echo(json.dumps(_record(report, product, verdict)))
+        echo_json(_record(report, product, verdict))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
@@ -191,27 +198,27 @@ def _run(
         if verdict:
             click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(product.sink.dtype) in "iu")))
     if verdict and not verdict.passed:
-        raise WrongResultError(
-            f"{output}: error is {verdict.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the "
-            f"result was not kept; repeat the check with --seed {verdict.seed}, and report it if it fails again"
-        )
+        raise WrongResultError(verdict.failure(output, f"--seed {verdict.seed}"))
 
 
 @contextlib.contextmanager
 def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
     """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
-    from ..core.errors import InputChangedError
+    from ..core.errors import FileFormatError, InputChangedError
     from .failures import LEFT
 
     products: list[StreamedProduct | DeviceProduct] = []
-    going_on = ", and the same command goes on from there"
+    goes_on = True
     try:
         yield products
-    except InputChangedError:
-        going_on = ""
+    except (InputChangedError, FileFormatError):
+        # What was found would be found again.
+        goes_on = False
         raise
     finally:
         for product in products:
+            same = "the same command" if product.request.resume else "the same command without --no-resume"
+            going_on = f", and {same} goes on from there" if goes_on else ""
             if kept := getattr(product.sink, "kept", None):
                 click.get_current_context().meta[LEFT] = f"{kept}{going_on}"
 
@@ -253,8 +260,10 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     said = f"error {verdict.max_error_over_bound:.2g} of what rounding allows"
     if exact:
         said = "all sums are exact" if verdict.passed else "sums differ, which are exact"
-    state = "wrong" if not verdict.passed else "not proved wrong" if verdict.unproved else "verified"
-    lines = [f"{state}: {said} (--seed {verdict.seed} repeats the check)"]
+    word = "wrong" if verdict.proved_wrong else "not verified" if not verdict.passed else "verified"
+    if verdict.passed and verdict.unproved:
+        word += f" but for {verdict.unproved} elements"
+    lines = [f"{word}: {said} (--seed {verdict.seed} repeats the check)"]
     # Random vectors say nothing of rows that hold no finite numbers: these are computed once more.
     if exact or verdict.finds_errors_above:
         wrong = "a wrong element" if exact else f"an element wrong by more than {verdict.finds_errors_above:.2g}"
@@ -270,7 +279,6 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
 
 def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
     import dataclasses
-    import math
 
     record: dict[str, Any] = dataclasses.asdict(report)
     a, b = product.a.dtype, product.b.dtype

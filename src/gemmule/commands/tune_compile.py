@@ -20,17 +20,12 @@ if TYPE_CHECKING:
 
 def jobs(searches: Iterable[Search], arch: Arch) -> dict[Job, list[tuple[Search, Choice]]]:
     """Return what must be compiled, each with the candidates that need it."""
-    from ..compiler.pool import Job as Compiling
+    from ..compiler.pool import jobs_of
 
     found: dict[Job, list[tuple[Search, Choice]]] = {}
     for search in searches:
         for choice in search.choices():
-            found.setdefault(Compiling(choice.spec, choice.config, choice.signature(search.problem), arch), []).append(
-                (search, choice)
-            )
-            then = choice.following(search.problem)
-            for one in then.chain() if then is not None else ():
-                job = Compiling(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
+            for job in jobs_of(choice, search.problem, arch):
                 found.setdefault(job, []).append((search, choice))
     return found
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.problem import Problem
+from gemmule.core.spec import Choice, Config, KernelSpec, Signature
 
 from .artifact import Artifact
 from .cache import artifact_for
@@ -36,6 +37,14 @@ class Job:
     def __str__(self) -> str:
         types = ",".join(value for _, value in self.signature)
         return f"{self.spec.name}[{self.config}; {types}; {self.arch}]"
+
+
+def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
+    """Yield what a choice needs compiled for a problem: its kernel, then those that run after it."""
+    yield Job(choice.spec, choice.config, choice.signature(problem), arch)
+    then = choice.following(problem)
+    for one in then.chain() if then is not None else ():
+        yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
 
 
 def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tuple[Job, Artifact | CompileError]]:

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError
+from .errors import DTypeError, shown
 
 
 class Kind(enum.Enum):
@@ -119,11 +119,12 @@ class Precision(enum.Enum):
         """
         if value is None:
             return cls.IEEE
-        try:
-            return cls(value)
-        except ValueError:
-            known = ", ".join(repr(member.value) for member in cls)
-            raise DTypeError(f"precision {value!r} is not known; choose one of {known}") from None
+        if isinstance(value, cls):
+            return value
+        named = {member.value: member for member in cls}
+        if not isinstance(value, str) or value not in named:
+            raise DTypeError(f"precision {shown(value)} is not known; choose one of {', '.join(map(repr, named))}")
+        return named[value]
 
     @classmethod
     def of_inputs(cls, value: str | Precision | None, inputs: Iterable[str]) -> Precision:
@@ -179,9 +180,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype("V16")
     try:
         return np.dtype(getattr(ml_dtypes, name) if name in EXTENSION_FLOATS else name)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
+        # The last two of what NumPy takes for the start of a structured type.
         raise DTypeError(
-            f"dtype {name!r} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"
+            f"dtype {shown(name)} is not known; name one such as float32, bfloat16, float8_e4m3fn or int8"
         ) from None
 
 

@@ -6,6 +6,19 @@ Each message names the value, the rule that it breaks and the remedy.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+#: Characters of a value that a message shows.
+_MOST_SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages show it: in one line, arrays by their type and shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape != ():
+        return f"<{type(value).__name__} of shape {tuple(shape)}>"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 class GemmuleError(Exception):
@@ -102,6 +115,10 @@ class DriverError(GemmuleError, RuntimeError):
 
 class DeviceMemoryError(DriverError):
     """A GPU has too little free memory. Nothing is broken: with more of it, the same call works."""
+
+
+class HostMemoryError(GemmuleError, MemoryError):
+    """The host has too little free memory for a result, or for what is computed on the way to it."""
 
 
 class FileFormatError(GemmuleError, ValueError):

@@ -83,6 +83,23 @@ def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to; unlike NumPy's function, for more than 32 dimensions too.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    result = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, extent in enumerate(shape, len(result) - len(shape)):
+            if extent != 1 and result[axis] not in (1, extent):
+                raise ValueError(f"extents {result[axis]} and {extent} differ")
+            result[axis] = extent if extent != 1 else result[axis]
+    return tuple(result)
+
+
 def layout_name(a: StridedMatrix, b: StridedMatrix) -> str:
     """Name the layouts of A and B as BLAS would see row-major storage: nn, nt, tn or tt.
 

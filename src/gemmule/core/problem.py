@@ -27,7 +27,8 @@ class GemmProblem:
     a, b, c, d : StridedMatrix
         The operands. `c` is None when beta is 0: then no C is read.
     alpha, beta : float or int
-        Scalars, applied in the accumulator's type.
+        Scalars, applied in the accumulator's type. Where K is 0, alpha is 0: by the rules of BLAS it scales nothing
+        then, be it infinite.
     precision : Precision
         What a float32 product may be rounded to.
     epilogue : Epilogue or None
@@ -54,6 +55,10 @@ class GemmProblem:
     epilogue: Epilogue | None = None
     needed: Staircase | None = None
     own_transpose: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.k:
+            object.__setattr__(self, "alpha", 0)
 
     @property
     def accumulator(self) -> DType:

@@ -132,8 +132,6 @@ class KernelSpec:
         Batch dimensions that one launch covers.
     in_place : bool
         Whether it transposes within one memory; all others read the source while they write the target.
-    virtual : bool
-        Whether the virtual GPU knows its instructions.
     epilogues : bool
         Whether it knows epilogues; where it does not, `why_not` refuses them by itself.
     gated, absmax : bool
@@ -175,7 +173,6 @@ class KernelSpec:
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
     batch_dims: int = 1
     in_place: bool = False
-    virtual: bool = True
     epilogues: bool = False
     gated: bool = False
     absmax: bool = False
@@ -220,6 +217,30 @@ def _without_epilogue(
 
 
 @dataclasses.dataclass(frozen=True)
+class ChainedLaunch:
+    """One of the launches that make a problem, as every executor queues it.
+
+    Attributes
+    ----------
+    spec, config, problem
+        Kernel, config, and what this launch computes.
+    launch : Launch
+        The recipe; its grid is not empty.
+    operands : mapping of str to str
+        The problem's own operand, or the workspace, for each name of the recipe that calls it otherwise.
+    beyond : mapping of str to int
+        Bytes from the beginning of that memory to the operand, where it does not begin there.
+    """
+
+    spec: KernelSpec
+    config: Config
+    problem: Problem
+    launch: Launch
+    operands: Mapping[str, str]
+    beyond: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
 class Choice:
     """A kernel chosen for a problem.
 
@@ -255,12 +276,30 @@ class Choice:
         inner, _, _ = split_batch(problem, self.spec.batch_dims)
         return self.spec.following(inner, self.config)
 
+    def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
+        """Return the launches that make a problem, in order, and the bytes of their workspaces by name.
+
+        A launch with an empty grid has nothing to prepare, and is left out: a product of K = 0 has no operands to pack,
+        but a result to write. The last launch writes the result; where its grid is empty, nothing is launched.
+
+        Parameters
+        ----------
+        inner : GemmProblem or TransposeProblem
+            A problem of at most `spec.batch_dims` batch dimensions.
+        """
+        chain = [ChainedLaunch(self.spec, self.config, inner, self.spec.launch(inner, self.config), {}, {})]
+        workspaces: dict[str, int] = {}
+        if self.spec.following is not None:
+            then = self.spec.following(inner, self.config)
+            workspaces.update(then.workspaces)
+            for one in then.chain():
+                recipe = one.spec.launch(one.problem, one.config)
+                chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, one.operands, one.beyond))
+        if 0 in chain[-1].launch.grid:
+            return (), {}
+        taken = tuple(one for one in chain if 0 not in one.launch.grid)
+        return taken, workspaces | {one.name: one.nbytes for step in taken for one in step.launch.workspaces}
+
     def workspaces(self, problem: Problem) -> dict[str, int]:
         """Return the bytes of device memory that its launches need beyond the operands, by name."""
-        inner, _, _ = split_batch(problem, self.spec.batch_dims)
-        then = self.spec.following(inner, self.config) if self.spec.following is not None else None
-        launches = [self.spec.launch(inner, self.config)]
-        if then is not None:
-            launches += [one.spec.launch(one.problem, one.config) for one in then.chain()]
-        own = {one.name: one.nbytes for launch in launches for one in launch.workspaces}
-        return {**(then.workspaces if then is not None else {}), **own}
+        return self.launches(split_batch(problem, self.spec.batch_dims)[0])[1]

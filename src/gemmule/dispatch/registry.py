@@ -103,9 +103,6 @@ REGISTRY: tuple[KernelSpec, ...] = (
     TRANSPOSE_REFERENCE,
 )
 
-#: Those that the virtual GPU can run.
-VIRTUAL = tuple(spec for spec in REGISTRY if spec.virtual)
-
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(
     spec.name

@@ -16,7 +16,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .problem_key import key_of
 from .recording import record_shape
-from .registry import REGISTRY, VIRTUAL
+from .registry import REGISTRY
 from .tuned_file import Entry
 from .tuned_table import TunedTable, table_for
 
@@ -25,7 +25,7 @@ MAX_LAUNCHES = 16
 
 
 #: What was chosen for the problems of this process, by everything that the choice depends on.
-_chosen: dict[tuple[Problem, Arch, int, int | None, str | None, int], Choice] = {}
+_chosen: dict[tuple[Problem, Arch, int | None, str | None, bool, int], Choice] = {}
 _MOST_CHOSEN = 4096
 # How many times choices were forgotten: what was chosen before the last time and is kept only after it, is never found.
 _generation = [0]
@@ -40,6 +40,7 @@ def choose(
     *,
     multiprocessors: int | None = None,
     chip: str | None = None,
+    tuned: bool = True,
 ) -> Choice:
     """Return the kernel and config that were measured to be fastest, else the first that can in its cheapest config.
 
@@ -58,18 +59,20 @@ def choose(
     chip : str, optional
         The GPU's name as its driver gives it: then tuned configurations come first, and the product is recorded where
         ``GEMMULE_RECORD`` asks for it.
+    tuned : bool
+        Whether tuned configurations count; without them the choice is that of a product which nobody has measured.
 
     Raises
     ------
     NoKernelError
         If none can; its `refused` gives every kernel's reason.
     """
-    if registry is not REGISTRY and registry is not VIRTUAL:
-        return _choose(problem, arch, registry, multiprocessors, chip)
-    asked = (problem, arch, len(registry), multiprocessors, chip, _generation[0])
+    if registry is not REGISTRY:
+        return _choose(problem, arch, registry, multiprocessors, chip, tuned)
+    asked = (problem, arch, multiprocessors, chip, tuned, _generation[0])
     choice = _chosen.get(asked)
     if choice is None:
-        choice = _choose(problem, arch, registry, multiprocessors, chip)
+        choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)
         if len(_chosen) >= _MOST_CHOSEN:
             _chosen.clear()
         _chosen[asked] = choice
@@ -101,15 +104,20 @@ def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
 
 
 def _choose(
-    problem: Problem, arch: Arch, registry: Sequence[KernelSpec], multiprocessors: int | None, chip: str | None
+    problem: Problem,
+    arch: Arch,
+    registry: Sequence[KernelSpec],
+    multiprocessors: int | None,
+    chip: str | None,
+    tuned: bool,
 ) -> Choice:
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
     in_place = isinstance(problem, TransposeProblem) and problem.in_place
     own = isinstance(problem, GemmProblem) and problem.own_transpose
-    tuned = None
-    if chip is not None and isinstance(problem, GemmProblem):
+    measured = None
+    if tuned and chip is not None and isinstance(problem, GemmProblem):
         record_shape(problem, chip)
-        tuned = tuned_choice(problem, arch, registry, table_for(chip))
+        measured = tuned_choice(problem, arch, registry, table_for(chip))
     refused: list[tuple[str, str]] = []
     parts: dict[int, tuple[Problem, tuple[int, ...]]] = {}
     most_dims = _most_batch_dims(operation, registry)
@@ -119,8 +127,8 @@ def _choose(
         if spec.mirrors and not own and len(registry) > 1:
             # It is there for other products; to name it with every one would only be in the way.
             continue
-        if tuned is not None and spec is tuned.spec:
-            return dataclasses.replace(tuned, refused=tuple(refused))
+        if measured is not None and spec is measured.spec:
+            return dataclasses.replace(measured, refused=tuple(refused))
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
         inner, outer = parts[spec.batch_dims]
@@ -130,8 +138,8 @@ def _choose(
             refused.append((spec.name, reason))
         elif launches > MAX_LAUNCHES and spec.batch_dims < most_dims:
             refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
-        elif tuned is not None and not (spec.mirrors and _is_less(cost, tuned)):
-            refused.append((spec.name, f"it can, and {tuned.spec.name} was measured to be faster"))
+        elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
+            refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
         elif (faster := _faster(spec, problem, inner, cost, arch, registry)) is not None:
             refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
         else:

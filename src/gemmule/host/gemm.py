@@ -6,6 +6,7 @@ import numpy as np
 
 from ..core.errors import ArgumentError, OverlapError, ShapeError
 from ..core.executor import Array
+from ..core.layout import broadcast_shape
 from ..core.overlap import overlaps_itself, share_memory
 from .arithmetic import choose_arithmetic
 from .product import add_product, batch_of, blas_ready, group_blocks, needs_no_copy
@@ -81,7 +82,7 @@ def _check_shapes(a: Array, b: Array, out: Array) -> None:
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(f"a is {a.shape} and b is {b.shape}; the columns of a must be as many as the rows of b")
     try:
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ShapeError(
             f"batch dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast; make them equal or 1"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from gemmule.api.scalars import said_beta, scalar
 from gemmule.api.shapes import product_shape
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .handlers import TARGET
 from .options import Options
@@ -148,17 +151,44 @@ def _check_dtypes(arrays: dict[str, Any]) -> None:
             raise DTypeError(f"a is {one.name} and {name} is {x.dtype.name}; convert one of them")
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+#: The product of arrays of equal rank, the last two dimensions stored as the options say: its rules are below.
+_gemm_p = Primitive("gemmule_gemm")
+
+
 def _product(options: Options, a: Any, b: Any, c: Any) -> Any:
     """Multiply arrays of two or more dimensions, the last two stored as the options say."""
+    given = (a, b) if c is None else (a, b, c)
+    rank = max(x.ndim for x in given)
+    # Of equal rank, a dimension that vmap puts before all is the first of the batch in each of them.
+    return _gemm_p.bind(*(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in given), options=options)
+
+
+def _result_shape(options: Options, a: Any, b: Any, *c: Any) -> tuple[int, ...]:
     m = a.shape[-1] if options.transpose_a else a.shape[-2]
     n = b.shape[-2] if options.transpose_b else b.shape[-1]
-    batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    # Of equal rank, a dimension that vmap puts before all is the first of the batch in each of them.
-    operands = [x.reshape((1,) * (len(batch) + 2 - x.ndim) + x.shape) for x in (a, b, *(() if c is None else (c,)))]
-    out = jax.ShapeDtypeStruct((*batch, m, n), a.dtype)
-    call = jax.ffi.ffi_call(TARGET, out, vmap_method="expand_dims")
-    return call(*operands, options=options.text())
+    return (*jnp.broadcast_shapes(*(x.shape[:-2] for x in (a, b, *c))), m, n)
+
+
+@_gemm_p.def_impl
+def _call(*operands: Any, options: Options) -> Any:
+    out = jax.ShapeDtypeStruct(_result_shape(options, *operands), operands[0].dtype)
+    return jax.ffi.ffi_call(TARGET, out)(*operands, options=options.text())
+
+
+@_gemm_p.def_abstract_eval
+def _describe(*operands: Any, options: Options) -> Any:
+    return jax.core.ShapedArray(_result_shape(options, *operands), operands[0].dtype)
+
+
+mlir.register_lowering(_gemm_p, mlir.lower_fun(_call, multiple_results=False))
+
+
+def _over_a_batch(operands: Sequence[Any], dims: Sequence[Any], *, options: Options) -> tuple[Any, int]:
+    in_front = [x[None] if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)]
+    return _gemm_p.bind(*in_front, options=options), 0
+
+
+batching.primitive_batchers[_gemm_p] = _over_a_batch
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -167,36 +197,62 @@ def _compiled(options: Options, a: Any, b: Any, c: Any) -> Any:
     return _product(options, a, b, c)
 
 
-def _forward(options: Options, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
-    return _product(options, a, b, c), (a, b, c)
+def _forward_mode(primals: Sequence[Any], tangents: Sequence[Any], *, options: Options) -> tuple[Any, Any]:
+    """Return the product, and ``alpha * (da @ b + a @ db) + beta * dc``: each product adds to the sum so far."""
+    out = _gemm_p.bind(*primals, options=options)
+    (a, b, *_), (da, db, *dc) = primals, tangents
+    total, beta = (dc[0] if dc and type(dc[0]) is not ad.Zero else None), options.beta
+    only_addend = type(da) is type(db) is ad.Zero
+    if only_addend:
+        return out, ad.Zero.from_primal_value(out) if total is None else jnp.broadcast_to(
+            _scaled(total, beta), out.shape
+        )
+    for left, right in ((da, b), (a, db)):
+        if ad.Zero not in (type(left), type(right)):
+            added = dataclasses.replace(options, beta=0.0 if total is None else beta)
+            total, beta = _product(added, left, right, total), 1.0
+    return out, total
 
 
-def _backward(options: Options, kept: tuple[Any, Any, Any], grad: Any) -> tuple[Any, Any, Any]:
-    a, b, c = kept
+def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
+    """Return the gradients of what the product is linear in: of one factor, what is added, or both."""
+    a, b, *c = operands
+    wanted = [ad.is_undefined_primal(x) for x in operands]
+    if type(grad) is ad.Zero:
+        return [None] * len(operands)
+    if wanted[0] and wanted[1]:
+        raise ArgumentError("a product is not linear in both of its factors; transpose it in one of them")
+    shapes = [x.aval.shape if own else x.shape for x, own in zip(operands, wanted, strict=True)]
     across, along = options.transpose_a, options.transpose_b
 
     def multiply(first: Any, second: Any, transpose_first: bool, transpose_second: bool) -> Any:
         plain = dataclasses.replace(options, beta=0.0, transpose_a=transpose_first, transpose_b=transpose_second)
         return _product(plain, first, second, None)
 
-    grad_a = multiply(b, grad, along, True) if across else multiply(grad, b, False, not along)
-    if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2] and not across:
+    grads: list[Any] = [None] * len(operands)
+    if wanted[0]:
+        grads[0] = multiply(b, grad, along, True) if across else multiply(grad, b, False, not along)
+    if wanted[1] and math.prod(shapes[1][:-2]) == 1 and shapes[0][:-2] == grad.shape[:-2] and not across:
         # What b was multiplied with in every matrix of the batch is one long sum.
-        rows, grads = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, grad))
-        grad_b = multiply(grads, rows, True, False) if along else multiply(rows, grads, True, False)
-    else:
-        grad_b = multiply(grad, a, True, across) if along else multiply(a, grad, not across, False)
-    grad_c = None if c is None else grad * jnp.asarray(options.beta, grad.dtype)
-    return _summed(grad_a, a.shape), _summed(grad_b, b.shape), grad_c
+        rows, over = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, grad))
+        long = multiply(over, rows, True, False) if along else multiply(rows, over, True, False)
+        grads[1] = long.reshape(shapes[1])
+    elif wanted[1]:
+        grads[1] = multiply(grad, a, True, across) if along else multiply(a, grad, not across, False)
+    if c and wanted[2]:
+        grads[2] = _scaled(grad, options.beta)
+    return [None if x is None else _summed(x, shape) for x, shape in zip(grads, shapes, strict=True)]
+
+
+def _scaled(x: Any, factor: float) -> Any:
+    return x if factor == 1 else x * jnp.asarray(factor, x.dtype)
+
+
+ad.primitive_jvps[_gemm_p] = _forward_mode
+ad.primitive_transposes[_gemm_p] = _transposed
 
 
 def _summed(grad: Any, shape: tuple[int, ...]) -> Any:
     """Sum over the dimensions of a batch in which an array was repeated."""
-    missing = max(grad.ndim - len(shape), 0)
-    axes = tuple(range(missing)) + tuple(
-        axis + missing for axis, extent in enumerate(shape[:-2]) if extent == 1 and grad.shape[axis + missing] != 1
-    )
-    return (grad.sum(axes) if axes else grad).reshape(shape)
-
-
-_product.defvjp(_forward, _backward)
+    axes = tuple(axis for axis, extent in enumerate(shape[:-2]) if extent == 1 and grad.shape[axis] != 1)
+    return grad.sum(axes, keepdims=True) if axes else grad

@@ -19,11 +19,26 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from . import protocol
-from .accuracy import Accuracy, Reference, reference, sampled_rows
+from .accuracy import Accuracy, Reference
+from .batches import BatchReference, reference_of
 from .bench_plan import BenchPlan
 from .checked_outputs import NAN_BYTE, check, is_fair, same_bits
-from .device import BenchDevice, Operands, Work, Yardstick, YardstickAlgorithm
-from .gemm_records import YARDSTICK, Record, all_us, beside, circumstances, errors, failed, figures, named, skipped, us
+from .device import BenchDevice, Framework, Operands, Work, Yardstick, YardstickAlgorithm
+from .gemm_records import (
+    TORCH,
+    YARDSTICK,
+    Record,
+    all_us,
+    beside,
+    beside_torch,
+    circumstances,
+    errors,
+    failed,
+    figures,
+    named,
+    skipped,
+    us,
+)
 from .paced import PacedTimer
 from .products import Array, gemm_problem, random_inputs
 from .timing import estimate
@@ -33,12 +48,16 @@ _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 @dataclasses.dataclass
 class Point:
-    """A product on the device, and the yardstick's ways to compute it, by their numbers: its best, then its first."""
+    """A product on the device, and the baselines' ways to compute it.
+
+    Those of cuBLASLt go by their numbers, its best before its first; PyTorch's call is None where it is not measured.
+    """
 
     problem: GemmProblem
-    reference: Reference
+    reference: Reference | BatchReference
     operands: Operands
     yardsticks: dict[int, Work] = dataclasses.field(default_factory=dict)
+    torch: Work | None = None
 
 
 class BrokenError(Exception):
@@ -63,6 +82,8 @@ class Bench:
         Its facts, for the share of the peak; None where the table lacks it.
     yardstick : Yardstick or None
         The library to compare with; None measures without one.
+    torch : Framework or None
+        PyTorch, whose call is timed in the same turns.
     clock : callable
         Gives seconds; finds pauses in which the device cools down.
     """
@@ -73,9 +94,10 @@ class Bench:
         device: BenchDevice,
         chip: Chip | None,
         yardstick: Yardstick | None,
+        torch: Framework | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._plan, self._device, self._chip, self._yardstick = plan, device, chip, yardstick
+        self._plan, self._device, self._chip, self._yardstick, self._torch = plan, device, chip, yardstick, torch
         self._timer = PacedTimer(device, plan.seconds, plan.warm_up_seconds, clock=clock)
         self._dispatched: tuple[KernelSpec, Config] | None = None
 
@@ -85,11 +107,13 @@ class Bench:
             "seed": self._plan.seed,
             "seconds_per_point": self._plan.seconds,
             "warm_up_s": self._plan.warm_up_seconds,
-            "sample_s": protocol.SAMPLE_SECONDS,
+            "sample_s": protocol.sample_seconds(self._plan.seconds),
             "l2_bytes": self._device.l2_bytes,
             "cuda": self._device.cuda,
         }
-        return about | ({YARDSTICK: self._yardstick.version} if self._yardstick is not None else {})
+        baselines = {YARDSTICK: self._yardstick, TORCH: self._torch}
+        versions = {name: one.version for name, one in baselines.items() if one is not None}
+        return about | versions | dict(self._plan.about)
 
     def records(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
         """Measure, and yield each record as soon as it is there.
@@ -159,7 +183,7 @@ class Bench:
             return
         tell("inputs and reference")
         inputs = random_inputs(problem, self._plan.seed)
-        rows = reference(problem, inputs, sampled_rows(problem.m, self._plan.seed, self._plan.rows))
+        expected = reference_of(problem, inputs, self._plan.seed, self._plan.rows)
         with contextlib.ExitStack() as stack:
             try:
                 operands = stack.enter_context(self._device.operands(problem, inputs, sets))
@@ -168,7 +192,7 @@ class Bench:
                     raise
                 yield from (skipped(problem, choice, str(error)) for choice in choices)
                 return
-            point = Point(problem, rows, operands)
+            point = Point(problem, expected, operands)
             if self._yardstick is not None:
                 tell(YARDSTICK)
                 try:
@@ -178,6 +202,11 @@ class Bench:
                     point.yardsticks = {}
                     record = skipped(problem, None, str(error))
                 yield record
+            if self._torch is not None:
+                try:
+                    point.torch = self._torch.work(problem, operands)
+                except UnsupportedError as error:
+                    yield skipped(problem, None, str(error), TORCH)
             yield from self._kernel_records(point, choices, tell)
 
     def _kernel_records(self, point: Point, choices: Sequence[Choice], tell: Callable[[str], None]) -> Iterator[Record]:
@@ -299,9 +328,8 @@ class Bench:
     ) -> Record:
         """Time a kernel beside the yardstick; what it writes meanwhile must be what was checked."""
         problem, operands = point.problem, point.operands
-        timing = self._timer.measure(
-            [work, *point.yardsticks.values()], operands.sets, before_last=lambda: operands.poison(NAN_BYTE)
-        )
+        works = [work, *point.yardsticks.values(), *([point.torch] if point.torch is not None else [])]
+        timing = self._timer.measure(works, operands.sets, before_last=lambda: operands.poison(NAN_BYTE))
         # A sample of few calls leaves buffer sets out.
         for _ in range(operands.sets - timing.calls[0]):
             work()
@@ -321,7 +349,9 @@ class Bench:
             **figures(problem, ours, self._chip),
             "samples_us": all_us(ours),
         }
-        others = dict(zip(point.yardsticks, timing.samples[1:], strict=True))
+        others = dict(zip(point.yardsticks, timing.samples[1:], strict=False))
+        if point.torch is not None:
+            record |= beside_torch(ours, timing.samples[-1])
         return record | beside(ours, others) | errors(right) | circumstances(operands, timing, 0)
 
     def _warm_up(self) -> None:

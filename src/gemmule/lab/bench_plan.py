@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -32,6 +32,8 @@ class BenchPlan:
         Rows of each result that are compared with the reference.
     chosen : callable, optional
         Gives the kernel and config that a product would be computed by, to be measured too.
+    about : mapping
+        What the experiment block says of the plan beside the protocol.
     """
 
     problems: tuple[GemmProblem, ...]
@@ -41,3 +43,4 @@ class BenchPlan:
     seed: int = 0
     rows: int = ROWS
     chosen: Callable[[GemmProblem], Choice] | None = None
+    about: Mapping[str, object] = dataclasses.field(default_factory=dict)

@@ -10,7 +10,8 @@ import numpy as np
 from gemmule.core.dtype import Kind, Precision
 from gemmule.core.problem import GemmProblem
 
-from .accuracy import Accuracy, Reference, accuracy
+from .accuracy import Accuracy, Reference
+from .batches import BatchReference, accuracy_of
 from .device import Operands, Work
 from .products import Array
 
@@ -24,7 +25,7 @@ _SPLIT, _SUMS_OF_8_BITS, _CUT_FACTORS = 20, 2**11, 2
 
 
 def check(
-    problem: GemmProblem, reference: Reference, operands: Operands, work: Work
+    problem: GemmProblem, reference: Reference | BatchReference, operands: Operands, work: Work
 ) -> tuple[Accuracy, tuple[Array, Array]]:
     """Run every buffer set into poisoned outputs, and hold the result against the reference.
 
@@ -46,7 +47,7 @@ def check(
         for _ in range(operands.sets):
             work()
         outputs.append(operands.output(0))
-    right = accuracy(reference, outputs[0])
+    right = accuracy_of(reference, outputs[0])
     last = operands.output(operands.sets - 1) if operands.sets > 1 else outputs[-1]
     failure = right.failure
     if kind is not Kind.FLOAT and not same_bits(outputs[0], outputs[-1]):

@@ -103,6 +103,15 @@ class YardstickAlgorithm(Protocol):
         """What tells it from the others."""
 
 
+class Framework(Protocol):
+    """A library that users multiply with today: one call, by its own choice of algorithm."""
+
+    version: str
+
+    def work(self, problem: GemmProblem, operands: Any) -> Work:
+        """Return its call, from buffer set to buffer set; raise UnsupportedError where it does not take the product."""
+
+
 class Yardstick(Protocol):
     """The library that kernels are held against."""
 

@@ -23,6 +23,8 @@ Record = dict[str, Any]
 _ALIGNED = 16
 #: The yardstick's name in records.
 YARDSTICK = "cublaslt"
+#: PyTorch's name in records.
+TORCH = "torch"
 
 
 def figures(problem: GemmProblem, samples: Sequence[float], chip: Chip | None) -> Record:
@@ -67,9 +69,9 @@ def named(problem: GemmProblem) -> Record:
     }
 
 
-def skipped(problem: GemmProblem, choice: Choice | None, reason: str) -> Record:
-    """Return the record of a kernel, or of the yardstick, that does not take a product."""
-    what = {"kernel": choice.spec.name, "config": choice.config.as_dict()} if choice else {"kernel": YARDSTICK}
+def skipped(problem: GemmProblem, choice: Choice | None, reason: str, library: str = YARDSTICK) -> Record:
+    """Return the record of a kernel, or of a library where there is no `choice`, that does not take a product."""
+    what = {"kernel": choice.spec.name, "config": choice.config.as_dict()} if choice else {"kernel": library}
     return {"record": "skipped", **what, **named(problem), "reason": reason}
 
 
@@ -106,6 +108,16 @@ def beside(ours: Sequence[float], others: Mapping[int, Sequence[float]]) -> Reco
         found["yardstick_first_us"] = us(statistics.median(others[0]))
         found["yardstick_first_samples_us"] = all_us(others[0])
     return found
+
+
+def beside_torch(ours: Sequence[float], theirs: Sequence[float]) -> Record:
+    """Return what a kernel's record says of PyTorch's call that was timed in the same turns."""
+    return {
+        "torch_us": us(statistics.median(theirs)),
+        "torch_samples_us": all_us(theirs),
+        "torch_ratio": round(statistics.median(theirs) / statistics.median(ours), 4),
+        "torch_paired_ratio": round(protocol.paired_ratios(ours, theirs).median, 4),
+    }
 
 
 def errors(right: Accuracy) -> Record:

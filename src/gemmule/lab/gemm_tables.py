@@ -17,7 +17,7 @@ Table = tuple[list[str], list[list[str]]]
 PRODUCTS = ("gemm", "yardstick", "skipped", "failed", "check")
 #: Kinds of records that name a kernel and its config.
 NAMED = (*PRODUCTS, "counts", "transpose")
-_LIBRARIES = {"cublaslt": "cuBLASLt"}
+_LIBRARIES = {"cublaslt": "cuBLASLt", "torch": "PyTorch"}
 
 
 def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
@@ -162,6 +162,12 @@ def size_text(record: Record) -> str:
     """Return the size in words: M x N x K, and where matrices begin that are not aligned."""
     late = f", at {record['alignment']} bytes" if "alignment" in record else ""
     return f"{record['m']} x {record['n']} x {record['k']}{late}"
+
+
+def product_of(record: Record) -> tuple[Any, ...]:
+    """Return what tells a record's product from all others."""
+    fields = ("m", "n", "k", "dtype", "precision", "out_dtype", "layout", "batch", "alignment", "own_transpose")
+    return tuple(str(record.get(name)) for name in fields)
 
 
 def layout_text(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,14 +26,26 @@ _KINDS = {
 def glance_table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return ratios of cuBLASLt's time to a call's: kinds of products are rows, edges of square matrices columns.
 
+    A cell that ran another kernel than most of its row names it; a tuned one has an asterisk.
+
     Parameters
     ----------
     records : sequence of mapping
         Products with their kind, of ``benchmarks/glance.py``.
     """
-    ratios = {(r["kind"], r["m"]): f"{r['ratio']:.2f}" for r in records if r["record"] == "gemm" and "ratio" in r}
-    edges = sorted({edge for _, edge in ratios})
-    kinds = [kind for kind in _KINDS if any((kind, edge) in ratios for edge in edges)]
-    named = {kind: f"[{text}](docs/{page})" for kind, (text, page) in _KINDS.items()}
-    rows = [[named[kind], *(ratios.get((kind, edge), "") for edge in edges)] for kind in kinds]
-    return markdown(["M = N = K", *map(str, edges)], rows)
+    cells = [one for one in records if one["record"] == "gemm" and "ratio" in one]
+    edges = sorted({one["m"] for one in cells})
+    rows = []
+    for kind, (text, page) in _KINDS.items():
+        of_kind = {one["m"]: one for one in cells if one["kind"] == kind}
+        if of_kind:
+            usual = statistics.mode(one["kernel"] for one in of_kind.values())
+            layouts = ", ".join(dict.fromkeys(one["layout"] for one in of_kind.values()))
+            row = [_cell(of_kind[edge], usual) if edge in of_kind else "" for edge in edges]
+            rows.append([f"[{text}](docs/{page})", layouts, *row])
+    return markdown(["M = N = K", "layout", *map(str, edges)], rows)
+
+
+def _cell(record: Mapping[str, Any], usual: str) -> str:
+    other = f" ({record['kernel']})" if record["kernel"] != usual else ""
+    return f"{record['ratio']:.2f}{'*' if record.get('tuned') else ''}{other}"

@@ -19,10 +19,11 @@ length of their lines, ``stream_peers FILE`` streamed products beside cuBLASXt, 
 of a call in a framework, ``overhead FILE`` what calls cost, ``epilogues FILE`` what epilogues cost, ``timeline FILE
 KERNEL`` a pipeline in steps and ``timeline_plot FILE KERNEL`` its picture, ``removals FILE …`` how many removals of
 synchronisation the virtual GPU notices, ``forms FILE`` which forms of Hopper's instructions give the same on both, and
-``examples FILE …`` which of NVIDIA's examples run there. ``random_problems FILE …`` says how many random products were
-checked, ``untuned FILE …`` what the cost model's choices reach of a search. ``tuned_cells CHIP DTYPE`` shows the
-aligned cells of a shipped table, ``errors FILE`` errors of float products, ``float8 FILE`` products of 8-bit floats
-beside cuBLASLt's, ``glance FILE …`` what calls run in every type beside it.
+``examples FILE …`` which of NVIDIA's examples run there. ``fuzz FILE`` says how many random problems of each kernel
+were checked, ``random_problems FILE …`` the same of earlier campaigns, ``untuned FILE …`` what the cost model's choices
+reach of a search. ``tuned_cells CHIP DTYPE`` shows the aligned cells of a shipped table, ``errors FILE`` errors of
+float products, ``float8 FILE`` products of 8-bit floats beside cuBLASLt's, ``glance FILE …`` what calls run in every
+type beside it, ``draws FILE`` what untuned calls reach on random products.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from . import (
 )
 from .ceiling_tables import ceiling_table
 from .disk_tables import disk_ways_table, file_runs_table
+from .draw_tables import draws_block
 from .drawing.theme import DARK, LIGHT, THEMES
 from .epilogue_tables import epilogue_table
 from .error_tables import errors_table
@@ -58,6 +60,7 @@ from .explain.timeline_block import timeline_block
 from .explain.timeline_plot import timeline_plot
 from .few_rows_table import few_rows_table
 from .float8_table import float8_table
+from .fuzz_tables import fuzz_block
 from .glance_table import glance_table
 from .overhead import overhead_table
 from .plots import Picture, Plot, draw, fingerprint, plot_stem, plots
@@ -150,6 +153,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
+                    "draws": draws_block,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
@@ -324,6 +328,7 @@ _PICTURES = {
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
     "examples": checked_kernels.examples_table,
+    "fuzz": fuzz_block,
     "glance": glance_table,
     "host_times": framework_tables.host_times_table,
     "random_problems": random_problems_block,

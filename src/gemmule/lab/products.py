@@ -42,7 +42,17 @@ def output_type(dtype: str, out_dtype: str | None) -> str:
     return out_dtype
 
 
-def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str, *, late: bool = False) -> GemmProblem:
+def gemm_problem(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str,
+    out_dtype: str,
+    layout: str,
+    *,
+    late: bool = False,
+    batch: tuple[int, ...] = (),
+) -> GemmProblem:
     """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns.
 
     Where they are `late`, each begins one element behind an aligned address.
@@ -50,12 +60,12 @@ def gemm_problem(m: int, n: int, k: int, dtype: str, out_dtype: str, layout: str
     kind, out = dtype_named(dtype), dtype_named(out_dtype)
 
     def rows_of(element: DType, rows: int, cols: int) -> StridedMatrix:
-        return contiguous(element, rows, cols, alignment=element.itemsize if late else 16)
+        return contiguous(element, rows, cols, batch, element.itemsize if late else 16)
 
     def stored(rows: int, cols: int, letter: str) -> StridedMatrix:
         return rows_of(kind, rows, cols) if letter == "n" else rows_of(kind, cols, rows).transposed()
 
-    return GemmProblem(m, n, k, (), stored(m, k, layout[0]), stored(k, n, layout[1]), None, rows_of(out, m, n))
+    return GemmProblem(m, n, k, batch, stored(m, k, layout[0]), stored(k, n, layout[1]), None, rows_of(out, m, n))
 
 
 def own_product(problem: GemmProblem) -> GemmProblem:
@@ -81,7 +91,7 @@ def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:
         return _own_transpose(problem, seed)
     seeds = np.random.SeedSequence([seed, problem.m, problem.n, problem.k]).spawn(2)
     return {
-        name: _random(matrix, child)
+        name: _random(matrix, child, problem.batch)
         for (name, matrix), child in zip((("a", problem.a), ("b", problem.b)), seeds, strict=True)
     }
 
@@ -94,15 +104,15 @@ def _own_transpose(problem: GemmProblem, seed: int) -> dict[str, Array]:
 
 
 def as_matrix(stored: Array, matrix: StridedMatrix) -> Array:
-    """Return the matrix that lies in memory as `stored`, rows first: a view."""
-    return stored if matrix.is_row_major else stored.T
+    """Return the matrices that lie in memory as `stored`, rows first: a view."""
+    return stored if matrix.is_row_major else np.swapaxes(stored, -2, -1)
 
 
-def _random(matrix: StridedMatrix, seed: np.random.SeedSequence) -> Array:
-    """Fill a matrix in threads; the values depend on the seed only, not on the number of threads."""
+def _random(matrix: StridedMatrix, seed: np.random.SeedSequence, batch: tuple[int, ...] = ()) -> Array:
+    """Fill matrices in threads; the values depend on the seed only, not on the number of threads."""
     in_rows = matrix.is_row_major
     shape = (matrix.rows, matrix.cols) if in_rows else (matrix.cols, matrix.rows)
-    values: Array = np.empty(shape, matrix.dtype.numpy())
+    values: Array = np.empty((*batch, *shape), matrix.dtype.numpy())
     flat = values.reshape(-1)
     starts = range(0, flat.size, _CHUNK)
 

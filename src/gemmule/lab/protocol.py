@@ -19,14 +19,16 @@ MAX_SETS = 2048
 MAX_CALLS = 4096
 #: Work that is shorter, in seconds, is timed as graphs: the host could not queue it fast enough.
 GRAPH_BELOW = 300e-6
-#: A sample lasts at least this long, in seconds, or is a single call.
-SAMPLE_SECONDS = 5e-3
+#: A sample lasts at least this long, in seconds, or is a single call: less only where the budget of a point is short.
+SAMPLE_SECONDS, SAMPLE_SHARE = 5e-3, 0.02
 #: Rounds A B B A of a measurement: at least, so that there are three samples, and at most.
 MIN_ROUNDS, MAX_ROUNDS = 2, 25
 #: Fewest rounds in which the yardstick's algorithms are compared with each other.
 SURVEY_ROUNDS = 3
 #: Seconds of load before the first figure, before each later one, and before one that the device had to wait for.
 WARM_UP_SECONDS, POINT_WARM_UP_SECONDS, COLD_WARM_UP_SECONDS = 3.0, 0.1, 0.3
+#: Most of a point's budget that its load before the first sample takes.
+WARM_UP_SHARE = 0.4
 #: The device has cooled down after that many seconds without load.
 PAUSE_SECONDS = 0.5
 #: M = N = K of the product that is the load before the first figure.
@@ -40,13 +42,18 @@ def buffer_sets(set_bytes: int, l2_bytes: int) -> int:
     return max(1, min(MAX_SETS, math.ceil(CACHES * l2_bytes / max(set_bytes, 1))))
 
 
-def calls_for(seconds: float, sets: int, *, graph: bool) -> int:
-    """Return the calls of a sample of work that takes `seconds` a call.
+def sample_seconds(budget: float) -> float:
+    """Return how long a sample lasts at least where a point may take `budget` seconds."""
+    return min(SAMPLE_SECONDS, SAMPLE_SHARE * budget)
+
+
+def calls_for(seconds: float, sets: int, *, graph: bool, sample: float = SAMPLE_SECONDS) -> int:
+    """Return the calls of a sample of at least `sample` seconds, of work that takes `seconds` a call.
 
     A graph goes round all buffer sets, once or several times: each replay starts with the same one, so that with fewer
     calls the rest would never be used.
     """
-    wanted = max(1, min(math.ceil(SAMPLE_SECONDS / max(seconds, 1e-9)), MAX_CALLS))
+    wanted = max(1, min(math.ceil(sample / max(seconds, 1e-9)), MAX_CALLS))
     return math.ceil(wanted / sets) * sets if graph else wanted
 
 

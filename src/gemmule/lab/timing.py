@@ -78,14 +78,15 @@ def measure(
     at_least : int
         Fewest rounds.
     warm_up : float
-        Seconds of load before the first sample, within the budget.
+        Seconds of load before the first sample; a share of the budget at most.
     before_last : callable
         Is called before the very last sample, one of the first work, is queued; may queue something.
     """
     seconds = [estimate(device, work) for work in works]
     # What is compared is timed in the same way.
     graph = min(seconds) < protocol.GRAPH_BELOW
-    calls = [protocol.calls_for(one, sets, graph=graph) for one in seconds]
+    sample = protocol.sample_seconds(budget)
+    calls = [protocol.calls_for(one, sets, graph=graph, sample=sample) for one in seconds]
     round_seconds = 2 * sum(one * count for one, count in zip(seconds, calls, strict=True))
     rounds = protocol.rounds_for(round_seconds, budget, at_least)
     samples: list[list[float]] = [[] for _ in works]
@@ -94,7 +95,7 @@ def measure(
             stack.enter_context(device.stopwatch(work, count, graph=graph))
             for work, count in zip(works, calls, strict=True)
         ]
-        _warm(watches, min(warm_up, budget))
+        _warm(watches, min(warm_up, protocol.WARM_UP_SHARE * budget))
         readings = stack.enter_context(device.readings())
         for number in range(rounds):
             # The whole round is queued before anything is waited for: the device does not idle between two samples.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from ..core.errors import ArgumentError
 from .finished import FinishedTiles
-from .journal import Journal, Rectangle
+from .journal import Journal
 from .journaled import JournaledSink
 from .matrix import AnyDType, Finished
 from .plan import StreamPlan
@@ -71,9 +71,16 @@ class Band:
             self._wanted |= {(plan.cols(j).start, plan.rows(i).start) for i, j in tiles}
         journal = Journal(band_journal(target.journal, tiles), target.name)
         try:
+            band = {"band": [list(tile) for tile in tiles]}
+            journal.check((plan.product.m, plan.product.n))
             if journal.header is None:
                 journal.clear()
-                journal.start({"band": [list(tile) for tile in tiles]})
+                journal.start(band)
+            elif journal.header != band:
+                raise ArgumentError(
+                    f"{journal.path}: notes other tiles than those of this band of {target.name}; repeat the command "
+                    "that began it, or start afresh with resume=False"
+                )
             else:
                 journal.go_on()
             self._stored = FinishedTiles(list(journal.tiles))
@@ -98,12 +105,15 @@ def band_journal(journal: str, tiles: Collection[Tile]) -> str:
 def collect(journal: str, name: str, sink: JournaledSink, tiles: Collection[Tile]) -> bool:
     """Take over what the journal of a band notes, and delete it; return whether nobody is at the band any more."""
     path = band_journal(journal, tiles)
-    if not os.path.exists(path):
+    if not os.path.lexists(path):
         return True
     with contextlib.suppress(ArgumentError):
         band = Journal(path, name)
-        noted: Mapping[Rectangle, int] = band.tiles
-        sink.adopt(noted)
-        band.remove()
+        try:
+            band.check(sink.shape)
+            sink.adopt(band.tiles)
+            band.remove()
+        finally:
+            band.close()
         return True
     return False

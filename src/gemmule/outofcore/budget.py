@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from ..core.errors import ArgumentError
+from ..core.errors import ArgumentError, shown
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}b": size for unit, size in list(_UNITS.items()) if unit not in ("", "b")}
@@ -34,7 +34,7 @@ def parse_bytes(text: str, name: str = "memory") -> int:
     match = _AMOUNT.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise ArgumentError(f"{name}={text!r} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
+        raise ArgumentError(f"{name}={shown(text)} is not an amount of memory; write it like 256MiB, 2GB or 1.5GiB")
     size = float(match[1]) * unit
     if not 1 <= size < 2**63:
         raise ArgumentError(f"{name}={text!r} is no amount that a computer has; give one like 256MiB")
@@ -56,7 +56,7 @@ def given_bytes(size: Any, name: str) -> int:
     except TypeError:
         count = 0
     if count < 1 or isinstance(size, bool):
-        raise ArgumentError(f"{name}={size!r} is not an amount of memory; give whole bytes, or text like '256MiB'")
+        raise ArgumentError(f"{name}={shown(size)} is not an amount of memory; give whole bytes, or text like '256MiB'")
     return count
 
 

@@ -34,8 +34,10 @@ class FinishedTiles:
     def __call__(self, rows: slice, cols: slice) -> bool:
         """Return whether all of such a tile is stored."""
         shape = rows.stop - rows.start, cols.stop - cols.start
-        if self._whole.get((rows.start, cols.start)) == shape:
-            return True
+        first_piece = self._whole.get((rows.start, cols.start))
+        if first_piece is None or first_piece == shape:
+            # Of pieces that lie within a tile, one begins at its corner.
+            return first_piece is not None
         # A tile may have been written in pieces.
         first, last = (bisect.bisect_left(self._sorted, (edge,)) for edge in (rows.start, rows.stop))
         inside = [

@@ -7,22 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FileFormatError, ShapeError
+from ..core.errors import ArgumentError, FileFormatError, ShapeError
+from ..core.file_errors import errors_name
 from .extras import optional_package
-from .fingerprint import file_fingerprint
-from .matrix import AnyDType, Array, native
+from .fingerprint import file_fingerprint, files_fingerprint, sampled_checksum
+from .hdf5_storage import items_offset, named_files
+from .matrix import AnyDType, Array, check_extents, native
 from .npy_header import resolve_dtype
 from .raw_file import RawMatrix
+from .store_errors import hdf5_errors, reason_of
 
 #: Chunks that HDF5 holds at a time while it reads a piece.
 _CHUNKS_HELD = 2
 
 
 class Hdf5Source:
-    """A matrix in an HDF5 file, contiguous or in chunks, compressed or not. Close it after use.
+    """A matrix in an HDF5 file, in any layout and with any filters. Close it after use.
 
-    A contiguous dataset is read past the HDF5 library, by several threads at once; a chunked one through it, which lets
-    one thread read at a time.
+    A contiguous dataset whose type is exactly NumPy's is read past the HDF5 library, by several threads at once; every
+    other one through the library, which converts its items and lets one thread read at a time.
 
     Parameters
     ----------
@@ -32,39 +35,53 @@ class Hdf5Source:
         What messages call it.
     dtype : str, optional
         Type of opaque items, e.g. ``"bfloat16"``.
-    owned : bool
-        Whether closing this closes the dataset's file.
+    file : h5py.File, optional
+        What closing this closes.
 
     Raises
     ------
     ShapeError, DTypeError
         If the dataset is no matrix of a type that is multiplied.
+    FileFormatError
+        If HDF5 cannot read it, or a file is missing in which it has items.
     """
 
-    def __init__(self, dataset: Any, name: str, dtype: str | None = None, *, owned: bool = False) -> None:
+    def __init__(self, dataset: Any, name: str, dtype: str | None = None, *, file: Any = None) -> None:
         self.name = name
-        self._file = dataset.file if owned else None
+        self.order = "C"
+        self._file = file
         self._fd = -1
+        self._dataset = dataset
+        self._items: RawMatrix | None = None
         try:
-            if len(dataset.shape or ()) != 2:
-                raise ShapeError(f"{name}: dataset of shape {dataset.shape}; a matrix has 2 dimensions; reshape it")
-            stored = resolve_dtype(dataset.dtype, name, dtype)
+            with hdf5_errors(name):
+                self._describe(dtype)
         except BaseException:
             self.close()
             raise
+
+    def _describe(self, given: str | None) -> None:
+        dataset, name = self._dataset, self.name
+        if not dataset:
+            raise ArgumentError(f"{name}: h5py.Dataset of a closed file; open the file again")
+        if len(dataset.shape or ()) != 2:
+            raise ShapeError(f"{name}: dataset of shape {dataset.shape}; a matrix has 2 dimensions; reshape it")
+        stored = resolve_dtype(dataset.dtype, name, given)
         self.shape: tuple[int, int] = (int(dataset.shape[0]), int(dataset.shape[1]))
         self.dtype: AnyDType = native(stored)
-        self.order = "C"
-        self.stored_itemsize = stored.itemsize
+        check_extents(self.shape, self.dtype, name)
+        self.stored_itemsize: int = dataset.id.get_type().get_size()
         chunks = dataset.chunks
         self.grain: tuple[int, int] = (1, 1) if chunks is None else (int(chunks[0]), int(chunks[1]))
-        self.scratch_bytes = 0 if chunks is None else _CHUNKS_HELD * chunks[0] * chunks[1] * stored.itemsize
-        self.path: str = os.path.realpath(dataset.file.filename)
-        self._dataset = dataset
-        self._items: RawMatrix | None = None
-        offset = dataset.id.get_offset()
-        if offset is not None and not dataset.external and not dataset.is_virtual:
-            self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        h5py = optional_package("h5py", name)
+        named = named_files(h5py, dataset, name)
+        self.scratch_bytes = _CHUNKS_HELD * named.chunk_bytes
+        self._named = named.paths
+        file = os.path.realpath(dataset.file.filename)
+        self.path: str | None = file if os.path.isfile(file) else None
+        offset = items_offset(h5py, dataset)
+        if offset is not None:
+            self._fd = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             self._items = RawMatrix(self._fd, name, offset, self.shape, swapped=not stored.isnative)
 
     @classmethod
@@ -80,16 +97,14 @@ class Hdf5Source:
         """
         h5py = optional_package("h5py", path)
         os.stat(path)
-        try:
+        with hdf5_errors(path):
             file = h5py.File(path, "r")
-        except OSError as error:
-            raise FileFormatError(f"{path}: HDF5 cannot read it ({error}); write the file again") from None
         try:
             name, dataset = _dataset(h5py, file, path, inner)
         except BaseException:
             file.close()
             raise
-        return cls(dataset, f"{path}::/{name}", dtype, owned=True)
+        return cls(dataset, f"{path}::/{name}", dtype, file=file)
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read."""
@@ -97,20 +112,37 @@ class Hdf5Source:
             return 0
         if self._items is not None:
             return self._items.read(rows, cols, out)
-        try:
-            # Opaque items are taken as they are.
-            raw = out.view(self._dataset.dtype) if self._dataset.dtype.kind == "V" else out
-            if raw.flags.c_contiguous:
-                self._dataset.read_direct(raw, np.s_[rows, cols])
+        with hdf5_errors(self.name):
+            if self._dataset.dtype.kind == "V":
+                self._read_opaque(rows, cols, out)
+            elif out.flags.c_contiguous:
+                self._dataset.read_direct(out, np.s_[rows, cols])
             else:
-                np.copyto(raw, self._dataset[rows, cols])
-        except OSError as error:
-            raise FileFormatError(f"{self.name}: HDF5 cannot read it ({error}); write the file again") from None
-        return out.nbytes
+                np.copyto(out, self._dataset[rows, cols])
+        return out.size * self.stored_itemsize
+
+    def _read_opaque(self, rows: slice, cols: slice, out: Array) -> None:
+        # Items whose type has a tag are read only as that type.
+        h5s = optional_package("h5py.h5s", self.name)
+        items = self._dataset.id.get_space()
+        items.select_hyperslab((rows.start, cols.start), out.shape)
+        raw = np.empty(out.shape, self._dataset.dtype)
+        self._dataset.id.read(h5s.create_simple(out.shape), items, raw, self._dataset.id.get_type())
+        np.copyto(out, raw.view(out.dtype))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells the file from one that was changed."""
-        return {"kind": "hdf5", "dataset": self._dataset.name, **file_fingerprint(self.path)}
+        """Return what tells the dataset from one that was changed: its file, and the files that it names."""
+        look: dict[str, Any] = {"kind": "hdf5", "dataset": self._dataset.name}
+        if self.path is None:
+            return {**look, "items": sampled_checksum(self)}
+        with errors_name(self.path):
+            look.update(file_fingerprint(self.path))
+        if self._named:
+            folder = os.path.dirname(self.path)
+            with errors_name(self.name):
+                named = files_fingerprint(folder, (os.path.relpath(path, folder) for path in self._named))
+            look["named_files"] = list(named.values())
+        return look
 
     def close(self) -> None:
         """Close what was opened."""
@@ -124,15 +156,29 @@ class Hdf5Source:
 
 def _dataset(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
     """Return the dataset and its name."""
-    item = None if inner is None else file.get(inner)
-    if isinstance(item, h5py.Dataset):
-        return str(inner), item
+    what = "is not there"
+    if inner is not None:
+        with hdf5_errors(f"{path}::/{inner}"):
+            try:
+                item = file[inner]
+            except KeyError as error:
+                # A name that is not there, or a link that leads nowhere.
+                link = file.get(inner, getlink=True)
+                if isinstance(link, (h5py.SoftLink, h5py.ExternalLink)):
+                    there = f" in {link.filename}" if isinstance(link, h5py.ExternalLink) else ""
+                    what = f"is a link to {link.path}{there}, which cannot be opened ({reason_of(error)})"
+                elif inner in file:
+                    raise
+            else:
+                if isinstance(item, h5py.Dataset):
+                    return inner, item
+                what = "is a group" if isinstance(item, h5py.Group) else "is no dataset"
     found: list[str] = []
-    file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
-    if inner is None and len(found) == 1:
-        return found[0], file[found[0]]
+    with hdf5_errors(path):
+        file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
+        if inner is None and len(found) == 1:
+            return found[0], file[found[0]]
     names = ", ".join(f"{path}::/{name}" for name in found[:8]) or "none"
     if inner is None:
         raise FileFormatError(f"{path}: HDF5 file with {len(found)} datasets; name one of them: {names}")
-    what = "is a group" if item is not None else "is not there"
     raise FileFormatError(f"{path}::/{inner}: {what}; the datasets of the file are {names}")

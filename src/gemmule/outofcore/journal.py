@@ -15,6 +15,7 @@ from typing import Any
 
 from ..core.errors import ArgumentError, FileFormatError
 from ..core.file_errors import errors_name
+from ..core.own_file import open_or_create_own, open_own
 from .hidden import store_folder
 
 #: First row, first column, rows and columns of what was written at once.
@@ -42,38 +43,70 @@ class Journal:
     ------
     ArgumentError
         If another process has it.
+    ForbiddenFileError
+        If what has its name is a link, or not this user's alone.
     """
 
     def __init__(self, path: str, name: str) -> None:
         self.path = path
         self.name = name
         self._fd = _locked(path, name)
-        self._lines = list(_good_lines(os.pread(self._fd, os.fstat(self._fd).st_size, 0)))
-        self.header: dict[str, Any] | None = self._lines[0][0] if self._lines else None
+        self.header: dict[str, Any] | None = None
         self.tiles: dict[Rectangle, int] = {}
-        for line, _ in self._lines[1:]:
-            row, col, rows, cols = line["tile"]
-            self.tiles[row, col, rows, cols] = line["crc32"]
+        self._end = 0
+        self._flaw: str | None = None
+        raw = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        try:
+            for line, end in _good_lines(raw):
+                if self.header is None:
+                    self.header = line
+                else:
+                    rectangle, crc = _tile(line)
+                    self.tiles[rectangle] = crc
+                self._end = end
+        except (ValueError, RecursionError):
+            # Its checksum is right, so that it was written like that.
+            number = raw[: self._end].count(b"\n") + 1
+            self._flaw = f"line {number} of this journal is not one that gemmule writes"
+        # A line that was never finished ends in none.
+        if self.header is None and b"\n" in raw:
+            self._flaw = "the first line of this journal is damaged"
 
-    def check_header(self) -> None:
-        """Refuse a journal whose first line is damaged while others follow it.
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands in the file."""
+        return os.fstat(self._fd).st_size == 0
+
+    def check(self, shape: tuple[int, int] | None = None) -> None:
+        """Refuse a journal whose first line is damaged while others follow it, or that gemmule cannot have written.
+
+        Parameters
+        ----------
+        shape : tuple of int, optional
+            Rows and columns of the result, which tiles lie in.
 
         Raises
         ------
         FileFormatError
             If that is so: then nobody knows what the tiles belong to.
         """
-        if self.header is None and b"\n" in os.pread(self._fd, 1 << 20, 0):
+        flaw = self._flaw
+        for row, col, rows, cols in self.tiles if shape else ():
+            assert shape is not None
+            if row + rows > shape[0] or col + cols > shape[1]:
+                result = f"a result of {shape[0]} x {shape[1]}"
+                flaw = f"this journal has a tile of {rows} x {cols} at ({row}, {col}), outside of {result}"
+        if flaw is not None:
             raise FileFormatError(
-                f"{self.path}: the first line of this journal is damaged, so that the unfinished work on {self.name} "
-                "cannot be used; start afresh with resume=False"
+                f"{self.path}: {flaw}, so that the unfinished work on {self.name} cannot be used; everything is left "
+                "as it is; start afresh with resume=False"
             )
 
     def clear(self) -> None:
         """Forget everything."""
         os.ftruncate(self._fd, 0)
         os.fsync(self._fd)
-        self.header, self.tiles = None, {}
+        self.header, self.tiles, self._flaw, self._end = None, {}, None, 0
 
     def start(self, header: Mapping[str, Any]) -> None:
         """Note the product, in an empty journal."""
@@ -83,7 +116,7 @@ class Journal:
 
     def go_on(self) -> None:
         """Cut off what follows the last good line, so that new lines can be added."""
-        os.ftruncate(self._fd, self._lines[-1][1])
+        os.ftruncate(self._fd, self._end)
         os.fsync(self._fd)
 
     def append(self, tiles: Iterable[tuple[Rectangle, int]]) -> None:
@@ -116,9 +149,9 @@ class Journal:
 def header_of(path: str) -> dict[str, Any] | None:
     """Return the header of the journal at `path`, whoever has it; None where there is none that is whole."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             return next((header for header, _ in _good_lines(file.readline())), None)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
@@ -128,11 +161,11 @@ def _locked(path: str, name: str) -> int:
 
     while True:
         with errors_name(name, written=True):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            descriptor = open_or_create_own(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # It may have been deleted between the two calls, by whoever had finished.
-            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -151,11 +184,34 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _good_lines(raw: bytes) -> Iterable[tuple[dict[str, Any], int]]:
-    """Yield each line's object and where the line ends, up to the first line that is torn or damaged."""
+    """Yield each line's object and where the line ends, up to the first line that is torn or damaged.
+
+    Raises
+    ------
+    ValueError, RecursionError
+        If a line whose checksum is right is no JSON object.
+    """
     start = 0
     while (end := raw.find(b"\n", start)) >= 0:
         text, space, checksum = raw[start:end].rpartition(b" ")
         if not space or checksum != b"%08x" % zlib.crc32(text):
             return
-        yield json.loads(text), end + 1
+        record = json.loads(text)
+        if not isinstance(record, dict):
+            raise ValueError("no object")
+        yield record, end + 1
         start = end + 1
+
+
+def _tile(line: Mapping[str, Any]) -> tuple[Rectangle, int]:
+    """Return the rectangle and the CRC-32 of a line; raise ValueError where it is no tile's."""
+    rectangle, crc = line.get("tile"), line.get("crc32")
+    if len(line) != 2 or not isinstance(rectangle, list) or len(rectangle) != 4:
+        raise ValueError("no tile")
+    # A bool is an int, and a float may equal one.
+    if any(type(number) is not int for number in (*rectangle, crc)):
+        raise ValueError("no whole numbers")
+    row, col, rows, cols = rectangle
+    if min(row, col) < 0 or min(rows, cols) < 1 or crc is None or not 0 <= crc < 2**32:
+        raise ValueError("no rectangle")
+    return (row, col, rows, cols), crc

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ..core.errors import WrongResultError
+from .coverage import coverage_flaw
 from .journal import Journal, Rectangle
 from .matrix import AnyDType, Array, MatrixSink, MatrixSource
 
@@ -52,6 +54,8 @@ class JournaledSink:
         self._journal = journal
         self._written: list[tuple[Rectangle, int]] = []
         self._noted = len(journal.tiles)
+        self._found = list(journal.tiles)
+        self._computed: list[Rectangle] = []
         self._lock = threading.Lock()
         self._storer = ThreadPoolExecutor(1, "gemmule-store")
         self._storing: Future[None] | None = None
@@ -66,6 +70,7 @@ class JournaledSink:
         written = self._sink.write(row, col, tile)
         entry = (row, col, tile.shape[0], tile.shape[1]), checksum(tile)
         with self._lock:
+            self._computed.append(entry[0])
             self._written.append(entry)
             if not self._busy:
                 self._busy = True
@@ -75,6 +80,7 @@ class JournaledSink:
     def adopt(self, tiles: Mapping[Rectangle, int]) -> None:
         """Note tiles that others have written and stored, with their CRC-32."""
         self._journal.append(tiles.items())
+        self._computed += tiles
         self._noted += len(tiles)
 
     def hold(self) -> None:
@@ -102,8 +108,20 @@ class JournaledSink:
         return self._sink.written()
 
     def commit(self) -> None:
-        """Let the finished matrix appear, and delete the journal."""
+        """Let the finished matrix appear, and delete the journal.
+
+        Raises
+        ------
+        WrongResultError
+            If a part of it was not computed, or more than once.
+        """
         self.flush()
+        flaw = coverage_flaw(self.shape, self._found, self._computed)
+        if flaw is not None:
+            raise WrongResultError(
+                f"{self.name}: {flaw}; the result does not appear; start afresh with resume=False, and report it if "
+                "that fails again"
+            )
         self._sink.commit()
         self._close()
         # A journal that outlives its result does no harm: it has no data any more.

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.errors import ShapeError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 AnyDType = np.dtype[Any]
 #: Says of the rows and columns of a tile whether it is in the sink already, from a run before.
@@ -16,6 +18,21 @@ Finished = Callable[[slice, slice], bool]
 def native(dtype: AnyDType) -> AnyDType:
     """Return `dtype` in native byte order."""
     return dtype if dtype.isnative else np.dtype(dtype.type)
+
+
+def check_extents(shape: tuple[int, int], dtype: AnyDType, name: str) -> None:
+    """Refuse a shape that the metadata of a store claims and no computer holds.
+
+    Raises
+    ------
+    ShapeError
+        If an extent is negative, or the bytes of the matrix have no 64-bit address.
+    """
+    if min(shape) < 0 or shape[0] * shape[1] * dtype.itemsize >= 2**63 or max(shape) >= 2**63:
+        raise ShapeError(
+            f"{name}: metadata gives the shape {shape}; extents are at least 0, and a matrix has less than 2**63 "
+            "bytes; write it again"
+        )
 
 
 class MatrixSource(Protocol):

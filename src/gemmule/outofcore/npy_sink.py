@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.errors import ArgumentError, FileAccessError
 from ..core.file_errors import errors_name, file_error
+from ..core.own_file import check_still_own, create_own, open_own
 from .hidden import appear, check_folder, check_output, signals_held, store_file, store_folder
 from .matrix import AnyDType, Array, MatrixSource
 from .npy_header import NAMED_BY_USER, header_bytes
@@ -80,10 +81,9 @@ class NpySink:
         folder = os.path.dirname(self._final)
         self._partial = partial or os.path.join(folder, f".gemmule-{secrets.token_hex(4)}.partial")
         self._open = False
-        flags = os.O_RDWR | (0 if again else os.O_CREAT | os.O_EXCL) | getattr(os, "O_CLOEXEC", 0)
         try:
             with signals_held():
-                self._fd = os.open(self._partial, flags, 0o666)
+                self._fd = (open_own if again else create_own)(self._partial)
                 self._open = True
             self._reserve()
             with errors_name(self.name, written=True):
@@ -126,6 +126,7 @@ class NpySink:
     def commit(self) -> None:
         """Let the finished file appear under its name, at once and for good."""
         self.flush()
+        check_still_own(self._fd, self._partial, self._bytes)
         check_output(self.name, force=self._force)
         # From here on the file is there whole, whatever happens.
         with signals_held():

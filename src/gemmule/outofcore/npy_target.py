@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.own_file import check_own
 from .hidden import check_folder, check_output, hidden_path
 from .matrix import AnyDType, MatrixSource
 from .npy_sink import NpySink
@@ -39,23 +39,31 @@ class NpyTarget:
         """Return how the result is stored."""
         return {"kind": "npy"}
 
+    def check_temporary(self) -> None:
+        """Refuse a temporary file that is not ours."""
+        if os.path.lexists(self._partial) and not self._has_two_names():
+            check_own(self._partial)
+
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
-        if not os.path.exists(self._partial):
-            return False
-        if os.path.exists(self._final) and os.path.samefile(self._partial, self._final):
-            # Killed between the two names of a finished file: it is the result, and must not be written to.
+        self.check_temporary()
+        if self._has_two_names():
             os.unlink(self._partial)
+        return os.path.lexists(self._partial)
+
+    def _has_two_names(self) -> bool:
+        """Return whether a run was killed between the two names of a finished file: it must not be written to."""
+        try:
+            return os.path.samestat(os.lstat(self._partial), os.stat(self._final))
+        except OSError:
             return False
-        return True
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
     ) -> NpySink:
         """Open the file, with what a run before has left if `again`, else without."""
-        if not again:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._partial)
+        if not again and self.unfinished():
+            os.unlink(self._partial)
         return NpySink(self.name, shape, dtype, force=force, inputs=inputs, partial=self._partial, again=again)
 
     def join(self, shape: tuple[int, int], dtype: AnyDType) -> NpySink:

@@ -136,6 +136,26 @@ class StreamPlan:
         """Output tiles in memory together: one is written while the next one is computed."""
         return _out_buffers(self.grid, self.symmetric)
 
+    def flaw(self, current: StreamPlan) -> str | None:
+        """Say why no planner gives this plan for its product; None where it may. `current` is one for it.
+
+        That a symmetric plan suits the inputs is not looked at.
+        """
+        del current
+        product = self.product
+        sides = ("tile_m", product.m, product.out.grain[0]), ("tile_n", product.n, product.out.grain[1])
+        for name, extent, grain in (*sides, ("tile_k", product.k, 1)):
+            value = getattr(self, name)
+            if not 1 <= value <= max(extent, 1) or (value % grain and value != extent):
+                return f"{name} is {value}, of {extent} in blocks of {grain}"
+        if self.symmetric and (product.m != product.n or product.c or not product.k or self.tile_m != self.tile_n):
+            return "symmetric is True, but the product, or its tiles, are not"
+        least = memory_needed(
+            product, (self.tile_m, self.tile_n, self.tile_k), by_rows=self.by_rows, keep=self.keep,
+            tile_bytes=lambda *_: 0, symmetric=self.symmetric,
+        )  # fmt: skip
+        return f"memory_bytes is {self.memory_bytes}, less than {least}" if self.memory_bytes < least else None
+
     def rows(self, i: int) -> slice:
         """Rows of the tiles in row `i` of tiles."""
         return _part(i, self.tile_m, self.product.m)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import glob
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from ..core.dtype import numpy_dtype
-from ..core.errors import ArgumentError, InputChangedError, MemoryLimitError
+from ..core.errors import ArgumentError, FileAccessError, FileFormatError, InputChangedError, MemoryLimitError
 from .budget import amount, format_bytes
+from .device.host_memory import is_transpose
 from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
-from .journal import Journal
+from .journal import Journal, Rectangle
 from .journaled import JournaledSink
 from .matrix import AnyDType, MatrixSource
 from .plan import Product
@@ -37,8 +40,31 @@ class Plan(Protocol):
     def memory_bytes(self) -> int:
         """All buffers together."""
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether tiles on and below the diagonal are computed, and mirrored."""
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Tiles along m and n, and slices along k."""
+
+    def rows(self, i: int) -> slice:
+        """Rows of the tiles in row `i` of tiles."""
+
+    def cols(self, j: int) -> slice:
+        """Columns of the tiles in column `j` of tiles."""
+
+    def order(self) -> Iterator[tuple[int, int]]:
+        """Yield the tiles that are computed."""
+
+    def flaw(self, current: Self) -> str | None:
+        """Say why no planner gives this plan where `current` is one for the product; None where it may."""
+
 
 PlanT = TypeVar("PlanT", bound=Plan)
+
+#: What the name of a band's journal has after that of the product's: row and column of its first tile.
+_BAND = re.compile(r"\.\d+-\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +149,9 @@ def open_work(
     MemoryLimitError
         If going on takes more than `memory`.
     FileFormatError
-        If the journal is damaged at its beginning.
+        If the journal is damaged at its beginning, or has what gemmule does not write there; it stays as it is.
+    ForbiddenFileError
+        If a temporary file of the result is a link, or not this user's alone; it stays as it is.
     """
     try:
         target.check(force, list(inputs.values()))
@@ -144,22 +172,29 @@ def open_work(
     with contextlib.ExitStack() as stack:
         journal = Journal(target.journal, target.name)
         stack.callback(_leave, journal)
+        sides = _side_journals(journal, stack)
+        if resume:
+            for one in (journal, *sides):
+                one.check()
+        target.check_temporary()
         again = resume and target.unfinished()
-        if again:
-            journal.check_header()
         prints = {role: input_fingerprint(source) for role, source in inputs.items()}
         if again and journal.header is not None:
             _check_same(target, journal.header, header, prints, inputs)
-            plan = _planned_before(target, journal.header["plan"], plan, memory)
-            journal.go_on()
-            _merge_sides(journal)
+            for one in (journal, *sides):
+                one.check(shape)
+            plan = _planned_before(target, journal.header.get("plan"), plan, memory, inputs)
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=True)
             stack.callback(sink.keep)
-            finished = sound_tiles(sink, journal.tiles)
+            journal.go_on()
+            for side in sides:
+                journal.append(side.tiles.items())
+                side.remove()
+            finished = _of_whole_tiles(plan, sound_tiles(sink, journal.tiles))
         else:
             journal.clear()
-            for side in side_journals(target.journal):
-                Journal(side, target.name).remove()
+            for side in sides:
+                side.remove()
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=False)
             stack.callback(sink.abort)
             # What the header says can be relied on once the place is there.
@@ -170,29 +205,53 @@ def open_work(
     return Work(target, JournaledSink(sink, journal), plan, FinishedTiles(finished), inputs, prints)
 
 
-def side_journals(journal: str) -> list[str]:
-    """Return the journals of the bands of a product that several processes computed."""
-    return sorted(glob.glob(glob.escape(journal) + ".*"))
+def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journal]:
+    """Open the journals of the bands of a product that several processes computed; the stack closes them."""
+    found = []
+    for path in sorted(glob.glob(glob.escape(journal.path) + ".*")):
+        if _BAND.fullmatch(path, len(journal.path)):
+            found.append(Journal(path, journal.name))
+            stack.callback(found[-1].close)
+    return found
 
 
-def _merge_sides(journal: Journal) -> None:
-    """Take over what the journals of bands note, and delete them."""
-    for path in side_journals(journal.path):
-        side = Journal(path, journal.name)
-        journal.append(side.tiles.items())
-        side.remove()
+def _of_whole_tiles(plan: Plan, stored: Sequence[Rectangle]) -> list[Rectangle]:
+    """Return what belongs to tiles that are stored wholly, mirror images included; the others are computed again."""
+    finished = FinishedTiles(stored)
+    there: set[tuple[int, int]] = set()
+    for i, j in plan.order():
+        if finished(plan.rows(i), plan.cols(j)):
+            if not plan.symmetric:
+                there.add((i, j))
+            elif finished(plan.cols(j), plan.rows(i)):
+                there |= {(i, j), (j, i)}
+    tops = [plan.rows(i).start for i in range(plan.grid[0])]
+    lefts = [plan.cols(j).start for j in range(plan.grid[1])]
+
+    def whole(piece: Rectangle) -> bool:
+        row, col, rows, cols = piece
+        i, j = bisect.bisect_right(tops, row) - 1, bisect.bisect_right(lefts, col) - 1
+        return (i, j) in there and row + rows <= plan.rows(i).stop and col + cols <= plan.cols(j).stop
+
+    return [piece for piece in stored if whole(piece)]
 
 
 def _sweep(target: Target) -> None:
     """Delete the journal of a result that was finished, but killed before it could do so."""
-    if os.path.exists(target.journal) and not target.unfinished():
-        with contextlib.suppress(ArgumentError):
-            Journal(target.journal, target.name).remove()
+    # What cannot be deleted, or is damaged, stays: the caller says what is wrong with the output.
+    with contextlib.suppress(ArgumentError, FileFormatError, FileAccessError):
+        if os.path.lexists(target.journal) and not target.unfinished():
+            journal = Journal(target.journal, target.name)
+            try:
+                journal.check()
+                journal.remove()
+            finally:
+                journal.close()
 
 
 def _leave(journal: Journal) -> None:
     """Close a journal that was not used; one in which nothing stands goes."""
-    if journal.header is None:
+    if journal.is_empty:
         journal.remove()
     journal.close()
 
@@ -211,19 +270,44 @@ def _like(example: Any, value: Any) -> Any:
     return numpy_dtype(value) if isinstance(example, np.dtype) else value
 
 
-def _planned_before(target: Target, record: Mapping[str, Any], plan: PlanT, memory: int) -> PlanT:
-    if record.keys() != _record(plan).keys():
+def _planned_before(target: Target, record: Any, plan: PlanT, memory: int, inputs: Mapping[str, MatrixSource]) -> PlanT:
+    """Return the plan that the journal has, if it is one for this product."""
+    now = _record(plan)
+    if not isinstance(record, dict) or record.keys() != now.keys():
         raise ArgumentError(
             f"{target.name}: its unfinished work was planned by another version of gemmule; finish it with that one, "
             "or start afresh with resume=False"
         )
+    wrong = [name for name, value in record.items() if not _alike(now[name], value)]
+    if wrong:
+        raise _no_plan(target, f"{wrong[0]} is {record[wrong[0]]!r}")
     before = dataclasses.replace(plan, **{name: _like(getattr(plan, name), value) for name, value in record.items()})
+    flaw = before.flaw(plan)
+    if flaw is None and before.symmetric and not is_transpose(inputs["a"], inputs["b"]):
+        flaw = "symmetric is True, but b is not the transpose of a"
+    if flaw is not None:
+        raise _no_plan(target, flaw)
     if before.memory_bytes > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}; "
             f"give memory='{amount(before.memory_bytes)}' or more, or start afresh with resume=False"
         )
     return before
+
+
+def _alike(example: Any, value: Any) -> bool:
+    """Return whether a value that JSON has is of the kind of another one: a bool is no number here."""
+    if isinstance(example, list):
+        pairs = zip(example, value, strict=True) if isinstance(value, list) and len(value) == len(example) else None
+        return pairs is not None and all(_alike(*pair) for pair in pairs)
+    return type(value) is type(example)
+
+
+def _no_plan(target: Target, flaw: str) -> FileFormatError:
+    return FileFormatError(
+        f"{target.journal}: the plan in this journal is none for {target.name}: {flaw}; everything is left as it is; "
+        "start afresh with resume=False"
+    )
 
 
 def _check_same(
@@ -234,6 +318,12 @@ def _check_same(
     inputs: Mapping[str, MatrixSource],
 ) -> None:
     """Refuse to go on with another product than the one that was begun."""
+    if before.get("format") != now["format"]:
+        raise ArgumentError(
+            f"{target.journal}: is a journal of format {before.get('format')!r}, of another version of gemmule; this "
+            f"one reads format {now['format']}; finish {target.name} with that version, or start afresh with "
+            "resume=False"
+        )
     # What only the earlier header has, such as a device, counts too.
     for name in dict.fromkeys((*now, *before)):
         if name not in ("output", "inputs", "plan") and before.get(name) != now.get(name):
@@ -241,11 +331,19 @@ def _check_same(
                 f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
                 "repeat the command that began it, or start afresh with resume=False"
             )
-    for role, fingerprint in prints.items():
-        earlier = before["inputs"].get(role)
-        if earlier != fingerprint:
-            what = [key for key in fingerprint if earlier is None or earlier.get(key) != fingerprint[key]]
+    known = before.get("inputs")
+    known = known if isinstance(known, dict) else {}
+    for role in dict.fromkeys((*prints, *known)):
+        earlier, fingerprint = known.get(role), prints.get(role)
+        if earlier == fingerprint:
+            continue
+        if fingerprint is None or not isinstance(earlier, dict):
             raise ArgumentError(
-                f"{inputs[role].name}: was changed since the unfinished work on {target.name} began ({', '.join(what)} "
-                "differs); bring back what it was, or start afresh with resume=False"
+                f"{target.name}: unfinished work lies there whose inputs are {', '.join(known) or 'not known'}, not "
+                f"{', '.join(prints)}; repeat the command that began it, or start afresh with resume=False"
             )
+        what = [key for key in dict.fromkeys((*fingerprint, *earlier)) if earlier.get(key) != fingerprint.get(key)]
+        raise ArgumentError(
+            f"{inputs[role].name}: was changed since the unfinished work on {target.name} began ({', '.join(what)} "
+            "differs); bring back what it was, or start afresh with resume=False"
+        )

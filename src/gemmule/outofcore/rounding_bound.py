@@ -61,6 +61,8 @@ class RoundingBound:
         Whether infinities among the factors may become NaN.
     input_top : float
         Size from which a factor may round to infinity before it is multiplied.
+    certain : bool
+        Whether the bound holds for every order of summation; else it is that of independent roundings.
     """
 
     rows: Array
@@ -77,6 +79,7 @@ class RoundingBound:
     norms: float = 0.0
     to_nan: bool = False
     input_top: float = math.inf
+    certain: bool = True
 
     @classmethod
     def measure(
@@ -142,7 +145,7 @@ class RoundingBound:
         return cls(
             rows, unbounded, product, addend, output, tiny, alpha, beta, top, sum_top,
             result.dtype.name.startswith("float8"), norms, integer or precision is Precision.BF16X6,
-            _FLOAT32_TOP / 2 if rounded else math.inf,
+            _FLOAT32_TOP / 2 if rounded else math.inf, certain < 0.5,
         )  # fmt: skip
 
 

@@ -34,6 +34,9 @@ class Target(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return how the result is stored, in values that JSON has."""
 
+    def check_temporary(self) -> None:
+        """Refuse what has the name of the temporary file, or folder, and is not ours."""
+
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
 

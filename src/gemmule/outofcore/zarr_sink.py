@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.errors import ArgumentError
 from ..core.file_errors import errors_name
+from ..core.own_file import check_own
 from .hidden import appear_folder, signals_held, store_folder
 from .matrix import AnyDType, Array
 from .zarr_source import ZarrSource, array_folder, metadata_of, node_type
@@ -153,6 +154,7 @@ class ZarrSink(ZarrArraySink):
             If something else has the name by now; the finished array stays where it is.
         """
         self.flush()
+        check_own(self._partial, folder=True)
         with signals_held():
             self._appear()
             self._open = False

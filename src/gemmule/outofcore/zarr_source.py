@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FileFormatError, ShapeError
+from ..core.file_errors import errors_name
 from .extras import optional_package
 from .fingerprint import files_fingerprint, sampled_checksum
-from .matrix import AnyDType, Array, native
+from .matrix import AnyDType, Array, check_extents, native
 from .npy_header import resolve_dtype
+from .store_errors import reason_of, zarr_errors
+
+#: Metadata of an array, versions 3 and 2.
+_ARRAY_METADATA = ("zarr.json", ".zarray")
 
 
 class ZarrSource:
@@ -31,23 +36,29 @@ class ZarrSource:
     ------
     ShapeError, DTypeError
         If the array is no matrix of a type that is multiplied.
+    FileFormatError
+        If zarr cannot read its metadata.
     """
 
     def __init__(self, array: Any, name: str, dtype: str | None = None) -> None:
-        if len(array.shape) != 2:
-            raise ShapeError(f"{name}: array of shape {array.shape}; a matrix has 2 dimensions; reshape it")
         self.name = name
-        self.shape: tuple[int, int] = (int(array.shape[0]), int(array.shape[1]))
-        self._raw: AnyDType = np.dtype(array.dtype)
-        stored = resolve_dtype(self._raw, name, dtype)
+        with zarr_errors(name):
+            shape, chunks, raw = array.shape, array.chunks, np.dtype(array.dtype)
+        if len(shape) != 2:
+            raise ShapeError(f"{name}: array of shape {shape}; a matrix has 2 dimensions; reshape it")
+        if len(chunks) != 2 or min(chunks) < 1:
+            raise FileFormatError(f"{name}: metadata gives chunks of {chunks}; a chunk has an item; write it again")
+        self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
+        self._raw: AnyDType = raw
+        stored = resolve_dtype(raw, name, dtype)
         self.dtype: AnyDType = native(stored)
+        check_extents(self.shape, self.dtype, name)
         self.order = "C"
         self.stored_itemsize = stored.itemsize
-        chunk = array.chunks
-        self.grain: tuple[int, int] = (int(chunk[0]), int(chunk[1]))
+        self.grain: tuple[int, int] = (int(chunks[0]), int(chunks[1]))
         # Chunks are read several at a time, each of them encoded and decoded.
         at_once = int(optional_package("zarr", name).config.get("async.concurrency"))
-        self.scratch_bytes = 2 * at_once * chunk[0] * chunk[1] * stored.itemsize
+        self.scratch_bytes = 2 * at_once * self.grain[0] * self.grain[1] * stored.itemsize
         self.path = array_folder(array)
         self._array = array
 
@@ -66,10 +77,15 @@ class ZarrSource:
         os.stat(path)
         name = path if inner is None else f"{path}::{inner}"
         try:
-            # Not by its name, which zarr would take for a URL where it has colons.
-            array = zarr.open_array(_store(path), path=inner or "", mode="r")
-        except (FileNotFoundError, ValueError, KeyError) as error:
-            raise FileFormatError(f"{name}: {_instead(zarr, path, inner)}") from error
+            with zarr_errors(name):
+                # Not by its name, which zarr would take for a URL where it has colons.
+                array = zarr.open_array(_store(path), path=inner or "", mode="r")
+        except FileFormatError as error:
+            folder = os.path.join(path, inner or "")
+            described = any(os.path.lexists(os.path.join(folder, metadata)) for metadata in _ARRAY_METADATA)
+            if described and node_type(folder) != "group":
+                raise
+            raise FileFormatError(f"{name}: {_instead(zarr, path, inner, error)}") from error
         return cls(array, name, dtype)
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
@@ -78,10 +94,11 @@ class ZarrSource:
 
         if out.size:
             raw = out.view(self._raw) if self._raw.kind == "V" else out
-            if self._raw == raw.dtype:
-                self._array.get_basic_selection((rows, cols), out=NDBuffer.from_numpy_array(raw))
-            else:
-                np.copyto(raw, self._array[rows, cols])
+            with zarr_errors(self.name):
+                if self._raw == raw.dtype:
+                    self._array.get_basic_selection((rows, cols), out=NDBuffer.from_numpy_array(raw))
+                else:
+                    np.copyto(raw, self._array[rows, cols])
         return out.nbytes
 
     def fingerprint(self) -> dict[str, Any]:
@@ -93,7 +110,8 @@ class ZarrSource:
             for folder, _, names in os.walk(self.path)
             for name in names
         )
-        return {"kind": "zarr", **files_fingerprint(self.path, files)}
+        with errors_name(self.name):
+            return {"kind": "zarr", **files_fingerprint(self.path, files)}
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -149,13 +167,15 @@ def _inmost(store: Any) -> Any:
     return store
 
 
-def _instead(zarr: Any, path: str, inner: str | None) -> str:
-    """Say what is there in place of an array."""
+def _instead(zarr: Any, path: str, inner: str | None, error: FileFormatError) -> str:
+    """Say what is there in place of an array; `error` is that of opening the array."""
     try:
-        group = zarr.open_group(_store(path), mode="r")
-    except (FileNotFoundError, ValueError, KeyError):
-        return "is no Zarr array; name one"
-    members = group.members(max_depth=None)
+        with zarr_errors(path):
+            group = zarr.open_group(_store(path), mode="r")
+    except FileFormatError:
+        return f"is no Zarr array ({reason_of(error.__cause__ or error)}); name one"
+    with zarr_errors(path):
+        members = group.members(max_depth=None)
     arrays = sorted(name for name, member in members if isinstance(member, zarr.Array))
     names = ", ".join(f"{path}::{name}" for name in arrays[:8]) or "none"
     what = "is a Zarr group" if inner is None else "is not there, or is a group"

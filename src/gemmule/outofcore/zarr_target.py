@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.errors import ArgumentError, DTypeError
+from ..core.errors import ArgumentError, DTypeError, FileFormatError
 from ..core.file_errors import errors_name
+from ..core.own_file import check_own
 from .extras import optional_package
 from .hidden import check_folder, check_output, hidden_path, store_folder
 from .journal import header_of
@@ -69,6 +70,7 @@ class ZarrTarget:
         if shards is not None and chunks is None:
             # The largest chunk up to the usual size that shards are made of.
             default = [next(part for part in range(min(CHUNK, shard), 0, -1) if shard % part == 0) for shard in shards]
+        self._shape, self._dtype = shape, dtype
         self._chunks = chunks or (default[0], default[1])
         self._shards = shards
         for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
@@ -119,21 +121,26 @@ class ZarrTarget:
             "groups": len(self._places) - self._depth(),
         }
 
+    def check_temporary(self) -> None:
+        """Refuse a temporary folder that is not ours."""
+        if os.path.lexists(self._partial):
+            check_own(self._partial, folder=True)
+
     def unfinished(self) -> bool:
         """Return whether work of a run before is there."""
-        # Groups that were made since have no part in where it lies: whether it is the same product says the journal.
-        folders = (os.path.join(self._partial, *self._places[depth:]) for depth in range(len(self._places), 0, -1))
-        folder = next((folder for folder in folders if node_type(folder) == "array"), None)
+        self.check_temporary()
         before = header_of(self.journal)
-        if folder is None or before is None or not os.path.lexists(os.path.join(*self._places)):
-            return folder is not None
+        if before is None or not os.path.lexists(self._partial):
+            # A header is written once the array is there.
+            return False
+        if not os.path.lexists(os.path.join(*self._places)):
+            return True
+        if before.get("shape") != list(self._shape) or before.get("stored") != self.describe():
+            # Another product, which the caller refuses.
+            return True
         # After a replacement that was killed, what was replaced may lie here: it is not what the journal is about.
-        array = self._zarr.open_array(self._store(folder), mode="r")
-        shards = None if array.shards is None else list(array.shards)
-        begun = before.get("stored", {})
-        return (list(array.shape), list(array.chunks), shards) == (
-            before.get("shape"), begun.get("chunks"), begun.get("shards"),
-        )  # fmt: skip
+        folder = os.path.join(self._partial, *self._places[self._depth() :])
+        return node_type(folder) == "array" and self._is_ours(self._opened(folder, "r"))
 
     def open(
         self, shape: tuple[int, int], dtype: AnyDType, *, force: bool, inputs: Sequence[MatrixSource], again: bool
@@ -143,8 +150,9 @@ class ZarrTarget:
         depth = self._depth()
         folder = os.path.join(self._partial, *self._places[depth:])
         if again:
-            _remove_strays(folder)
+            _check_content(self._partial)
             return self.join(shape, dtype, force=force)
+        self.check_temporary()
         shutil.rmtree(self._partial, ignore_errors=True)
         try:
             with errors_name(self.name, written=True):
@@ -158,9 +166,29 @@ class ZarrTarget:
         """Open what another process has opened, to write other tiles of it; only that process commits."""
         del shape, dtype
         depth = self._depth()
+        check_own(self._partial, folder=True)
         folder = os.path.join(self._partial, *self._places[depth:])
-        array = self._zarr.open_array(self._store(folder), mode="r+", config={"write_empty_chunks": True})
+        array = self._opened(folder, "r+")
+        if not self._is_ours(array):
+            found = f"{tuple(array.shape)} {array.dtype} in chunks of {array.chunks}, shards of {array.shards}"
+            raise self._unusable(folder, f"is an array of {found}, not the one that was begun")
         return self._sink(array, depth, force)
+
+    def _opened(self, folder: str, mode: str) -> Any:
+        """Open the array in a folder of a run before."""
+        try:
+            return self._zarr.open_array(self._store(folder), mode=mode, config={"write_empty_chunks": True})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise self._unusable(folder, f"cannot be opened ({type(error).__name__}: {error})") from error
+
+    def _unusable(self, folder: str, reason: str) -> FileFormatError:
+        text = " ".join(f"{reason}; everything is left as it is".split())
+        return FileFormatError(f"{folder}: the unfinished work on {self.name} {text}; start afresh with resume=False")
+
+    def _is_ours(self, array: Any) -> bool:
+        """Return whether an array has the shape, the type and the blocks of the result."""
+        found = tuple(array.shape), array.dtype, tuple(array.chunks), array.shards and tuple(array.shards)
+        return found == (self._shape, self._dtype, self._chunks, self._shards)
 
     def _sink(self, array: Any, depth: int, force: bool) -> ZarrSink:
         final = os.path.join(*self._places[:depth])
@@ -207,10 +235,15 @@ class ZarrTarget:
         return array
 
 
-def _remove_strays(folder: str) -> None:
-    """Remove the temporary files that zarr leaves when it is killed while it writes."""
-    for root, _, files in os.walk(folder):
-        for name in files:
-            if name.endswith(".partial"):
+def _check_content(folder: str) -> None:
+    """Refuse links in a folder; remove the temporary files that zarr leaves when it is killed while it writes."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                check_own(entry.path, folder=True)
+                _check_content(entry.path)
+                continue
+            check_own(entry.path)
+            if entry.name.endswith(".partial"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(root, name))
+                    os.unlink(entry.path)

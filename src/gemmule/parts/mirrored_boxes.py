@@ -6,14 +6,12 @@ from typing import Any
 
 import cutlass
 from cutlass import cute
-from cutlass.cute.nvgpu import cpasync
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from .box_layout import BoxLayout
 from .boxes import write_columns, write_rows
-
-_WARPGROUP = 128
+from .mainloop import WARPGROUP, partitioned
 
 
 class MirroredBoxes(BoxLayout):
@@ -24,57 +22,51 @@ class MirroredBoxes(BoxLayout):
     """
 
     @cute.jit
-    def finish(self, tma_m, mM, tma_d, mD, sD, arrived, brought, sums, row, col, batch, mine, barrier, alpha, beta):
-        """Write boxes one after the other, the first at (row, col) in boxes; return `brought`.
+    def finish(self, ctx, c_phase, accumulators, row, col, batch):
+        """Write epilogue tiles one after the other, the first at (row, col) in such tiles; return `c_phase`.
 
-        Parameters
-        ----------
-        tma_m, mM, tma_d, mD
-            How the copy engine writes D's transpose, in columns, and D, (M, N, L).
-        sD : Tensor
-            Boxes of all warpgroups in shared memory: behind each the one for its mirror image.
-        arrived, brought, beta
-            Of a C that there is not.
-        sums : Tensor
-            This thread's sums, flat, as wgmma leaves them.
-        row, col, batch : Int32
-            The warpgroup's first box, in boxes, and the matrix.
-        mine, barrier : Int32
-            The warpgroup's number and its named barrier.
-        alpha : Float32
-            The factor.
+        Of the context, `c` is D's transpose, in columns. Behind each epilogue tile lies the one for its mirror image.
         """
-        del arrived
         box_bytes, pairs = cutlass.const_expr(self.box_bytes), cutlass.const_expr(self.buffers // 2)
-        sM = self.turned_boxes(sD)
-        sM_part, gM_part = self.parts(tma_m, sM, mM, batch)
-        sD_part, gD_part = self.parts(tma_d, sD, mD, batch)
+        sM = self.turned_boxes(ctx.smem)
+        sM_part, gM_part = self.parts(ctx.tma_c, sM, ctx.c, batch)
+        sD_part, gD_part = self.parts(ctx.tma_d, ctx.smem, ctx.d, batch)
         for n in cutlass.range_constexpr(self.blocks * self.boxes):
             block, box = n // self.boxes, n % self.boxes
             place = (row + self.apart * block, col + box)
-            buffer = mine * self.buffers + n % pairs * 2
+            buffer = ctx.warpgroup_idx * self.buffers + n % pairs * 2
             # How many squares the box is below the diagonal.
             below = place[0] - place[1] * self.box_n // self.box_m
             if below >= 0:
                 if self.warp() == 0:
                     cute.arch.cp_async_bulk_wait_group(pairs - 1, read=True)
-                cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)
-                address, first = sD.iterator.toint() + buffer * box_bytes, n * self.box_n // 2
-                write_rows(address, self.warp() * 16, self.box_n, sums, first, self.out, False, alpha, beta)
+                cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
+                address, first = ctx.smem.iterator.toint() + buffer * box_bytes, n * self.box_n // 2
+                write_rows(
+                    address, self.warp() * 16, self.box_n, accumulators, first, self.out, False, ctx.alpha, ctx.beta
+                )
                 if below > 0:
                     write_columns(
-                        address + box_bytes, self.warp() * 16, self.box_n, sums, first, self.out, False, alpha, beta
+                        address + box_bytes,
+                        self.warp() * 16,
+                        self.box_n,
+                        accumulators,
+                        first,
+                        self.out,
+                        False,
+                        ctx.alpha,
+                        ctx.beta,
                     )
                 cute.arch.fence_proxy("async.shared", space="cta")
-                cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)
+                cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
                 if self.warp() == 0:
-                    cute.copy(tma_d, sD_part[None, buffer], gD_part[None, *place])
+                    cute.copy(ctx.tma_d, sD_part[None, buffer], gD_part[None, *place])
                     if below > 0:
-                        cute.copy(tma_m, sM_part[None, buffer + 1], gM_part[None, *place])
+                        cute.copy(ctx.tma_c, sM_part[None, buffer + 1], gM_part[None, *place])
             if self.warp() == 0:
                 # One for each box, of which some are empty: so many later ones tell that a pair has left.
                 cute.arch.cp_async_bulk_commit_group()
-        return brought
+        return c_phase
 
     @cute.jit
     def warp(self):
@@ -91,6 +83,4 @@ class MirroredBoxes(BoxLayout):
     def parts(self, tma: Any, sX: Any, mX: Any, batch: Any) -> Any:
         """Return boxes in shared memory, and those of the matrix, as the copy engine takes them."""
         gX = cute.local_tile(mX[None, None, batch], (self.box_m, self.box_n), (None, None))
-        return cpasync.tma_partition(
-            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
+        return partitioned(tma, sX, gX)

@@ -22,44 +22,28 @@ class MirroredRuns(BoxLayout):
     """How a warpgroup writes boxes of 64 x 64 elements of 16 bits, as `MirroredBoxes`, line by line."""
 
     @cute.jit
-    def finish(self, tma_m, mM, tma_d, mD, sD, arrived, brought, sums, row, col, batch, mine, barrier, alpha, beta):
-        """Write boxes one after the other, the first at (row, col) in boxes; return `brought`.
+    def finish(self, ctx, c_phase, accumulators, row, col, batch):
+        """Write epilogue tiles one after the other, the first at (row, col) in such tiles; return `c_phase`.
 
-        Parameters
-        ----------
-        mD : Tensor
-            D, (M, M, L).
-        sD : Tensor
-            Shared memory of all warpgroups: lines of a box, and of its mirror image.
-        sums : Tensor
-            This thread's sums, flat, as wgmma leaves them.
-        row, col, batch : Int32
-            The warpgroup's first box, in boxes, and the matrix.
-        mine, barrier : Int32
-            The warpgroup's number and its named barrier.
-        alpha : Float32
-            The factor.
-        tma_m, mM, tma_d, arrived, brought, beta
-            Of a copy engine that writes nothing, and of a C that there is not.
+        Shared memory holds the lines of an epilogue tile of each warpgroup, and of its mirror image.
         """
-        del tma_m, mM, tma_d, arrived, beta
-        gD = mD[None, None, batch]
+        gD = ctx.d[None, None, batch]
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
         area = cutlass.const_expr(self.box_m * PITCH)
-        address = sD.iterator.toint() + 2 * mine * area
+        address = ctx.smem.iterator.toint() + 2 * ctx.warpgroup_idx * area
         for n in cutlass.range_constexpr(self.blocks * self.boxes):
             i, j = row + self.apart * (n // self.boxes), col + n % self.boxes
             if i >= j:
                 # Whoever read what is there is done.
-                cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)
-                self.put(address, warp * 16, sums, n * self.box_n // 2, alpha, False)
+                cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=_WARPGROUP)
+                self.put(address, warp * 16, accumulators, n * self.box_n // 2, ctx.alpha, False)
                 if i > j:
-                    self.put(address + area, warp * 16, sums, n * self.box_n // 2, alpha, True)
-                cute.arch.barrier(barrier_id=barrier, number_of_threads=_WARPGROUP)
+                    self.put(address + area, warp * 16, accumulators, n * self.box_n // 2, ctx.alpha, True)
+                cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=_WARPGROUP)
                 self.write(gD, address, i * self.box_m, j * self.box_m, warp * 16)
                 if i > j:
                     self.write(gD, address + area, j * self.box_m, i * self.box_m, warp * 16)
-        return brought
+        return c_phase
 
     @cute.jit
     def put(self, address, row, sums, first: cutlass.Constexpr[int], alpha, turned: cutlass.Constexpr[bool]):

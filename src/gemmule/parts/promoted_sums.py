@@ -12,8 +12,10 @@ import dataclasses
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
+
+from .mainloop import Ring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +24,11 @@ class PromotedSums:
 
     Attributes
     ----------
-    stages : int
-        Slices in shared memory.
+    ring : Ring
+        Stages in shared memory.
     """
 
-    stages: int
+    ring: Ring
 
     def instructions(self, first: Any, further: Any) -> tuple[Any, Any]:
         """Return the instruction that overwrites its sums, and the one that adds to them."""
@@ -71,8 +73,5 @@ class PromotedSums:
             warpgroup.wait_group(0)
             release(stage)
             sums.store(sums.load() + found.load())
-            stage = stage + 1
-            if stage == self.stages:
-                stage = Int32(0)
-                phase = phase ^ 1
+            stage, phase = self.ring.advance(stage, phase)
         return stage, phase

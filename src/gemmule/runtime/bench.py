@@ -18,6 +18,7 @@ from .memory import Array, DeviceBuffer, usable_memory
 from .rotation import ALIGNMENT, OperandSets, Rotation
 from .sensors import Readings, Sensors
 from .stopwatch import Graph, Stopwatch, closing, lead_in, new_stream
+from .torch_gemm import TorchGemm
 from .transposes import TransposeYardsticks
 from .workspaces import Workspaces
 
@@ -137,6 +138,17 @@ class BenchGpu:
     def transposes(self) -> TransposeYardsticks:
         """Return what transposes are measured beside: the copy, and other libraries."""
         return TransposeYardsticks(self._ordinal, self._stream)
+
+    def torch_gemm(self) -> TorchGemm:
+        """Return PyTorch's product on the same stream.
+
+        Raises
+        ------
+        UnsupportedError
+            If PyTorch is not installed, or sees no GPU.
+        """
+        with current(self._ordinal):
+            return TorchGemm(self._ordinal, self._stream)
 
     @contextlib.contextmanager
     def cublaslt(self) -> Iterator[CublasLt]:

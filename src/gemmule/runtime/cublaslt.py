@@ -123,24 +123,26 @@ class CublasLt:
             # A row-major (r, c) is a column-major (c, r): the transpose that is wanted, unless it lay in columns.
             in_rows = matrix.is_row_major
             self._set_desc(descriptor, attribute, operation.N if in_rows else operation.T)
-            layouts.append(self._layout(matrix if in_rows else matrix.transposed(), stack))
+            layouts.append(self._layout(matrix if in_rows else matrix.transposed(), problem.batch, stack))
         d = problem.d
         if not d.is_row_major:
             raise UnsupportedError("the yardstick writes D in rows only")
-        out = self._layout(d, stack)
+        out = self._layout(d, problem.batch, stack)
         # An 8-bit float output has C in 16 bits, even where none is read.
         added = problem.c or dataclasses.replace(d, dtype=BFLOAT16)
         same = problem.c is None and not d.dtype.is_float8
         scalars = np.array([problem.alpha, problem.beta if problem.c is not None else 0], scale)
-        return _Matmul(descriptor, layouts[0], layouts[1], out if same else self._layout(added, stack), out, scalars)
+        return _Matmul(
+            descriptor, layouts[0], layouts[1], out if same else self._layout(added, problem.batch, stack), out, scalars
+        )
 
     def _scale_type(self, problem: GemmProblem) -> tuple[int, np.dtype[Any]]:
         """Return the type of alpha and beta, for cuBLASLt and for NumPy."""
         for name, matrix in problem.operands().items():
             if matrix.dtype.name not in _CUDA_TYPES:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
-        if problem.batch:
-            raise UnsupportedError("the yardstick takes one product at a time, no batch")
+        if len(problem.batch) > 1:
+            raise UnsupportedError("the yardstick takes one batch dimension")
         # TF32 is held against TF32, bf16x6 against float32, int8x15 against float64. Sums of 8-bit floats are promoted
         # here too, whatever was asked for.
         accumulator = problem.accumulator
@@ -151,11 +153,18 @@ class CublasLt:
     def _type(self, name: str) -> int:
         return int(self._types[_CUDA_TYPES[name]])
 
-    def _layout(self, matrix: StridedMatrix, stack: contextlib.ExitStack) -> int:
+    def _layout(self, matrix: StridedMatrix, batch: tuple[int, ...], stack: contextlib.ExitStack) -> int:
         # Rows and columns as cuBLASLt counts them, those of the transpose.
         stride = max(matrix.row_stride, matrix.cols, 1)
         layout = self._lt.matrix_layout_create(self._type(matrix.dtype.name), matrix.cols, matrix.rows, stride)
         stack.callback(self._lt.matrix_layout_destroy, layout)
+        attribute = self._lt.MatrixLayoutAttribute
+        described = (
+            {attribute.BATCH_COUNT: batch[0], attribute.STRIDED_BATCH_OFFSET: matrix.batch_strides[0]} if batch else {}
+        )
+        for key, value in described.items():
+            cell = np.array(value, self._lt.get_matrix_layout_attribute_dtype(key))
+            self._lt.matrix_layout_set_attribute(layout, key, cell.ctypes.data, cell.nbytes)
         return int(layout)
 
     def _set_desc(self, descriptor: int, attribute: Any, value: int) -> None:

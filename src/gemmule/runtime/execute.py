@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, outer_offsets, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
+from gemmule.core.spec import Choice
 
 from .device import get_device
 from .launch import LoadedKernel, loaded_kernel
@@ -123,30 +123,16 @@ def launches_of(
     operands : sequence of str
         Names of the operands whose addresses will be given.
     """
-    spec, config = choice.spec, choice.config
-    inner, outer, strides = split_batch(problem, spec.batch_dims)
-    own = {name: name for name in operands}
-    parts: list[tuple[KernelSpec, Config, Problem, dict[str, str], Mapping[str, int]]]
-    parts = [(spec, config, inner, own, {})]
-    workspaces: Mapping[str, int] = {}
-    if spec.following is not None:
-        then = spec.following(inner, config)
-        workspaces = then.workspaces
-        parts += [(one.spec, one.config, one.problem, dict(one.operands), one.beyond) for one in then.chain()]
-    kernels, recipes = [], []
-    for part_spec, part_config, part_problem, renamed, beyond in parts:
-        launch = part_spec.launch(part_problem, part_config)
-        if 0 in launch.grid:
-            return Launches(0, lambda: iter(()), {})
-        workspaces = {**workspaces, **{one.name: one.nbytes for one in launch.workspaces}}
-        recipes.append((part_spec, part_config, part_problem, renamed, beyond, launch))
-    for part_spec, part_config, part_problem, renamed, beyond, launch in recipes:
-        signature = part_spec.signature(part_problem, part_config)
-        artifact = artifact_for(part_spec, part_config, signature, get_device(ordinal).arch)
-        artifact.check_launch(launch)
-        # What the recipe does not rename, it calls by its own name: workspaces too.
-        names = {name: name for name in (*own, *workspaces)} | renamed
-        kernels.append((loaded_kernel(artifact, ordinal), launch, names, beyond))
+    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    chain, workspaces = choice.launches(inner)
+    # What the recipe does not rename, it calls by its own name: workspaces too.
+    own = {name: name for name in (*operands, *workspaces)}
+    kernels = []
+    for one in chain:
+        signature = one.spec.signature(one.problem, one.config)
+        artifact = artifact_for(one.spec, one.config, signature, get_device(ordinal).arch)
+        artifact.check_launch(one.launch)
+        kernels.append((loaded_kernel(artifact, ordinal), one.launch, {**own, **one.operands}, one.beyond))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
 
     def steps() -> Iterator[Step]:

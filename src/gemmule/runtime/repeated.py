@@ -84,7 +84,8 @@ class _Several:
     def queue(self, addresses: tuple[int, ...], stream: int) -> None:
         """Queue them."""
         if self._memory is None:
-            self._queue(addresses, stream)
+            # Workspaces of no bytes have a place, too: where K is 0, nothing is packed.
+            self._queue((*addresses, 0), stream)
         else:
             self._memory.lend(lambda address: self._queue((*addresses, address), stream), stream)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ class OperandSets:
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        The problem, its matrices compact; D lies in rows.
+        The problem, its matrices compact, those of a batch one after another; D lies in rows.
     inputs : mapping of str to ndarray
         ``a``, ``b`` and, where the problem has one, ``c``, each as its elements lie in memory.
     sets : int
@@ -65,13 +66,17 @@ class OperandSets:
         self.sets = sets
         self._problem, self._ordinal, self._stream = problem, ordinal, stream
         self._offsets: dict[str, int] = {}
+        self._count = math.prod(problem.batch)
         end = 0
         for name, matrix in problem.operands().items():
             if name == "b" and isinstance(problem, GemmProblem) and problem.own_transpose:
                 self._offsets[name] = self._offsets["a"]
                 continue
             self._offsets[name] = end + lead_of(matrix)
-            end = -(-(self._offsets[name] + matrix.rows * matrix.cols * matrix.dtype.itemsize) // ALIGNMENT) * ALIGNMENT
+            end = (
+                -(-(self._offsets[name] + self._count * matrix.rows * matrix.cols * matrix.dtype.itemsize) // ALIGNMENT)
+                * ALIGNMENT
+            )
         self._set_bytes = end
         self._buffer = DeviceBuffer(end * sets, ordinal, stream)
         #: What kernels need beyond their operands; all sets have it in common.
@@ -101,13 +106,13 @@ class OperandSets:
         d = self._problem.operands()["d"]
         with current(self._ordinal):
             for index in range(self.sets):
-                size = d.rows * d.cols * d.dtype.itemsize
+                size = self._count * d.rows * d.cols * d.dtype.itemsize
                 call("cuMemsetD8Async", self.addresses(index)["d"], byte, size, self._stream)
 
     def output(self, index: int) -> Array:
         """Return a set's output once the work queued so far is done."""
         d = self._problem.operands()["d"]
-        array: Array = np.empty((d.rows, d.cols), d.dtype.numpy())
+        array: Array = np.empty((*self._problem.batch, d.rows, d.cols), d.dtype.numpy())
         with current(self._ordinal):
             call("cuMemcpyDtoHAsync", array.ctypes.data, self.addresses(index)["d"], array.nbytes, self._stream)
             call("cuStreamSynchronize", self._stream)

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from gemmule.api.scalars import scalar
 from gemmule.core.errors import ShapeError
 
 from .product import multiply
-from .shapes import check_addend, check_dtypes, result_shape
+from .shapes import check_addend, check_dtypes, check_tensors, result_shape
 
 
 def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
@@ -41,6 +42,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     tensor([[1., 2.],
             [3., 4.]])
     """
+    check_tensors(input=input, other=other)
     input, other = _as_autocast_wants(input, other)  # noqa: A001
     for name, x in (("input", input), ("other", other)):
         if x.ndim == 0:
@@ -74,7 +76,8 @@ def addmm(
     mat2 : Tensor, shape (k, n)
         Second factor, of the same type, as is `input`.
     beta, alpha : number
-        Scalars.
+        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
+        value would be waited for.
     precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
@@ -113,7 +116,8 @@ def baddbmm(
     batch2 : Tensor, shape (batch, k, n)
         Second factors, of the same type, as is `input`.
     beta, alpha : number
-        Scalars.
+        Scalars without a gradient; arrays and tensors of no dimension are taken too, but for those on a GPU, whose
+        value would be waited for.
     precision : {'ieee', 'tf32', 'bf16x6', 'int8x14', 'int8x15', 'int8x16'}, optional
         As of `matmul`.
 
@@ -127,6 +131,7 @@ def baddbmm(
     ShapeError, DTypeError
         As of `addmm`; also if the two batches differ, which are not broadcast.
     """
+    check_tensors(batch1=batch1, batch2=batch2)
     if batch1.ndim == batch2.ndim == 3 and batch1.shape[0] != batch2.shape[0]:
         raise ShapeError(
             f"batch1 has {batch1.shape[0]} matrices and batch2 has {batch2.shape[0]}; baddbmm does not broadcast them: "
@@ -159,6 +164,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     ShapeError, DTypeError
         If shapes or types do not fit together.
     """
+    check_tensors(input=input, weight=weight, bias=bias)
     input, weight, bias = _as_autocast_wants(input, weight, bias)  # noqa: A001
     if weight.ndim != 2 or input.ndim == 0:
         raise ShapeError(
@@ -184,13 +190,21 @@ def _add_product(
     precision: str | None,
 ) -> Any:
     (given_name, addend), (first_name, a), (second_name, b) = given, first, second
+    check_tensors(**{given_name: addend, first_name: a, second_name: b})
     addend, a, b = _as_autocast_wants(addend, a, b)
     for name, x in ((first_name, a), (second_name, b)):
         if x.ndim != rank:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
     check_dtypes(**{first_name: a, second_name: b, given_name: addend})
     check_addend(given_name, addend, result_shape(a, b))
-    return multiply(a, b, addend, float(alpha), float(beta), None, precision)
+    return multiply(a, b, addend, _number("alpha", alpha), _number("beta", beta), None, precision)
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) is float or type(value) is int:
+        return float(value)
+    number: float = scalar(name, value, integer=False, complex_allowed=False)
+    return number
 
 
 def _as_autocast_wants(*tensors: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gemmule.core.dtype import Precision
+from gemmule.core.errors import ArgumentError
 
 from .functions import linear
 
@@ -87,6 +88,8 @@ def replace_linear(
     ------
     DTypeError
         If there is no such precision.
+    ArgumentError
+        If `model` is no module.
 
     Examples
     --------
@@ -96,6 +99,10 @@ def replace_linear(
     ('0', '2')
     """
     Precision.parse(precision)
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"model is of type {type(model).__name__}, not a torch.nn.Module; pass one, e.g. a layer")
+    if where is not None and not callable(where):
+        raise ArgumentError(f"where={where!r} cannot be called; give a function of a module's name and the module")
     found = [
         (name, module)
         for name, module in model.named_modules()

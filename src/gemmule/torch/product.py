@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
 
@@ -57,6 +58,12 @@ torch.library.define(_NAME, _SCHEMA)
 torch.library.impl(_NAME, "default", _compute)
 #: alpha * a @ b + beta * c for tensors of two or more dimensions, c broadcast to the shape of the product.
 gemm = torch.ops.gemmule.gemm.default
+
+
+@register_flop_formula(torch.ops.gemmule.gemm)
+def _flop(a_shape: Any, *_: Any, out_shape: Any) -> int:
+    """Count operations for `torch.utils.flop_counter.FlopCounterMode`, as PyTorch does for its own products."""
+    return 2 * int(math.prod(out_shape)) * int(a_shape[-1])
 
 
 @torch.library.register_fake(_NAME)
@@ -112,6 +119,9 @@ def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, 
     given = (a, b) if c is None else (a, b, c)
     if torch.compiler.is_compiling() or _somebody_listens() or not all(type(x) in _PLAIN for x in given):
         return gemm(a, b, c, alpha, beta, out_dtype, precision)
+    # The vmap that batched gradients go through is no transform of functorch: its tensors alone show it.
+    if any(map(_is_batched_for_gradients, given)):
+        return gemm(a, b, c, alpha, beta, out_dtype, precision)
     if not (a.is_cuda or a.is_cpu):
         return gemm(a, b, c, alpha, beta, out_dtype, precision)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
@@ -121,6 +131,7 @@ def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, 
 
 # Subclasses may mean something else by the operator.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_is_batched_for_gradients = torch._C._functorch.is_legacy_batchedtensor
 
 
 def _somebody_listens() -> bool:
@@ -164,13 +175,18 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     if ctx.needs_input_grad[1]:
         if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2]:
             # What b was multiplied with in every matrix of the batch is one long sum.
-            grad_b = _product_like(b, a.flatten(0, -2).mT, factor.flatten(0, -2), ctx).reshape(b.shape)
+            grad_b = _product_like(b, _rows(a).mT, _rows(factor), ctx).reshape(b.shape)
         else:
             grad_b = _product_like(b, a.mT, factor, ctx).sum_to_size(b.shape)
     if ctx.addend is not None and ctx.needs_input_grad[2]:
         shape, dtype = ctx.addend
         grad_c = (grad.sum_to_size(shape) * ctx.beta).to(dtype)
     return grad_a, grad_b, grad_c, None, None, None, None, None, None
+
+
+def _rows(x: Any) -> Any:
+    """Return the matrices of a batch as one; not by `flatten`, which the vmap of batched gradients does not know."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _forward_mode(ctx: Any, tangent_a: Any, tangent_b: Any, tangent_c: Any) -> Any:

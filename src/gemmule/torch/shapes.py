@@ -6,10 +6,30 @@ from typing import Any
 
 import torch
 
-from gemmule.core.errors import DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 #: Types that have a backward: what `addmm` and its kin take.
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def check_tensors(**given: Any) -> None:
+    """Refuse what is no tensor, and tensors without one shape; None is left out.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is one of these.
+    """
+    for name, x in given.items():
+        if x is None:
+            continue
+        if not isinstance(x, torch.Tensor):
+            raise ArgumentError(
+                f"{name} is of type {type(x).__name__}, not a torch.Tensor; convert it, e.g. with torch.as_tensor, or "
+                "use gemmule.matmul, which takes arrays of other libraries"
+            )
+        if x.is_nested:
+            raise ArgumentError(f"{name} is a nested tensor; multiply its parts, {name}.unbind(), one by one")
 
 
 def result_shape(a: Any, b: Any) -> tuple[Any, ...]:

@@ -97,9 +97,9 @@ class DeviceArrays:
         """Address of the first element of each array."""
         return {name: placed.address for name, placed in self._placed.items()}
 
-    def refill(self, name: str) -> None:
-        """Bring an array's elements into the arena again, as the caller has them."""
-        self._view(name)[...] = _bits(self._placed[name].array)
+    def fill(self, name: str, byte: int) -> None:
+        """Set every byte of an array of bytes in the arena."""
+        self._view(name)[...] = byte
 
     def take_back(self) -> None:
         """Copy what a kernel wrote into the caller's arrays.

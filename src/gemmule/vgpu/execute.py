@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import GemmProblem, TransposeProblem, outer_offsets, split_batch
 from gemmule.core.spec import Choice
 
@@ -17,7 +16,7 @@ from .arrays import DeviceArrays
 from .checks import Collected, all_checks
 from .engine.program import program_of
 from .launcher import Options, finish, run
-from .workspaces import workspaces_of
+from .workspaces import POISON
 
 
 def run_kernel(
@@ -40,24 +39,28 @@ def run_kernel(
         How to run; by default as the environment says.
     """
     options = options or Options.from_environment()
-    spec, config = choice.spec, choice.config
-    if spec.following is not None:
-        raise UnsupportedError(f"{spec.name} takes several launches; the virtual GPU runs kernels of one")
-    inner, outer, strides = split_batch(problem, spec.batch_dims)
-    launch = spec.launch(inner, config)
-    if 0 in launch.grid:
+    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    chain, sizes = choice.launches(inner)
+    if not chain:
         return
-    artifact = artifact_for(spec, config, spec.signature(inner, config), virtual_arch())
-    artifact.check_launch(launch)
-    program = program_of(artifact.ptx)
+    programs = []
+    for one in chain:
+        artifact = artifact_for(one.spec, one.config, one.spec.signature(one.problem, one.config), virtual_arch())
+        artifact.check_launch(one.launch)
+        programs.append((program_of(artifact.ptx), one))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
-    workspaces = workspaces_of(launch)
+    workspaces = {name: np.full(nbytes, POISON, np.uint8) for name, nbytes in sizes.items()}
     device, collected = DeviceArrays({**arrays, **workspaces}), Collected()
     for offsets in outer_offsets(outer, list(strides.values())):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
-        addresses = {name: address + moved.get(name, 0) for name, address in device.addresses.items()}
-        observers = all_checks(collected, device) if options.checks else ()
+        own = {name: address + moved.get(name, 0) for name, address in device.addresses.items()}
         for name in workspaces:
-            device.refill(name)
-        run(program, launch, device.memory, addresses, options, observers)
+            device.fill(name, POISON)
+        for program, one in programs:
+            named = {name: own[given] + one.beyond.get(name, 0) for name, given in one.operands.items()}
+            for space in one.launch.workspaces:
+                if space.zeroed:
+                    device.fill(space.name, 0)
+            observers = all_checks(collected, device) if options.checks else ()
+            run(program, one.launch, device.memory, {**own, **named}, options, observers)
     finish(device, collected)

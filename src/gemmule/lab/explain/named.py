@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.names import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY, VIRTUAL
+from gemmule.dispatch.registry import REGISTRY
 
 from ..candidates import parse_kernels
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
@@ -26,10 +26,8 @@ _UNEXPLAINED = {
     "h15_symmetric": (_HALF, "h09_production"),
     "h17_along_k": ("it transposes operands, and the product is another's", "t12_production"),
 }
-#: Kernels whose counts are explained: those that the virtual GPU runs, and those that prepare the operands of one.
-EXPLAINED = tuple(
-    spec for spec in REGISTRY if spec.name not in _UNEXPLAINED and (spec in VIRTUAL or spec.following is not None)
-)
+#: Kernels whose counts are explained.
+EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
 # Where no type is given, float32 is asked for first.
@@ -45,7 +43,7 @@ def choice_named(word: str) -> Choice:
     ArgumentError
         If there is no such kernel or config, or more than one.
     UnsupportedError
-        If the virtual GPU does not run it.
+        If it cannot be explained.
     """
     name = word.partition("[")[0].strip()
     operations = {spec.name: spec.operation for spec in REGISTRY}
@@ -54,8 +52,6 @@ def choice_named(word: str) -> Choice:
     if name in _UNEXPLAINED:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead}, of whose code it is made")
-    if name not in {spec.name for spec in EXPLAINED}:
-        raise UnsupportedError(f"{name} cannot be explained: it is no single launch that the virtual GPU runs")
     probe: Problem = transpose_of(1, 1, 4)
     if operations[name] == "gemm":
         probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmule.core.own_file import open_or_create_own, open_own
 from gemmule.dispatch.problem_key import ProblemKey
 
 
@@ -27,16 +29,23 @@ class TuningJournal:
         self.path = table.with_name(f"{table.name}.{digest}.journal")
 
     def finished(self) -> set[ProblemKey]:
-        """Return the products that are done; a line that is torn or damaged does not count."""
+        """Return the products that are done; a line that is torn or damaged does not count.
+
+        Raises
+        ------
+        ForbiddenFileError
+            If what has the journal's name is a link, or not this user's alone.
+        """
         try:
-            lines = self.path.read_bytes().splitlines()
+            with os.fdopen(open_own(str(self.path), os.O_RDONLY), "rb") as file:
+                lines = file.read().splitlines()
         except FileNotFoundError:
             return set()
         found = set()
         for line in lines:
             try:
                 found.add(ProblemKey.of_dict(json.loads(line)))
-            except ValueError:
+            except (ValueError, RecursionError):
                 # A FileFormatError is one too. The product is measured again.
                 continue
         return found
@@ -46,7 +55,8 @@ class TuningJournal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # What was torn ends before: a line of its own is whole.
         text = "".join(f"\n{json.dumps(key.as_dict())}\n" for key in keys)
-        with self.path.open("ab", buffering=0) as file:
+        descriptor = open_or_create_own(str(self.path), os.O_WRONLY | os.O_APPEND)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
             file.write(text.encode())
 
     def remove(self) -> None:

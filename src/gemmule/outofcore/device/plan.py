@@ -8,11 +8,13 @@ import itertools
 import math
 from collections.abc import Container, Iterator
 
+from ...core.below_stairs import STEP
 from ...core.dtype import numpy_dtype
 from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product, parts
+from .operation import LANES
 from .panel_order import panel_order
 
 #: Strategies: what stays on the device while the rest passes by.
@@ -100,6 +102,54 @@ class DevicePlan:
         # A plan that comes out of a journal has lists.
         object.__setattr__(self, "slots", tuple(self.slots))
         object.__setattr__(self, "ramps", tuple(self.ramps))
+
+    def flaw(self, current: DevicePlan) -> str | None:
+        """Say why no planner gives this plan for its product; None where it may. `current` is one for it.
+
+        That a symmetric plan suits the inputs is not looked at.
+        """
+        for name, allowed in self._allowed(current).items():
+            value = getattr(self, name)
+            if value not in allowed:
+                return f"{name} is {value!r}"
+        product, (a_slots, b_slots) = self.product, self.slots
+        square = product.m == product.n and product.c is None and product.k > 0 and self.tile_m == self.tile_n
+        if self.symmetric and not square:
+            return "symmetric is True, but the product, or its tiles, are not"
+        for side, extent, grain in zip(
+            (self.tile_m, self.tile_n), (product.m, product.n), product.out.grain, strict=True
+        ):
+            if side % grain and side < extent:
+                return f"tiles of {self.tile_m} x {self.tile_n} cut through blocks of {product.out.grain}"
+        if self.strategy == RESIDENT:
+            enough = self.c_tiles >= self.tiles and a_slots >= 2 * self.grid[0] and b_slots == 0
+        elif self.strategy == PANELS:
+            enough = self.tile_k >= product.k and min(self.slots) >= 1
+        else:
+            enough = self.slots == ((2 if self.tiles == 1 else 4, 0) if self.symmetric else (2, 2))
+        return (
+            None if enough else f"its buffers (slots are {self.slots}, c_tiles is {self.c_tiles}) are too few or many"
+        )
+
+    def _allowed(self, current: DevicePlan) -> dict[str, Container[object]]:
+        """Return the values that each field may have where `current` is a plan of the same product."""
+        triangle = (C_STATIONARY, RESIDENT)
+        shares = list(itertools.product([1 << power for power in range(7)], repeat=3))
+        most = range(1, 1 << 40)
+        grain = self.product.out.grain
+        return {
+            "sums": (current.sums,),
+            "strategy": triangle if self.symmetric else (PAPER, C_STATIONARY, PANELS),
+            **dict.fromkeys(("tile_m", "tile_n", "tile_k", "c_tiles"), most),
+            "stationary": ("a", "b"),
+            "strips": range(1, 257 if grain == (1, 1) else 2),
+            "ramps": shares,
+            "opening": range(1 << 20),
+            "devices": range(1, 1 << 16),
+            "cut": range(0, self.tile_m, grain[0]) if self.symmetric else (0,),
+            "lanes": range(1, len(LANES) + 1),
+            "stairs": (0, STEP, current.stairs),
+        }
 
     @functools.cached_property
     def sum_dtype(self) -> AnyDType:

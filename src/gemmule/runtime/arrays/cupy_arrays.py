@@ -18,13 +18,11 @@ class CupyLibrary:
     name = "cupy"
     orders_reuse = True
 
-    def view(self, x: Any, stream: int | None) -> ArrayView:
+    def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the array's memory. The stream is CuPy's own, so nothing needs ordering."""
         del stream
         if any(stride % x.itemsize for stride in x.strides):
-            raise ArgumentError(
-                f"a CuPy array has strides {x.strides} bytes, no multiples of {x.itemsize}; pass a copy"
-            )
+            raise ArgumentError(f"{role} has strides {x.strides} bytes, no multiples of {x.itemsize}; pass a copy")
         return ArrayView(
             shape=x.shape,
             dtype_name=x.dtype.name,
@@ -35,8 +33,9 @@ class CupyLibrary:
             keepalive=x,
         )
 
-    def device_of(self, x: Any) -> int | None:
+    def device_of(self, x: Any, role: str = "an array") -> int | None:
         """Return the GPU that the array is on."""
+        del role
         return int(x.device.id)
 
     def current_stream(self, device: int) -> int:
@@ -57,4 +56,4 @@ class CupyLibrary:
                 on_stream = external_stream(cupy, stream, device)
             with on_stream:
                 array = cupy.empty(shape, numpy_dtype(dtype_name))
-        return NewArray(self.view(array, stream), lambda: array)
+        return NewArray(self.view(array, stream, "the result"), lambda: array)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype, opaque_dtype
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.layout import compact_strides
 from gemmule.runtime.device import current
 from gemmule.runtime.driver import call, driver
@@ -19,6 +19,8 @@ from .view import ArrayView, NewArray
 # DLPack's device types.
 _HOST = (1, 3)
 _CUDA = (2, 13)
+# What producers raise of arrays that they do not hand over: BufferError by the standard, and others by custom.
+_REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, KeyError, NotImplementedError)
 
 
 class DlpackLibrary:
@@ -27,17 +29,23 @@ class DlpackLibrary:
     name = "dlpack"
     orders_reuse = False
 
-    def view(self, x: Any, stream: int | None) -> ArrayView:
+    def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the array's memory; the producer orders its work before `stream`."""
-        if self.device_of(x) is None:
-            host = np.from_dlpack(x)
+        if self.device_of(x, role) is None:
+            try:
+                host = np.from_dlpack(x)
+            except _REFUSALS as error:
+                raise _not_handed_over(x, role, error) from error
             readonly = not host.flags.writeable
             return ArrayView(host.shape, host.dtype.name, host.itemsize, None, host=host, readonly=readonly)
         from cuda.core.utils import StridedMemoryView
 
-        memory = StridedMemoryView.from_any_interface(x, stream_ptr=stream)
+        try:
+            memory = StridedMemoryView.from_any_interface(x, stream_ptr=stream)
+        except _REFUSALS as error:
+            raise _not_handed_over(x, role, error) from error
         if memory.dtype is None:
-            raise ArgumentError(f"an array of {type(x).__name__} has a dtype that NumPy and ml_dtypes do not know")
+            raise ArgumentError(f"{role} is a {type(x).__name__} of a dtype that NumPy does not know; convert it")
         strides = memory.strides if memory.strides is not None else compact_strides(tuple(memory.shape))
         return ArrayView(
             shape=tuple(memory.shape),
@@ -50,16 +58,21 @@ class DlpackLibrary:
             keepalive=memory,
         )
 
-    def device_of(self, x: Any) -> int | None:
+    def device_of(self, x: Any, role: str = "an array") -> int | None:
         """Return the GPU that the array is on."""
-        if not hasattr(x, "__dlpack_device__"):
-            attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-            address, _ = x.__cuda_array_interface__["data"]
-            return int(call("cuPointerGetAttribute", attribute, address)) if address else 0
-        kind, ordinal = map(int, x.__dlpack_device__())
+        try:
+            if not hasattr(x, "__dlpack_device__"):
+                address, _ = x.__cuda_array_interface__["data"]
+                attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+                return int(call("cuPointerGetAttribute", attribute, address)) if address else 0
+            kind, ordinal = map(int, x.__dlpack_device__())
+        except GemmuleError:
+            raise
+        except _REFUSALS as error:
+            raise _not_handed_over(x, role, error) from error
         if kind not in (*_HOST, *_CUDA):
             raise ArgumentError(
-                f"an array of {type(x).__name__} is on a device of DLPack's type {kind}; gemmule takes host memory and "
+                f"{role} is on a device of DLPack's type {kind}; gemmule takes host memory and "
                 "CUDA devices; move it to one of them"
             )
         return None if kind in _HOST else ordinal
@@ -85,6 +98,14 @@ class DlpackLibrary:
             return NewArray(view, lambda: namespace.from_dlpack(host))
         result = DeviceResult(shape, dtype_name, ordinal, stream)
         return NewArray(result.view, lambda: namespace.from_dlpack(result))
+
+
+def _not_handed_over(x: Any, role: str, error: Exception) -> ArgumentError:
+    """Return what to raise where a library fails to hand its array over: its protocols may raise anything."""
+    return ArgumentError(
+        f"{role} is of type {type(x).__name__} and cannot be read by DLPack or the CUDA array interface "
+        f"({type(error).__name__}: {' '.join(str(error).split())}); convert it to a NumPy, PyTorch, CuPy or JAX array"
+    )
 
 
 @functools.cache

@@ -19,7 +19,7 @@ class JaxLibrary(DlpackLibrary):
 
     name = "jax"
 
-    def view(self, x: Any, stream: int | None) -> ArrayView:
+    def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the array's memory; JAX orders its work before `stream`."""
         if self.device_of(x) is None:
             host = np.asarray(x)
@@ -33,20 +33,20 @@ class JaxLibrary(DlpackLibrary):
             itemsize=x.dtype.itemsize,
             device=self.device_of(x),
             address=bits.unsafe_buffer_pointer(),
-            strides=_strides(bits),
+            strides=_strides(bits, role),
             readonly=True,
             keepalive=(capsule, bits),
         )
 
-    def device_of(self, x: Any) -> int | None:
+    def device_of(self, x: Any, role: str = "an array") -> int | None:
         """Return the GPU that the array is on."""
         import jax
 
         if isinstance(x, jax.core.Tracer):
-            raise ArgumentError("a JAX array is being traced; use gemmule.jax within jit, grad and vmap")
+            raise ArgumentError(f"{role} is being traced by JAX; use gemmule.jax within jit, grad and vmap")
         devices = x.devices()
         if len(devices) != 1:
-            raise ArgumentError(f"a JAX array lies on {len(devices)} devices; gather it on one first")
+            raise ArgumentError(f"{role} lies on {len(devices)} devices; gather it on one first")
         (device,) = devices
         return int(device.local_hardware_id) if device.platform in ("gpu", "cuda") else None
 
@@ -86,7 +86,7 @@ def lies_in_rows(x: Any) -> bool:
     return bool(_strides(x) == compact_strides(tuple(x.shape)))
 
 
-def _strides(x: Any) -> tuple[int, ...]:
+def _strides(x: Any, role: str = "an array") -> tuple[int, ...]:
     """Return the strides of an array in elements.
 
     Raises
@@ -100,7 +100,7 @@ def _strides(x: Any) -> tuple[int, ...]:
     if layout is None:
         return compact_strides(shape)
     if getattr(layout, "tiling", None) or getattr(layout, "_tiling", None):
-        raise ArgumentError(f"a JAX array lies in memory as {layout}; pass a copy in the default layout")
+        raise ArgumentError(f"{role} lies in memory as {layout}; pass a copy in the default layout")
     # Dimensions from the one whose steps are the longest to the one whose neighbours touch.
     order = tuple(layout.major_to_minor)
     steps = compact_strides(tuple(shape[axis] for axis in order))

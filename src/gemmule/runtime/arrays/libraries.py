@@ -18,6 +18,11 @@ from .view import ArrayLibrary
 _NUMPY, _TORCH, _CUPY, _JAX, _DLPACK = NumpyLibrary(), TorchLibrary(), CupyLibrary(), JaxLibrary(), DlpackLibrary()
 
 
+def _converts(x: Any) -> bool:
+    """Whether NumPy makes an array of it, which would be a copy that the caller may not want unasked."""
+    return isinstance(x, list | tuple) or hasattr(x, "__array__") or hasattr(x, "__array_interface__")
+
+
 def library_of(x: Any, role: str) -> ArrayLibrary:
     """Return the library that an array comes from.
 
@@ -33,6 +38,8 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
     ArgumentError
         If it is not an array.
     """
+    if isinstance(x, type):
+        raise ArgumentError(f"{role} is the class {x.__name__}, no array; pass an array")
     if array_api_compat.is_numpy_array(x):
         return _NUMPY
     if array_api_compat.is_torch_array(x):
@@ -43,7 +50,8 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         return _JAX
     if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
         return _DLPACK
+    remedy = "convert it with numpy.asarray, or pass" if _converts(x) else "pass"
     raise ArgumentError(
-        f"{role} is no array but of type {type(x).__name__}; pass an array of NumPy, PyTorch, CuPy, JAX or another "
+        f"{role} is no array but of type {type(x).__name__}; {remedy} an array of NumPy, PyTorch, CuPy, JAX or another "
         "library that supports DLPack"
     )

@@ -16,21 +16,21 @@ class NumpyLibrary:
     name = "numpy"
     orders_reuse = True
 
-    def view(self, x: HostArray, stream: int | None) -> ArrayView:
+    def view(self, x: HostArray, stream: int | None, role: str) -> ArrayView:
         """Return the array itself."""
         del stream
         if isinstance(x, np.ma.MaskedArray):
-            raise ArgumentError("a masked array would lose its mask; pass x.filled(value)")
+            raise ArgumentError(f"{role} is a masked array, which would lose its mask; pass {role}.filled(value)")
         # A scalar is a value: what is written goes into a copy of it.
         fixed = isinstance(x, np.generic)
         x = np.asarray(x)
         if x.dtype.kind not in "biufc" and x.dtype.name not in EXTENSION_FLOATS:
-            raise DTypeError(f"dtype {x.dtype} is not a number; convert with astype first")
+            raise DTypeError(f"{role} is of dtype {x.dtype}, which gemmule does not take; convert it with astype first")
         return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=fixed or not x.flags.writeable)
 
-    def device_of(self, x: HostArray) -> int | None:
+    def device_of(self, x: HostArray, role: str = "an array") -> int | None:
         """Host memory."""
-        del x
+        del x, role
         return None
 
     def current_stream(self, device: int) -> int:
@@ -41,4 +41,4 @@ class NumpyLibrary:
         """Return a new array."""
         del like
         array = np.empty(shape, numpy_dtype(dtype_name))
-        return NewArray(self.view(array, stream), lambda: array)
+        return NewArray(self.view(array, stream, "the result"), lambda: array)

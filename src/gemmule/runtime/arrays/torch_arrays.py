@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
+from collections.abc import Callable
 from typing import Any
 
-from gemmule.core.dtype import numpy_dtype
-from gemmule.core.errors import ArgumentError, DTypeError
+import numpy as np
 
-from .view import ArrayView, HostArray, NewArray
+from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
-# NumPy knows these only through ml_dtypes, so PyTorch does not hand them over: the bits travel as integers.
-_AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+from .view import WRITTEN, ArrayView, HostArray, NewArray
 
-
-_NUMPY_NAMES = {
+_NUMBERS = {
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
+    *EXTENSION_FLOATS,
 }
+# Of NumPy's arrays.
+_MOST_DIMENSIONS = 64
+_OPERATORS = "use gemmule.torch, whose functions are operators of PyTorch"
 
 
 class TorchLibrary:
@@ -26,38 +31,72 @@ class TorchLibrary:
     name = "torch"
     orders_reuse = True
 
-    def view(self, x: Any, stream: int | None) -> ArrayView:
+    def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the tensor's memory. The stream is PyTorch's own, so nothing needs ordering."""
         import torch
 
-        del stream
-        if x.requires_grad and torch.is_grad_enabled():
+        stay_out_of_dynamo()
+        _check_readable(torch, x, role)
+        lazy = x.is_conj() or x.is_neg() or x._is_zerotensor()
+        if lazy and role in WRITTEN:
             raise ArgumentError(
-                "a tensor requires grad, and this has no backward; gemmule.torch has, or pass tensor.detach()"
+                f"{role} is a lazily conjugated or negated view, which cannot be written as such; pass a tensor that "
+                "is none, and copy the result with copy_"
             )
-        if x.layout is not torch.strided:
-            raise ArgumentError(f"a tensor has layout {x.layout}; pass tensor.to_dense()")
-        if x.is_conj() or x.is_neg():
-            raise ArgumentError("a tensor is lazily conjugated or negated; pass tensor.resolve_conj().resolve_neg()")
         dtype_name = str(x.dtype).removeprefix("torch.")
-        if x.device.type == "cpu":
-            return ArrayView(tuple(x.shape), dtype_name, x.element_size(), None, host=_as_numpy(x, dtype_name))
-        if x.device.type != "cuda":
-            raise ArgumentError(f"a tensor is on device {x.device}; move it to a CUDA device or to the CPU")
+        if dtype_name not in _NUMBERS:
+            raise DTypeError(f"{role} is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
+        if x.device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"{role} is on device {x.device}; move it to a CUDA device or to the CPU")
+        if x.device.type == "cpu" and x.ndim > _MOST_DIMENSIONS:
+            raise ShapeError(f"{role} has {x.ndim} dimensions; the host takes {_MOST_DIMENSIONS} at most: reshape it")
+        if x.device.type == "cpu" and x.numel() * x.element_size() > sys.maxsize:
+            raise ShapeError(f"{role} of shape {tuple(x.shape)} spans more than NumPy can address; pass a part of it")
+        memory = x.detach()
+        if lazy:
+            with self._on_stream(torch, x, stream):
+                memory = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        address = memory.data_ptr()
+
+        def refresh(stream: int | None) -> None:
+            if lazy:
+                with self._on_stream(torch, x, stream):
+                    memory.copy_(x.detach())
+                    if memory.is_cuda:
+                        # It was allocated for the stream of when the plan was made.
+                        memory.record_stream(torch.cuda.current_stream(memory.device))
+            elif memory.data_ptr() != address:
+                # Below a plan its storage may have been freed or moved.
+                raise ArgumentError(f"the storage of {role} was freed or moved after the plan was made; plan again")
+            if role in WRITTEN:
+                # As after any operation in place: autograd refuses a backward that would read what was there before.
+                torch.autograd.graph.increment_version(x)
+
+        return self._view_of(memory, dtype_name, address, refresh)
+
+    def _view_of(
+        self, x: Any, dtype_name: str, address: int, refresh: Callable[[int | None], None] | None = None
+    ) -> ArrayView:
+        shape, itemsize = tuple(x.shape), x.element_size()
+        if not x.is_cuda:
+            host = _as_numpy(x, dtype_name, address)
+            return ArrayView(shape, dtype_name, itemsize, None, host=host, keepalive=x, refresh=refresh)
         return ArrayView(
-            shape=tuple(x.shape),
+            shape=shape,
             dtype_name=dtype_name,
-            itemsize=x.element_size(),
+            itemsize=itemsize,
             device=self.device_of(x),
-            address=x.data_ptr(),
+            address=address,
             strides=tuple(x.stride()),
             keepalive=x,
+            refresh=refresh,
         )
 
-    def device_of(self, x: Any) -> int | None:
+    def device_of(self, x: Any, role: str = "a tensor") -> int | None:
         """Return the GPU that the tensor is on."""
         import torch
 
+        del role
         if x.device.type != "cuda":
             return None
         return int(x.device.index if x.device.index is not None else torch.cuda.current_device())
@@ -75,22 +114,100 @@ class TorchLibrary:
         dtype = getattr(torch, dtype_name, None)
         if dtype is None:
             raise DTypeError(f"PyTorch has no dtype {dtype_name}; pass an out_dtype that it has")
-        on_stream: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if like.device.type == "cuda" and stream != self.current_stream(self.device_of(like) or 0):
-            on_stream = torch.cuda.stream(torch.cuda.ExternalStream(stream, device=like.device))
-        with on_stream:
-            tensor = torch.empty(shape, dtype=dtype, device=like.device)
-        return NewArray(self.view(tensor, stream), lambda: tensor)
+        with self._on_stream(torch, like, stream):
+            try:
+                tensor = torch.empty(shape, dtype=dtype, device=like.device)
+            except RuntimeError as error:
+                if like.is_cuda:
+                    raise
+                # What NumPy raises where memory is short.
+                raise MemoryError(str(error).partition("\n")[0]) from error
+        # Beside arrays that can be read it is one: there is nothing to check.
+        return NewArray(self._view_of(tensor, dtype_name, tensor.data_ptr()), lambda: tensor)
+
+    def _on_stream(self, torch: Any, like: Any, stream: int | None) -> contextlib.AbstractContextManager[Any]:
+        """Make `stream` the current one, where the tensor is on a GPU and it is not yet."""
+        if not like.is_cuda or stream is None or stream == self.current_stream(self.device_of(like) or 0):
+            return contextlib.nullcontext()
+        context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(
+            torch.cuda.ExternalStream(stream, device=like.device)
+        )
+        return context
 
 
-def _as_numpy(x: Any, dtype_name: str) -> HostArray:
-    import torch
+def _check_readable(torch: Any, x: Any, role: str) -> None:
+    """Refuse tensors without memory of their own, and those whose gradient or trace would be lost."""
+    functorch, kind = torch._C._functorch, type(x)
+    if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
+        raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS} that transforms take")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError(
+            f"{role} requires grad, and this has no backward; gemmule.torch has, or pass {role}.detach()"
+        )
+    forward_ad = torch.autograd.forward_ad
+    if (
+        forward_ad._current_level >= 0
+        and torch._C._is_fwd_grad_enabled()
+        and forward_ad.unpack_dual(x, level=0).tangent is not None
+    ):
+        raise ArgumentError(f"{role} has a tangent, which this would lose; gemmule.torch has forward mode")
+    if x.is_nested:
+        raise ArgumentError(f"{role} is a nested tensor; multiply its parts, {role}.unbind(), one by one")
+    if x.layout is not torch.strided:
+        raise ArgumentError(f"{role} has layout {x.layout}; pass {role}.to_dense()")
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise ArgumentError(f"{role} is a {kind.__name__}, which need not have memory of its own; {_OPERATORS}")
+    if _is_traced(torch):
+        raise ArgumentError(f"{role} is being traced, and a trace does not hear of what is computed here; {_OPERATORS}")
 
-    x = x.detach()
-    if dtype_name in _AS_BITS:
-        bits: HostArray = x.view(getattr(torch, _AS_BITS[dtype_name])).numpy()
-        return bits.view(numpy_dtype(dtype_name))
-    if dtype_name not in _NUMPY_NAMES:
-        raise DTypeError(f"a tensor is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
-    array: HostArray = x.numpy()
-    return array
+
+def _is_traced(torch: Any) -> bool:
+    """Whether operators are recorded, instead of or besides being computed: what writes memory itself is left out."""
+    mode, keys = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+    return torch._C._get_tracing_state() is not None or (
+        torch._C._len_torch_dispatch_stack() > 0
+        and any(mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL))
+    )
+
+
+def stay_out_of_dynamo() -> None:
+    """Let `torch.compile` call what computes on the host, instead of tracing NumPy's functions as operators."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None or _skipped_by:
+        return
+    _skipped_by.append(dynamo)
+    with contextlib.suppress(AttributeError):
+        # Not the whole package: the functions of gemmule.torch are traced.
+        for room in ("api", "dispatch", "host", "runtime", "vgpu"):
+            dynamo.trace_rules.add(f"gemmule.{room}")
+
+
+_skipped_by: list[Any] = []
+
+
+class _Memory:
+    """A tensor's memory, kept alive, by NumPy's array interface."""
+
+    def __init__(self, x: Any, dtype: np.dtype[Any], address: int) -> None:
+        self.tensor = x
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(x.shape),
+            "typestr": dtype.str,
+            "data": (address, False),
+            "strides": tuple([stride * dtype.itemsize for stride in x.stride()]),
+        }
+
+
+def _as_numpy(x: Any, dtype_name: str, address: int) -> HostArray:
+    """Return a tensor's memory as an array.
+
+    Not by ``x.numpy()``, after which its storage could not be resized any more, as FSDP does with parameters; nor by
+    DLPack, whose first version, that of older PyTorch, gives read-only arrays, and which does not know all types.
+    """
+    dtype = numpy_dtype(dtype_name)
+    if math.prod(x.shape) == 0:
+        return np.empty(tuple(x.shape), dtype)
+    if dtype_name in EXTENSION_FLOATS:
+        return np.asarray(_Memory(x, np.dtype(f"V{dtype.itemsize}"), address)).view(dtype)
+    return np.asarray(_Memory(x, dtype, address))

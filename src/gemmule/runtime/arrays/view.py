@@ -10,6 +10,9 @@ import numpy as np
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
+#: Roles of arrays that a call writes.
+WRITTEN = ("out", "absmax")
+
 
 @dataclasses.dataclass(frozen=True)
 class ArrayView:
@@ -35,6 +38,9 @@ class ArrayView:
         Whether the memory must not be written.
     keepalive : object
         What must live as long as the memory is used.
+    refresh : callable or None
+        Makes the memory ready, each time before a plan reads or writes it on a stream: fills what is a copy, and
+        refuses memory that is not there any more.
     """
 
     shape: tuple[int, ...]
@@ -46,6 +52,7 @@ class ArrayView:
     strides: tuple[int, ...] = ()
     readonly: bool = False
     keepalive: object = None
+    refresh: Callable[[int | None], None] | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +82,7 @@ class ArrayLibrary(Protocol):
     def orders_reuse(self) -> bool:
         """Whether freed memory is reused only after the work on the library's current stream."""
 
-    def view(self, x: Any, stream: int | None) -> ArrayView:
+    def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the memory of an array of this library.
 
         Parameters
@@ -85,13 +92,15 @@ class ArrayLibrary(Protocol):
         stream : int or None
             The stream that will use it; work of the library that makes the array is ordered before it, where the
             library does not use that very stream.
+        role : str
+            The array's name in messages.
         """
 
     def current_stream(self, device: int) -> int:
         """Return the handle of the stream that the library works on now."""
 
-    def device_of(self, x: Any) -> int | None:
-        """Return the GPU that the array is on, None for host memory."""
+    def device_of(self, x: Any, role: str = "an array") -> int | None:
+        """Return the GPU that the array is on, None for host memory; `role` is its name in messages."""
 
     def empty(self, shape: tuple[int, ...], dtype_name: str, like: Any, stream: int | None) -> NewArray:
         """Return a new C-contiguous array on the device of `like`, to be written on `stream` if that is a GPU."""

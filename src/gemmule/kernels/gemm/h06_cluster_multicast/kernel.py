@@ -27,6 +27,7 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
 from gemmule.core.spec import Buildable
+from gemmule.parts.mainloop import Mainloop, TmaLoad, partitioned
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import copied_arguments, cute_type
 from gemmule.parts.warpgroup_sums import write_sums
@@ -48,6 +49,8 @@ class ClusterMulticast:
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = SLICE_BYTES * 8 // self.element.width
         self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
+        stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
+        self.mainloop = Mainloop(self.stages, stage_bytes)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -84,9 +87,7 @@ class ClusterMulticast:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when all who read it are done.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        full, empty = self.mainloop.barriers(smem)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in (layout_a, layout_b)
@@ -95,9 +96,7 @@ class ClusterMulticast:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, CONSUMERS * CLUSTER)
+                self.mainloop.init(full, empty, 1, CONSUMERS * CLUSTER)
             cute.arch.mbarrier_init_fence()
         self.meet()
 
@@ -119,21 +118,19 @@ class ClusterMulticast:
         cute.arch.cluster_wait()
 
     @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
-        """Bring every slice of every tile, as stages become empty."""
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles):
+        """Load every k-tile of every tile."""
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None))
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
-        sA_part, gA_part = self.parts(tma_a, sA, gA)
-        sB_part, gB_part = self.parts(tma_b, sB, gB, self.rank(), CLUSTER)
+        load_a = TmaLoad(tma_a, *partitioned(tma_a, sA, gA))
+        # Each CTA loads a half of B's k-tile, for both.
+        load_b = TmaLoad(tma_b, *partitioned(tma_b, sB, gB, self.rank(), CLUSTER), (None, 1, CLUSTER))
         stage, phase = Int32(0), Int32(1)
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n = self.tile(mD, number)
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                source_a, source_b = gA_part[None, tile_m, k], gB_part[None, tile_n, k]
-                self.bring(tma_a, source_a, sA_part[None, stage], tma_b, source_b, sB_part[None, stage], full + stage)
-                stage, phase = self.following(stage, phase)
+            i, j = self.tile(mD, number)
+            loads = ((load_a, i), (load_b, j))
+            stage, phase = self.mainloop.load(loads, (), full, empty, stage, phase, 0, k_tiles)
 
     @cute.jit
     def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
@@ -146,24 +143,11 @@ class ClusterMulticast:
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n = self.tile(mD, number)
-            # The first product overwrites the sums.
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            before = stage
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(full + stage, phase)
-                warpgroup.fence()
-                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                # With one slice under way the products of the one before are done.
-                warpgroup.wait_group(1)
-                if k > 0:
-                    self.release(empty, before)
-                before = stage
-                stage, phase = self.following(stage, phase)
+            stage, phase, last = self.mainloop.multiply(
+                mma, sums, rA, rB, full, stage, phase, slices, lambda done: self.release(empty, done)
+            )
             warpgroup.wait_group(0)
-            self.release(empty, before)
+            self.release(empty, last)
             row, col = tile_m * self.tile_m + mine * MMA_ROWS, tile_n * self.tile_n
             write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_ROWS, alpha, beta, self.reads_c)
 
@@ -200,34 +184,6 @@ class ClusterMulticast:
         tiles_m, tiles_n = self.tiles(mD)
         tile_m, tile_n = grouped_tile(number, tiles_m, tiles_n, self.group)
         return tile_m * CLUSTER + self.rank(), tile_n
-
-    @cute.jit
-    def following(self, stage, phase):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + 1
-        if stage == self.stages:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
-    def bring(self, tma_a, source_a, target_a, tma_b, source_b, target_b, barrier):
-        """Let one thread of the warp start the copies of a slice of A and one of B, for which the barrier waits.
-
-        B's goes to all CTAs of the cluster, each of which brings a part.
-        """
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * SLICE_BYTES)
-        cute.copy(tma_a, source_a, target_a, tma_bar_ptr=barrier)
-        all_of_them = cutlass.Int16((1 << CLUSTER) - 1)
-        cute.copy(tma_b, source_b, target_b, tma_bar_ptr=barrier, mcast_mask=all_of_them)
-
-    @cute.jit
-    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor, rank=0, sharers: cutlass.Constexpr[int] = 1):
-        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
-        return cpasync.tma_partition(
-            tma, rank, cute.make_layout(sharers), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
 
 
 def buildable(config: ClusterConfig, types: dict[str, str]) -> Buildable:

@@ -24,6 +24,7 @@ Sources
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -38,8 +39,10 @@ from gemmule.core.spec import Buildable
 from gemmule.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.parts.cluster_sums import add_sums, send_sums
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.epilogue_context import EpilogueContext
 from gemmule.parts.finished_boxes import FinishedBoxes
 from gemmule.parts.fragment_epilogue import FragmentEpilogue
+from gemmule.parts.mainloop import Mainloop, TmaLoad, multicast_a, multicast_b, partitioned, release_cluster
 from gemmule.parts.plain_boxes import PlainBoxes
 from gemmule.parts.promoted_sums import PromotedSums
 from gemmule.parts.stream_k import StreamK
@@ -87,7 +90,9 @@ class Production:
         self.order = order(self.tile_m, self.result_n, self.cluster_m, self.cluster_n, self.cluster_k, config.group)
         # Of 8-bit floats the instruction's own sums are too coarse for all of K.
         narrow = types["a"].startswith("float8")
-        self.promoted: Any = PromotedSums(self.stages) if narrow else None
+        stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
+        self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)
+        self.promoted: Any = PromotedSums(self.mainloop) if narrow else None
         # Bytes of a warpgroup's sums.
         self.slots = MMA_M * self.blocks * config.tile_n * 4
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
@@ -163,10 +168,8 @@ class Production:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when all who read it are done.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
-        arrived = smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
+        full, empty = self.mainloop.barriers(smem)
+        c_full = smem.allocate_array(cutlass.Int64, CONSUMERS * self.buffers)
         # Sums of the cluster have come, and have been taken.
         came = smem.allocate_array(cutlass.Int64, CONSUMERS)
         taken = smem.allocate_array(cutlass.Int64, CONSUMERS)
@@ -185,11 +188,9 @@ class Production:
             if cutlass.const_expr(self.factors > 1):
                 cpasync.prefetch_descriptor(tma_u)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, self.sharing * self.peers)
+                self.mainloop.init(full, empty, 1, self.sharing * self.peers)
                 for b in cutlass.range_constexpr(CONSUMERS * self.buffers):
-                    cute.arch.mbarrier_init(arrived + b, 1)
+                    cute.arch.mbarrier_init(c_full + b, 1)
                 for w in cutlass.range_constexpr(CONSUMERS):
                     cute.arch.mbarrier_init(came + w, 1)
                     cute.arch.mbarrier_init(taken + w, self.cluster_k)
@@ -207,10 +208,12 @@ class Production:
                 self.produce(tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, slices)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            mine = warp // 4 - 1
-            exchange = (slots.toint() + mine * self.slots, came + mine, taken + mine)
-            self.consume(tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha,
-                         beta, extras, left)  # fmt: skip
+            warpgroup_idx = warp // 4 - 1
+            exchange = (slots.toint() + warpgroup_idx * self.slots, came + warpgroup_idx, taken + warpgroup_idx)
+            ctx = EpilogueContext(
+                tma_c, mC, tma_d, mD, sD, c_full, alpha, beta, warpgroup_idx, _OWN + warpgroup_idx, extras
+            )
+            self.consume(ctx, (sA, sB), (full, empty), exchange, first_k, slices, left)
 
     @cute.jit
     def begin(self, warp):
@@ -227,87 +230,33 @@ class Production:
             cute.arch.barrier(barrier_id=_BEGUN, number_of_threads=THREADS)
 
     @cute.jit
-    def following(self, stage, phase, steps: cutlass.Constexpr[int] = 1):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + steps
-        if stage == self.stages:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
-    def produce(self, tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, slices):
-        """Bring every slice of every tile, as stages become empty."""
+    def produce(self, tma_a, mA, maps_b, mD, sA, sB, full, empty, first_k, k_tiles):
+        """Load every k-tile of every tile."""
         row, col = self.order.rank()
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
-        sA_part, gA_part = cpasync.tma_partition(
-            tma_a, col, cute.make_layout(self.cluster_n), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
-        )
-        parts_b = tuple(self.part_of_b(*maps_b[f], sB, f, row) for f in range(self.factors))
+        part_a = partitioned(tma_a, sA, gA, col, self.cluster_n)
+        load_a = TmaLoad(tma_a, *part_a, multicast_a(self.order, row))
+        loads_b = tuple(self.load_b(*maps_b[f], sB, f, row, col) for f in range(self.factors))
         stage, phase = Int32(0), Int32(1)
-        begin, step, end = self.order.turns(mD, slices)
+        begin, step, end = self.order.turns(mD, k_tiles)
         for number in cutlass.range(begin, end, step):
-            tile_m, tile_n, batch, first, count = self.order.work(mD, number, first_k, slices)
-            for k in cutlass.range(count):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
-                # A goes to the CTAs of this row of the cluster, B to those of this column.
-                source, target = gA_part[None, tile_m, first + k, batch], sA_part[None, stage]
-                self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
-                for f in cutlass.range_constexpr(self.factors):
-                    sB_part, gB_part = parts_b[f]
-                    source, target = gB_part[None, tile_n, first + k, batch], sB_part[None, stage]
-                    self.bring(maps_b[f][0], source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
-                stage, phase = self.following(stage, phase)
+            i, j, batch, first, count = self.order.work(mD, number, first_k, k_tiles)
+            loads = ((load_a, i), *((one, j) for one in loads_b))
+            stage, phase = self.mainloop.load(loads, (batch,), full, empty, stage, phase, first, count)
         if cutlass.const_expr(self.peers > 1):
-            # A CTA that has ended cannot be told that its stages are empty.
-            for _ in cutlass.range(self.stages):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                stage, phase = self.following(stage, phase)
+            self.mainloop.drain(empty, stage, phase)
 
-    def part_of_b(self, tma: Any, mB: Any, sB: Any, number: int, row: Any) -> Any:
-        """Return where slices of B go, those of the second behind those of the first, and where they come from."""
+    def load_b(self, tma: Any, mB: Any, sB: Any, number: int, row: Any, col: Any) -> TmaLoad:
+        """Return the load of B, or of one of two, whose columns of a stage lie behind those of the first."""
         tile = (self.result_n, self.tile_k)
-        sPart = cute.local_tile(sB, tile, (number, 0, None)) if self.factors > 1 else sB
-        gB = cute.local_tile(mB, tile, (None, None, None))
-        return cpasync.tma_partition(
-            tma, row, cute.make_layout(self.cluster_m), cute.group_modes(sPart, 0, 2), cute.group_modes(gB, 0, 2)
-        )
+        stages = cute.local_tile(sB, tile, (number, 0, None)) if self.factors > 1 else sB
+        tiles = cute.local_tile(mB, tile, (None, None, None))
+        return TmaLoad(tma, *partitioned(tma, stages, tiles, row, self.cluster_m), multicast_b(self.order, col))
 
     @cute.jit
-    def bring(self, tma, source, target, barrier, first, step: cutlass.Constexpr[int], sharers: cutlass.Constexpr[int]):
-        """Start a copy, for this CTA alone or for `sharers` CTAs of the cluster, every `step`-th from `first` on."""
-        if cutlass.const_expr(sharers == 1):
-            cute.copy(tma, source, target, tma_bar_ptr=barrier)
-        else:
-            together = cutlass.const_expr(sum(1 << step * i for i in range(sharers)))
-            mask = cutlass.Int16(together) << first.to(cutlass.Int16)
-            cute.copy(tma, source, target, tma_bar_ptr=barrier, mcast_mask=mask)
-
-    @cute.jit
-    def release(self, empty, stage):
-        """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
-        tid, _, _ = cute.arch.thread_idx()
-        lane = tid % WARPGROUP
-        row, col = self.order.rank()
-        if cutlass.const_expr(self.peers == 1):
-            if lane == 0:
-                cute.arch.mbarrier_arrive(empty + stage)
-        else:
-            # Its column of the cluster with itself, then the others of its row.
-            other = lane - self.cluster_m
-            other = other + 1 if other >= col else other
-            peer = col * self.cluster_m + lane if lane < self.cluster_m else other * self.cluster_m + row
-            if lane < self.peers:
-                cute.arch.mbarrier_arrive(empty + stage, peer)
-
-    @cute.jit
-    def consume(
-        self, tma_c, mC, tma_d, mD, sA, sB, sD, full, empty, arrived, exchange, first_k, slices, mine, alpha, beta,
-        extras, left,
-    ):  # fmt: skip
-        """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
+    def consume(self, ctx, stages, barriers, exchange, first_k, slices, left):
+        """Multiply and write this warpgroup's tiles, or its rows of them."""
+        (sA, sB), (full, empty), mine, mD = stages, barriers, ctx.warpgroup_idx, ctx.d
         kinds = (self.element, self.along_k, self.acc, self.sharing, (MMA_M, self.tile_n), self.element_b)
         mma = tiled_mma(*kinds)
         part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
@@ -318,9 +267,10 @@ class Production:
             found = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), self.acc)
             both = self.promoted.instructions(mma, tiled_mma(*kinds))
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
-            absmax, largest = extras[-1], largest_of_none()
-            extras = (*extras, largest)
-        stage, phase, brought, turn = Int32(0), Int32(0), Int32(0), Int32(0)
+            absmax, largest = ctx.extras[-1], largest_of_none()
+            ctx = dataclasses.replace(ctx, extras=(*ctx.extras, largest))
+        release = functools.partial(release_cluster, self.order, empty)
+        stage, phase, c_phase, turn = Int32(0), Int32(0), Int32(0), Int32(0)
         first, step, tiles = self.order.turns(mD, slices)
         if cutlass.const_expr(self.pingpong):
             # Every other tile; the slices of those between pass by.
@@ -334,38 +284,19 @@ class Production:
             begun = None
             if cutlass.const_expr(self.epilogue is not None and not self.order.splits):
                 row, col = self.corner(tile_m, tile_n, mine)
-                begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
+                begun = self.finished.begin(ctx, row, col, batch)
+            self.mainloop.begin_turn(mine)
             if cutlass.const_expr(self.promoted is not None):
-                stage, phase = self.promoted.multiply(
-                    both, sums, found, rA, rB, full, stage, phase, count, lambda done: self.release(empty, done)
-                )
+                stage, phase = self.promoted.multiply(both, sums, found, rA, rB, full, stage, phase, count, release)
             else:
-                # The first product overwrites the sums.
-                mma.set(warpgroup.Field.ACCUMULATE, False)
-                before = stage
-                for k in cutlass.range(count):
-                    cute.arch.mbarrier_wait(full + stage, phase)
-                    warpgroup.fence()
-                    for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                        cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                        mma.set(warpgroup.Field.ACCUMULATE, True)
-                    warpgroup.commit_group()
-                    # With one slice under way the products of the one before are done.
-                    warpgroup.wait_group(1)
-                    if k > 0:
-                        self.release(empty, before)
-                    before = stage
-                    stage, phase = self.following(stage, phase)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
+                stage, phase, last = self.mainloop.multiply(mma, sums, rA, rB, full, stage, phase, count, release)
+            self.mainloop.end_turn(mine)
             if cutlass.const_expr(self.promoted is None):
                 warpgroup.wait_group(0)
-                self.release(empty, before)
+                release(last)
             if cutlass.const_expr(self.pingpong):
-                passed = stage + self.order.passed(mD, number + step // CONSUMERS, slices)
-                stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
+                passed = self.order.passed(mD, number + step // CONSUMERS, slices)
+                stage, phase = self.mainloop.skip(stage, phase, passed)
             flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
             first_box = tile_n * (self.result_n // self.box_n)
             if cutlass.const_expr(self.cluster_k > 1):
@@ -373,32 +304,28 @@ class Production:
                     cute.arch.cluster_wait()
                 flat, first_box = self.add_up(flat, exchange, turn, mine, first_box, number + step < tiles)
                 turn = turn ^ 1
-            place = (tile_m, tile_n, first_box, batch, mine)
+            place = (tile_m, tile_n, first_box, batch)
             if cutlass.const_expr(self.order.splits):
                 if self.order.complete(left, flat, mD, first_slice, count, slices, mine, _OWN + mine):
-                    brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
-                                         beta)  # fmt: skip
+                    c_phase = self.write(ctx, begun, c_phase, flat, place)
             else:
-                brought = self.write(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, flat, extras, place, alpha,
-                                     beta)  # fmt: skip
+                c_phase = self.write(ctx, begun, c_phase, flat, place)
         if cutlass.const_expr(self.epilogue is not None and self.epilogue.keeps):
             write_largest(largest, absmax)
         if self.warp() == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
-    def write(self, begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, place, alpha, beta):
-        """Write a tile, by its epilogue if there is one; return the phase of C's arrival."""
-        tile_m, tile_n, first_box, batch, mine = place
+    def write(self, ctx: Any, begun: Any, c_phase: Any, accumulators: Any, place: Any) -> Any:
+        """Write a tile, by its epilogue if there is one; return C's next phase."""
+        tile_m, tile_n, first_box, batch = place
         if self.epilogue is None:
-            row = tile_m * (self.tile_m // BOX_M) + (0 if self.pingpong else mine)
-            return self.plain.finish(tma_c, mC, tma_d, mD, sD, arrived, brought, sums, row, first_box, batch, mine,
-                                     _OWN + mine, alpha, beta)  # fmt: skip
-        row, col = self.corner(tile_m, tile_n, mine)
+            row = tile_m * (self.tile_m // BOX_M) + (0 if self.pingpong else ctx.warpgroup_idx)
+            return self.plain.finish(ctx, c_phase, accumulators, row, first_box, batch)
+        row, col = self.corner(tile_m, tile_n, ctx.warpgroup_idx)
         if self.order.splits:
-            # Before the product nobody knew yet whether this CTA would have the sums.
-            begun = self.finished.begin(tma_c, mC, mD, sD, arrived, extras, row, col, batch, mine)
-        return self.finished.finish(begun, tma_c, mC, tma_d, mD, sD, arrived, brought, sums, extras, row, col, batch,
-                                    mine, _OWN + mine, alpha, beta)  # fmt: skip
+            # Before the mainloop it was not known whether this CTA would have all of the sum.
+            begun = self.finished.begin(ctx, row, col, batch)
+        return self.finished.finish(ctx, begun, c_phase, accumulators, row, col, batch)
 
     @cute.jit
     def warp(self):

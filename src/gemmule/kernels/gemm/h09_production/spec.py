@@ -28,7 +28,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.hopper_cost import times_us
+from gemmule.core.hopper_cost import rates_of, times_us
 from gemmule.core.hopper_operation import operation_of, slices_of
 from gemmule.core.hopper_pauses import finish_us, promote_us
 from gemmule.core.launch import (
@@ -329,10 +329,16 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
     if problem.a.dtype.is_float8:
         times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
     else:
-        times = [math.inf if one in FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
+        for number in rates_of(configs).remembered("float8", lambda: _for_float8(configs)):
+            times[number] = math.inf
     if problem.epilogue is None and problem.c is None:
         return times
     return [time + finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+
+
+def _for_float8(configs: Sequence[ProductionConfig]) -> tuple[int, ...]:
+    """Return the numbers of the configs that only 8-bit floats pay for."""
+    return tuple(number for number, one in enumerate(configs) if one in FOR_FLOAT8)
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:

@@ -24,6 +24,7 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.mainloop import Mainloop, TmaLoad, partitioned, release_local
 from gemmule.parts.ragged_runs import element_at, read_run, write_run, write_whole_runs
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import cute_type, major_tensor
@@ -48,6 +49,8 @@ class RaggedResult:
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
         self.pingpong = bool(config.pingpong)
+        stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
+        self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing = 1 if self.pingpong else CONSUMERS
         self.blocks = self.tile_m // (MMA_M * self.sharing)
@@ -86,9 +89,7 @@ class RaggedResult:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when all who read it are done.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        full, empty = self.mainloop.barriers(smem)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in (layout_a, layout_b)
@@ -98,9 +99,7 @@ class RaggedResult:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, self.sharing)
+                self.mainloop.init(full, empty, 1, self.sharing)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         # Until here nothing was read that the launch before may have written.
@@ -138,44 +137,17 @@ class RaggedResult:
         return i, j, batch
 
     @cute.jit
-    def following(self, stage, phase):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + 1
-        if stage == self.stages:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
-        """Bring every slice of every tile, as stages become empty."""
-        sA_part, gA_part = self.parts(tma_a, sA, cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None)))
-        sB_part, gB_part = self.parts(tma_b, sB, cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None)))
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles):
+        """Load every k-tile of every tile."""
+        gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None, None))
+        gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None, None))
+        load_a, load_b = TmaLoad(tma_a, *partitioned(tma_a, sA, gA)), TmaLoad(tma_b, *partitioned(tma_b, sB, gB))
         stage, phase = Int32(0), Int32(1)
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.tile(mD, number)
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * K_BYTES)
-                cute.copy(tma_a, gA_part[None, tile_m, k, batch], sA_part[None, stage], tma_bar_ptr=full + stage)
-                cute.copy(tma_b, gB_part[None, tile_n, k, batch], sB_part[None, stage], tma_bar_ptr=full + stage)
-                stage, phase = self.following(stage, phase)
-
-    @cute.jit
-    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor):
-        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
-        return cpasync.tma_partition(
-            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
-
-    @cute.jit
-    def release(self, empty, stage):
-        """Say that this warpgroup is done with a stage, by one thread."""
-        tid, _, _ = cute.arch.thread_idx()
-        if tid % WARPGROUP == 0:
-            cute.arch.mbarrier_arrive(empty + stage)
+            i, j, batch = self.tile(mD, number)
+            loads = ((load_a, i), (load_b, j))
+            stage, phase = self.mainloop.load(loads, (batch,), full, empty, stage, phase, 0, k_tiles)
 
     @cute.jit
     def consume(self, mC, mD, sA, sB, rows, full, empty, slices, mine, alpha, beta):
@@ -197,31 +169,15 @@ class RaggedResult:
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.tile(mD, number)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
-            # The first product overwrites the sums.
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            before = stage
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(full + stage, phase)
-                warpgroup.fence()
-                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                # With one slice under way the products of the one before are done.
-                warpgroup.wait_group(1)
-                if k > 0:
-                    self.release(empty, before)
-                before = stage
-                stage, phase = self.following(stage, phase)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
+            self.mainloop.begin_turn(mine)
+            stage, phase, last = self.mainloop.multiply(
+                mma, sums, rA, rB, full, stage, phase, slices, lambda done: release_local(empty, done)
+            )
+            self.mainloop.end_turn(mine)
             warpgroup.wait_group(0)
-            self.release(empty, before)
+            release_local(empty, last)
             if cutlass.const_expr(self.pingpong):
-                passed = stage + slices
-                stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
+                stage, phase = self.mainloop.skip(stage, phase, slices)
             gC, gD = mC[None, None, batch], mD[None, None, batch]
             self.finish(gC, gD, rows, sums, tile_m * self.tile_m, tile_n * self.tile_n, mine, alpha, beta)
 

@@ -257,7 +257,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     cost=cost,
     refuses=refuses,
     costs=costs,

@@ -28,6 +28,7 @@ from cutlass.utils import hopper_helpers
 
 from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.spec import Buildable
+from gemmule.parts.mainloop import Mainloop, TmaLoad, partitioned, release_local
 from gemmule.parts.ragged_runs import element_at
 from gemmule.parts.raster import grouped_tile
 from gemmule.parts.tensors import line_tensor, major_tensor
@@ -55,6 +56,7 @@ class SixProducts:
         self.reads_c = types["c"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.stages, self.group = config.stages, config.group
+        self.mainloop = Mainloop(self.stages, (self.tile_m + self.tile_n) * SLICE_BYTES)
         self.parts_of_slice = SLICE // config.depth
 
     @cute.jit
@@ -90,9 +92,7 @@ class SixProducts:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when both who read it are done.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        full, empty = self.mainloop.barriers(smem)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in (layout_a, layout_b)
@@ -101,9 +101,7 @@ class SixProducts:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, CONSUMERS)
+                self.mainloop.init(full, empty, 1, CONSUMERS)
             cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         # Until here nothing was read that the launch before, which makes the parts, may have written.
@@ -141,19 +139,11 @@ class SixProducts:
         return i, j, batch
 
     @cute.jit
-    def following(self, stage, phase):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + 1
-        if stage == self.stages:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
     def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
-        """Bring three pairs of parts of every slice of every tile, as stages become empty."""
-        sA_part, gA_part = self.parts(tma_a, sA, cute.local_tile(mA, (self.tile_m, SLICE), (None, None, None)))
-        sB_part, gB_part = self.parts(tma_b, sB, cute.local_tile(mB, (self.tile_n, SLICE), (None, None, None)))
+        """Load three pairs of parts of every k-tile of every tile."""
+        gA = cute.local_tile(mA, (self.tile_m, SLICE), (None, None, None))
+        gB = cute.local_tile(mB, (self.tile_n, SLICE), (None, None, None))
+        load_a, load_b = TmaLoad(tma_a, *partitioned(tma_a, sA, gA)), TmaLoad(tma_b, *partitioned(tma_b, sB, gB))
         stage, phase = Int32(0), Int32(1)
         first, step, tiles = self.share(mD)
         for number in cutlass.range(first, tiles, step):
@@ -163,27 +153,8 @@ class SixProducts:
             for k in cutlass.range(slices):
                 for pair in cutlass.range_constexpr(len(_STAGED)):
                     k_a, k_b = (part * slices + k for part in _STAGED[pair])
-                    cute.arch.mbarrier_wait(empty + stage, phase)
-                    with cute.arch.elect_one():
-                        cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * SLICE_BYTES)
-                    source_a, source_b = gA_part[None, tile_m, k_a, batch_a], gB_part[None, tile_n, k_b, batch_b]
-                    cute.copy(tma_a, source_a, sA_part[None, stage], tma_bar_ptr=full + stage)
-                    cute.copy(tma_b, source_b, sB_part[None, stage], tma_bar_ptr=full + stage)
-                    stage, phase = self.following(stage, phase)
-
-    @cute.jit
-    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor):
-        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
-        return cpasync.tma_partition(
-            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
-
-    @cute.jit
-    def release(self, empty, stage):
-        """Say that this warpgroup is done with a stage, by one thread."""
-        tid, _, _ = cute.arch.thread_idx()
-        if tid % WARPGROUP == 0:
-            cute.arch.mbarrier_arrive(empty + stage)
+                    loads = ((load_a, (tile_m, k_a, batch_a)), (load_b, (tile_n, k_b, batch_b)))
+                    stage, phase = self.mainloop.load_stage(loads, full, empty, stage, phase)
 
     @cute.jit
     def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta, aside):
@@ -213,7 +184,7 @@ class SixProducts:
                         if cutlass.const_expr(len(stages) < len(_STAGED)):
                             cute.arch.mbarrier_wait(full + stage, phase)
                             stages.append(stage)
-                            stage, phase = self.following(stage, phase)
+                            stage, phase = self.mainloop.advance(stage, phase)
                         if cutlass.const_expr(product == 0):
                             warpgroup.fence()
                         of_a, of_b = (stages[place] for place in _PRODUCTS[product])
@@ -226,11 +197,11 @@ class SixProducts:
                     warpgroup.commit_group()
                     if cutlass.const_expr(last):
                         warpgroup.wait_group(1)
-                        self.release(empty, stages[0])
+                        release_local(empty, stages[0])
                     warpgroup.wait_group(0)
                     if cutlass.const_expr(last):
-                        self.release(empty, stages[1])
-                        self.release(empty, stages[2])
+                        release_local(empty, stages[1])
+                        release_local(empty, stages[2])
                     rounded.store(rounded.load() + sums.load())
                 done = k + 1
                 if done % ASIDE == 0 and done < slices:

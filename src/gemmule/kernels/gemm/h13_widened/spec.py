@@ -213,7 +213,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     epilogues=True,
     absmax=True,
     cost=cost,

@@ -256,7 +256,6 @@ SPEC = KernelSpec(
     launch=launch,
     build=build,
     batch_dims=0,
-    virtual=False,
     cost=cost,
     refuses=refuses,
     costs=costs,

@@ -26,6 +26,7 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.residues import MODULI, SHIFT, middle, quotient
 from gemmule.core.spec import Buildable
 from gemmule.parts.cluster_tiles import ClusterTiles
+from gemmule.parts.mainloop import Mainloop, TmaLoad, multicast_a, multicast_b, partitioned, release_cluster
 from gemmule.parts.tensors import major_tensor
 from gemmule.parts.wgmma import tiled_mma
 from gemmule.parts.words import packed, words_at
@@ -51,6 +52,8 @@ class Products:
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
         self.sharing, self.blocks = config.sharing, config.blocks
         self.order = ClusterTiles(self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, 1, config.group)
+        stage_bytes = (self.tile_m + self.tile_n) * SLICE
+        self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)
         # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
         self.peers = self.cluster_m + self.cluster_n - 1
 
@@ -84,9 +87,7 @@ class Products:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when all who read it are done.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        full, empty = self.mainloop.barriers(smem)
         sA, sB = (
             smem.allocate_tensor(cutlass.Int8, layout.outer, 1024, swizzle=layout.inner)
             for layout in (layout_a, layout_b)
@@ -95,9 +96,7 @@ class Products:
             cpasync.prefetch_descriptor(tma_a)
             cpasync.prefetch_descriptor(tma_b)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, self.sharing * self.peers)
+                self.mainloop.init(full, empty, 1, self.sharing * self.peers)
             cute.arch.mbarrier_init_fence()
         if cutlass.const_expr(self.size > 1):
             cute.arch.cluster_arrive()
@@ -118,72 +117,23 @@ class Products:
             self.consume(mD, sA, sB, full, empty, slices, warp // 4 - 1)
 
     @cute.jit
-    def following(self, stage, phase):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + 1
-        if stage == self.stages:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices):
-        """Bring every slice of every tile, as stages become empty."""
+    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles):
+        """Load every k-tile of every tile."""
         row, col = self.order.rank()
         gA = cute.local_tile(mA, (self.tile_m, SLICE), (None, None, None))
         gB = cute.local_tile(mB, (self.tile_n, SLICE), (None, None, None))
-        sA_part, gA_part = cpasync.tma_partition(
-            tma_a, col, cute.make_layout(self.cluster_n), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
-        )
-        sB_part, gB_part = cpasync.tma_partition(
-            tma_b, row, cute.make_layout(self.cluster_m), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
-        )
+        part_a = partitioned(tma_a, sA, gA, col, self.cluster_n)
+        part_b = partitioned(tma_b, sB, gB, row, self.cluster_m)
+        load_a = TmaLoad(tma_a, *part_a, multicast_a(self.order, row))
+        load_b = TmaLoad(tma_b, *part_b, multicast_b(self.order, col))
         stage, phase = Int32(0), Int32(1)
         first, step, tiles = self.order.share(mD)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (self.tile_m + self.tile_n) * SLICE)
-                # A goes to the CTAs of this row of the cluster, B to those of this column.
-                source, target = gA_part[None, tile_m, k, batch], sA_part[None, stage]
-                self.bring(tma_a, source, target, full + stage, row, self.cluster_m, self.cluster_n)
-                source, target = gB_part[None, tile_n, k, batch], sB_part[None, stage]
-                self.bring(tma_b, source, target, full + stage, col * self.cluster_m, 1, self.cluster_m)
-                stage, phase = self.following(stage, phase)
+            i, j, batch = self.order.tile(mD, number)
+            loads = ((load_a, i), (load_b, j))
+            stage, phase = self.mainloop.load(loads, (batch,), full, empty, stage, phase, 0, k_tiles)
         if cutlass.const_expr(self.peers > 1):
-            # A CTA that has ended cannot be told that its stages are empty.
-            for _ in cutlass.range(self.stages):
-                cute.arch.mbarrier_wait(empty + stage, phase)
-                stage, phase = self.following(stage, phase)
-
-    @cute.jit
-    def bring(self, tma, source, target, barrier, first, step: cutlass.Constexpr[int], sharers: cutlass.Constexpr[int]):
-        """Start a copy, for this CTA alone or for `sharers` CTAs of the cluster, every `step`-th from `first` on."""
-        if cutlass.const_expr(sharers == 1):
-            cute.copy(tma, source, target, tma_bar_ptr=barrier)
-        else:
-            together = cutlass.const_expr(sum(1 << step * i for i in range(sharers)))
-            mask = cutlass.Int16(together) << first.to(cutlass.Int16)
-            cute.copy(tma, source, target, tma_bar_ptr=barrier, mcast_mask=mask)
-
-    @cute.jit
-    def release(self, empty, stage):
-        """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
-        tid, _, _ = cute.arch.thread_idx()
-        lane = tid % WARPGROUP
-        if cutlass.const_expr(self.peers == 1):
-            if lane == 0:
-                cute.arch.mbarrier_arrive(empty + stage)
-        else:
-            row, col = self.order.rank()
-            # Its column of the cluster with itself, then the others of its row.
-            other = lane - self.cluster_m
-            other = other + 1 if other >= col else other
-            peer = col * self.cluster_m + lane if lane < self.cluster_m else other * self.cluster_m + row
-            if lane < self.peers:
-                cute.arch.mbarrier_arrive(empty + stage, peer)
+            self.mainloop.drain(empty, stage, phase)
 
     @cute.jit
     def consume(self, mD, sA, sB, full, empty, slices, mine):
@@ -202,31 +152,15 @@ class Products:
             first, step = first + mine * step, CONSUMERS * step
         for number in cutlass.range(first, tiles, step):
             tile_m, tile_n, batch = self.order.tile(mD, number)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier(barrier_id=_TURN + mine, number_of_threads=2 * WARPGROUP)
-            # The first product overwrites the sums.
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            before = stage
-            for k in cutlass.range(slices):
-                cute.arch.mbarrier_wait(full + stage, phase)
-                warpgroup.fence()
-                for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                    cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                # With one slice under way the products of the one before are done.
-                warpgroup.wait_group(1)
-                if k > 0:
-                    self.release(empty, before)
-                before = stage
-                stage, phase = self.following(stage, phase)
-            if cutlass.const_expr(self.pingpong):
-                cute.arch.barrier_arrive(barrier_id=_TURN + 1 - mine, number_of_threads=2 * WARPGROUP)
+            self.mainloop.begin_turn(mine)
+            stage, phase, last = self.mainloop.multiply(
+                mma, sums, rA, rB, full, stage, phase, slices, lambda done: release_cluster(self.order, empty, done)
+            )
+            self.mainloop.end_turn(mine)
             warpgroup.wait_group(0)
-            self.release(empty, before)
+            release_cluster(self.order, empty, last)
             if cutlass.const_expr(self.pingpong):
-                passed = stage + slices
-                stage, phase = passed % self.stages, (phase + passed // self.stages) % 2
+                stage, phase = self.mainloop.skip(stage, phase, slices)
             numbers = self.numbers(batch)
             gD = mD[None, None, batch]
             self.finish(gD, sums, tile_m * self.tile_m, tile_n * self.tile_n, mine, numbers)

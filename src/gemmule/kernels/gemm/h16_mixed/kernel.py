@@ -28,6 +28,7 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
+from gemmule.parts.mainloop import Mainloop, Ring, TmaLoad, partitioned
 from gemmule.parts.narrow_slices import LINE, STEPS, fill_fragments, widen_slice
 from gemmule.parts.run_epilogue import RunEpilogue
 from gemmule.parts.shared_tile import SharedTile
@@ -72,6 +73,9 @@ class Mixed:
         self.tile_n, self.stages, self.slots = config.tile_n, config.stages, config.slots
         self.cluster_k, self.residents = config.cluster_k, config.residents
         self.blocks, self.tile_w = config.blocks, config.tile_w
+        self.mainloop = Mainloop(self.stages, self.tile_w * LINE + self.token_bytes)
+        # Slots of A's k-tiles as 16-bit floats.
+        self.widened = Ring(self.slots)
         self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
         # Whether sums that come have memory of their own, so that nobody waits for who gets them.
         self.apart = config.apart
@@ -118,11 +122,8 @@ class Mixed:
     ):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        # A stage is full when its bytes have arrived, and empty when all warps have read it; a slot likewise.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
-        wide = smem.allocate_array(cutlass.Int64, self.slots)
-        used = smem.allocate_array(cutlass.Int64, self.slots)
+        full, empty = self.mainloop.barriers(smem)
+        wide, used = self.widened.barriers(smem)
         # The cluster's sums have come.
         came = smem.allocate_array(cutlass.Int64, 1)
         sW, sX, sB = (
@@ -142,12 +143,8 @@ class Mixed:
             cpasync.prefetch_descriptor(tma_w)
             cpasync.prefetch_descriptor(tma_x)
             with cute.arch.elect_one():
-                for s in cutlass.range_constexpr(self.stages):
-                    cute.arch.mbarrier_init(full + s, 1)
-                    cute.arch.mbarrier_init(empty + s, _MULTIPLIERS + self.team)
-                for s in cutlass.range_constexpr(self.slots):
-                    cute.arch.mbarrier_init(wide + s, self.team)
-                    cute.arch.mbarrier_init(used + s, _MULTIPLIERS)
+                self.mainloop.init(full, empty, 1, _MULTIPLIERS + self.team)
+                self.widened.init(wide, used, self.team, _MULTIPLIERS)
                 if cutlass.const_expr(self.cluster_k > 1):
                     cute.arch.mbarrier_init(came, 1)
             cute.arch.mbarrier_init_fence()
@@ -181,36 +178,14 @@ class Mixed:
                 self.produce(tma_w, mW, tma_x, mX, sW, sX, full, empty, (tile_w, tile_x, batch), first, count)
 
     @cute.jit
-    def following(self, stage, phase, count: cutlass.Constexpr[int]):
-        """Return the stage or slot behind one, and its phase, which turns over with every round of the ring."""
-        stage = stage + 1
-        if stage == count:
-            stage = Int32(0)
-            phase = phase ^ 1
-        return stage, phase
-
-    @cute.jit
     def produce(self, tma_w, mW, tma_x, mX, sW, sX, full, empty, place, first, count):
-        """Bring every slice, as stages become empty."""
+        """Load every k-tile."""
         tile_w, tile_x, batch = place
         gW = cute.local_tile(mW, (self.tile_w, TILE_K), (None, None, None))
         gX = cute.local_tile(mX, (self.tile_n, TILE_K), (None, None, None))
-        sW_part, gW_part = self.parts(tma_w, sW, gW)
-        sX_part, gX_part = self.parts(tma_x, sX, gX)
-        stage, phase = Int32(0), Int32(1)
-        for k in cutlass.range(count):
-            cute.arch.mbarrier_wait(empty + stage, phase)
-            with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, self.tile_w * LINE + self.token_bytes)
-            cute.copy(tma_x, gX_part[None, tile_x, first + k, batch], sX_part[None, stage], tma_bar_ptr=full + stage)
-            cute.copy(tma_w, gW_part[None, tile_w, first + k, batch], sW_part[None, stage], tma_bar_ptr=full + stage)
-            stage, phase = self.following(stage, phase, self.stages)
-
-    def parts(self, tma: Any, sX: Any, gX: Any) -> Any:
-        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
-        return cpasync.tma_partition(
-            tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
-        )
+        load_w, load_x = TmaLoad(tma_w, *partitioned(tma_w, sW, gW)), TmaLoad(tma_x, *partitioned(tma_x, sX, gX))
+        loads = ((load_x, tile_x), (load_w, tile_w))
+        self.mainloop.load(loads, (batch,), full, empty, Int32(0), Int32(1), first, count)
 
     @cute.jit
     def tell(self, barrier):
@@ -290,8 +265,8 @@ class Mixed:
             # Products have begun: what this warp reads of the stage is in registers, not on its way to them.
             self.tell(empty + stage)
             before = slot
-            stage, phase = self.following(stage, phase, self.stages)
-            slot, turn = self.following(slot, turn, self.slots)
+            stage, phase = self.mainloop.advance(stage, phase)
+            slot, turn = self.widened.advance(slot, turn)
         warpgroup.wait_group(0)
         parts, came, rank, rows = shared
         if cutlass.const_expr(self.cluster_k == 1):

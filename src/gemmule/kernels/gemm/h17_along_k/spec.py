@@ -254,7 +254,6 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     build=build,
-    virtual=False,
     epilogues=True,
     absmax=True,
     cost=cost,

@@ -1,4 +1,4 @@
-"""What random products should be, in float64 or whole numbers, and how far from that a result may be."""
+"""Exact or more exact results of random problems, and componentwise bounds on the error of what is computed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import math
 from typing import Any
 
 import torch
-from random_arrays import dtype_of
-from random_draw import RandomProblem
+from operands import torch_dtype
+from planning import STEP
+from problems import INT8_PRODUCTS, FuzzProblem
 
-from gemmule.core.dtype import Kind, accumulator, dtype_named
+from gemmule.core.dtype import FLOAT8_CERTAIN, FLOAT8_SEEN, Kind, accumulator, dtype_named
 
 Tensors = dict[str, torch.Tensor]
 _ROOT = math.sqrt(2)
 
 
-def expected(problem: RandomProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the result should be before it is rounded, and how much the computed one may differ then.
 
     Parameters
     ----------
-    problem : RandomProblem
+    problem : FuzzProblem
         The product.
     arrays : dict of str to Tensor
         Its arrays as their user sees them.
@@ -44,13 +45,15 @@ def expected(problem: RandomProblem, arrays: Tensors) -> tuple[torch.Tensor, tor
     unit, tiny = sums.unit_roundoff, _tiny(sums.name)
     if problem.beta != 0 and "c" in arrays:
         c = beta * arrays["c"].double()
-        x, error = x + c, error + 2 * unit * (c.abs() + x.abs()) + 2 * tiny
-    if problem.ending is None or problem.ending == "absmax":
+        # What is infinite for certain stays so.
+        size = (c.abs() + x.abs()).nan_to_num(0, 0, 0)
+        x, error = x + c, error + 2 * unit * size + 2 * tiny
+    if problem.epilogue is None or problem.epilogue == "absmax":
         return x, error
     return finished(problem, arrays, x, error, alpha)
 
 
-def product(problem: RandomProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return alpha * A @ B, and how far a sum in the accumulator's type may be from it."""
     first, second = arrays["a"].double(), arrays[b].double()
     sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
@@ -59,34 +62,97 @@ def product(problem: RandomProblem, arrays: Tensors, b: str, alpha: Any) -> tupl
         nothing = torch.zeros(problem.result, dtype=torch.float64, device=first.device)
         return nothing, nothing
     total = torch.matmul(first, second)
+    if sums.name == "float64" and problem.values != "whole" and total.numel() and problem.k:
+        exact = _sliced_product(first, second)
+        total = torch.where(exact.isfinite(), exact, total)
     error = (problem.k + 3) * tiny * (1 + _finite(alpha)) + 2 * unit * _finite(alpha) * total.abs()
-    if problem.values != "whole":
-        # float64's own reference errs as much.
-        size = torch.matmul(first.abs(), second.abs())
-        relative = (problem.k + 3) * unit * (2 if sums.name == "float64" else 1)
-        if problem.precision == "tf32":
-            relative += 2 * 2.0**-11 + 2.0**-22
-            # TF32's own subnormal numbers are rounded to multiples of 2**-136.
-            reach = sum(x.abs().nan_to_num(0, 0, 0).sum() for x in (first, second))
-            error = error + 2.0**-136 * _finite(alpha) * reach
-        error = error + relative * _finite(alpha) * size
+    if problem.values != "whole" or problem.precision == "float8":
+        error = error + _finite(alpha) * _rounding(problem, first, second, unit)
     if not math.isfinite(alpha):
-        # A sum that may be 0, or of either sign.
-        error = torch.where(total.abs() <= error, math.inf, error)
+        # A sum that may be 0, or of either sign: what was seen of errors decides no sign, what is certain does.
+        certain = error if problem.precision != "float8" else _rounding(problem, first, second, unit, FLOAT8_CERTAIN)
+        error = torch.where(total.abs() <= torch.maximum(error, certain), math.inf, error)
     return alpha * total, error
+
+
+def _rounding(
+    problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float, float8: float = FLOAT8_SEEN
+) -> torch.Tensor:
+    """Return how far sums may be from the product, but for what is subnormal; `float8` is the share of 8-bit floats."""
+    size = torch.matmul(first.abs(), second.abs())
+    # Numbers of very different sizes round in float64's own reference too.
+    relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and problem.values == "special" else 1)
+    if problem.precision == "tf32":
+        relative += 2 * 2.0**-11 + 2.0**-22
+    if problem.precision == "float8":
+        # A product that is far larger than the others of its sum cuts more of their bits.
+        relative += float8 if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
+    error = relative * size
+    if problem.precision == "tf32":
+        # TF32's own subnormal numbers are rounded to multiples of 2**-136.
+        error = error + 2.0**-136 * sum(x.abs().nan_to_num(0, 0, 0).sum() for x in (first, second))
+    if problem.precision in INT8_PRODUCTS:
+        # An element is off by at most half of the unit of its row of A, or column of B, which its norm sets.
+        unit = 2.0 ** (-58 + 4 * (15 - int(problem.precision[-2:])))
+        rows = torch.linalg.vector_norm(first, dim=-1, keepdim=True) * second.abs().sum(-2, keepdim=True)
+        columns = first.abs().sum(-1, keepdim=True) * torch.linalg.vector_norm(second, dim=-2, keepdim=True)
+        error = error + unit * (rows + columns)
+    return error
+
+
+def _sliced_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a @ b, summed without rounding in slices of few bits down to 2**-60 of the largest terms."""
+    if min(a.ndim, b.ndim) == 1:
+        rows, columns = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+        return _sliced_product(rows, columns).squeeze(-2 if a.ndim == 1 else -1)
+    bits = (53 - math.ceil(math.log2(max(a.shape[-1], 2)))) // 2
+    count = -(-63 // bits)
+    (left, rest_a), (right, rest_b) = _slices(a, bits, count, -1), _slices(b, bits, count, -2)
+    high: Any = 0.0
+    low: Any = 0.0
+    # What two slices contribute falls with the sum of their numbers.
+    for order in range(count):
+        for i in range(order + 1):
+            term = torch.matmul(left[i], right[order - i])
+            total = high + term
+            rest = total - high
+            low = low + ((high - (total - rest)) + (term - rest))
+            high = total
+    # Numbers below that matter where no larger ones meet.
+    for i in range(count):
+        low = low + torch.matmul(left[i], rest_b[count - i])
+    found: torch.Tensor = high + (low + torch.matmul(rest_a[count], b))
+    return found
+
+
+def _slices(x: torch.Tensor, bits: int, count: int, axis: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Cut a matrix into parts of `bits` bits below the largest element of each row (axis -1) or column (axis -2).
+
+    Returns the parts, and what is left behind none of them, one of them, and so on.
+    """
+    _, exponent = torch.frexp(x.abs().amax(axis, keepdim=True))
+    parts, left = [], [x]
+    for number in range(1, count + 1):
+        # Powers of two, put together from their bits.
+        unit = ((exponent.long() - number * bits + 1023).clamp(1, 2046) << 52).view(torch.float64)
+        part = torch.round(x / unit) * unit
+        x = x - part
+        parts.append(part)
+        left.append(x)
+    return parts, left
 
 
 def _finite(number: float) -> float:
     return abs(number) if math.isfinite(number) else 1.0
 
 
-def _single(number: float) -> float:
+def _single(number: Any) -> float:
     return float(torch.tensor(number, dtype=torch.float64).float())
 
 
 def _tiny(name: str) -> float:
     """Return the smallest subnormal number of a type."""
-    info = torch.finfo(dtype_of(name))
+    info = torch.finfo(torch_dtype(name))
     return float(info.smallest_normal) * float(info.eps)
 
 
@@ -108,53 +174,53 @@ def _whole(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def finished(
-    problem: RandomProblem, arrays: Tensors, x: torch.Tensor, error: torch.Tensor, alpha: Any
+    problem: FuzzProblem, arrays: Tensors, x: torch.Tensor, error: torch.Tensor, alpha: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what an epilogue makes of a product, and how far the computed one may be from that."""
-    ending = problem.ending
+    epilogue = problem.epilogue
     sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
     unit = sums.unit_roundoff
     given = {name: array.double() for name, array in arrays.items() if name in ("bias", "x", "y", "c")}
-    if ending in ("swiglu", "pairs", "second"):
+    if epilogue in ("swiglu", "pairs", "second"):
         gate, up, errors = _halves(problem, arrays, alpha)
-        if ending == "swiglu":
+        if epilogue == "swiglu":
             n = problem.n
             gate, up = gate + given["bias"][:n], up + given["bias"][n:]
             errors = tuple(e + 2 * unit * y.abs() for e, y in zip(errors, (gate, up), strict=True))
             y, slack = _silu(gate), 1.1 * errors[0] + _slack(problem, gate, unit)
         else:
-            y, slack = torch.relu(gate), errors[0]
-        scale = 0.75 if ending == "pairs" else 1.0
+            y, slack = torch.relu(gate), torch.where(gate < -errors[0], 0.0, errors[0])
+        scale = 0.75 if epilogue == "pairs" else 1.0
         return scale * y * up, (slack * up.abs() + y.abs() * errors[1] + slack * errors[1]) * 1.01 + 8 * unit * (
             y * up
         ).abs()
     if "bias" in given:
         x = x + given["bias"]
         error = error + 2 * unit * (x.abs() + given["bias"].abs())
-    if ending == "bias":
+    if epilogue == "bias":
         return x, error
-    if ending == "relu":
+    if epilogue == "relu":
         return torch.where(x > 0, x, torch.where(x.isnan(), x, 0.0)), error
-    if ending == "residual":
+    if epilogue == "residual":
         y = 0.75 * torch.where(x > 0, x, torch.where(x.isnan(), x, 0.0)) + given["c"]
         return y, error + 4 * unit * (y.abs() + given["c"].abs())
-    if ending == "two_matrices":
+    if epilogue == "two_matrices":
         other, factor = given["x"], given["y"]
         apart = x - other
         y = torch.where(apart > 0, apart * factor, -apart)
         error = error + 2 * unit * (x.abs() + other.abs())
         return y, error * factor.abs().clamp(min=1) + 2 * unit * y.abs()
-    function = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}[str(ending)]
+    function = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}[str(epilogue)]
     return function(x), 1.13 * error + _slack(problem, x, unit)
 
 
 def _halves(
-    problem: RandomProblem, arrays: Tensors, alpha: Any
+    problem: FuzzProblem, arrays: Tensors, alpha: Any
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
     b, n = arrays["b"], problem.n
-    if problem.ending == "second":
+    if problem.epilogue == "second":
         halves = (b, arrays["up"])
-    elif problem.ending == "pairs":
+    elif problem.epilogue == "pairs":
         halves = (b[..., ::2], b[..., 1::2])
     else:
         halves = (b[..., :n], b[..., n:])
@@ -162,13 +228,13 @@ def _halves(
     return gate, up, (first, second)
 
 
-def _slack(problem: RandomProblem, x: torch.Tensor, unit: float) -> torch.Tensor:
+def _slack(problem: FuzzProblem, x: torch.Tensor, unit: float) -> torch.Tensor:
     """Return what the activations may be off for an exact argument, as docs/epilogues.md says."""
     size = x.abs().nan_to_num(0, 0, 0)
     if unit < 2.0**-50:
         return 64 * unit * size.clamp(min=1)
     relative = 2.0**-16 * size + 2.0**-21 * size.clamp(min=1)
-    if problem.ending == "gelu":
+    if problem.epilogue == "gelu":
         relative = 2.0**-21 * size.clamp(min=1)
         if problem.dtypes["out"] != "float32":
             relative = relative + 2.0**-14 * size * torch.special.erfc(size / _ROOT) / 2
@@ -188,12 +254,16 @@ def _silu(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x == -math.inf, 0.0, x * torch.sigmoid(x))
 
 
-def verdict(problem: RandomProblem, got: torch.Tensor, y: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+def verdict(problem: FuzzProblem, got: torch.Tensor, y: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
     """Return how many elements are wrong, and the greatest error as a share of its bound."""
     out = dtype_named(problem.dtypes["out"])
     if out.kind is Kind.INTEGER:
-        wrong = (got.long() != y.to(dtype_of(out.name)).long()).sum()
+        wrong = (got.long() != y.to(torch_dtype(out.name)).long()).sum()
         return torch.stack((wrong.double(), torch.zeros_like(wrong, dtype=torch.float64)))
+    if problem.operation == "staircase":
+        row = torch.arange(problem.m, device=got.device)[:, None] // STEP
+        needed = torch.arange(problem.n, device=got.device) < problem.first + (row + 1) * STEP
+        got, y, error = (torch.where(needed, x, 0.0) for x in (got, y, error))
     got = got.double()
     if y.dtype != torch.float64:
         y = y.double()
@@ -203,8 +273,9 @@ def verdict(problem: RandomProblem, got: torch.Tensor, y: torch.Tensor, error: t
     bound = error + out.unit_roundoff * y.abs() * 1.01 + _tiny(out.name)
     share = (got - y).abs() / bound
     fits = share <= 1
-    # An infinity in the place of what is beyond the type's largest number, or may be.
-    fits |= (got == y.sign() * math.inf) & (y.abs() + error >= most * (1 + out.unit_roundoff / 2) * (1 - 1e-6))
+    if not out.is_float8:
+        # An infinity in the place of what is beyond the type's largest number, or may be.
+        fits |= (got == y.sign() * math.inf) & (y.abs() + error >= most * (1 + out.unit_roundoff / 2) * (1 - 1e-6))
     # Infinities and NaN are where they should be; a sum of about 0 times infinity may be of either sign.
     fits |= (got == y) | (got.isnan() & y.isnan())
     fits |= ~got.isfinite() & (error == math.inf)

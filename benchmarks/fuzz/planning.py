@@ -1,0 +1,223 @@
+"""What dispatch makes of random problems on a chip that need not be there, and the templates that problems come of."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from arguments import arguments_of
+from operands import stand_in
+from problems import SCHEDULE, FuzzProblem, Sketch, detailed, sketch
+
+import gemmule as gm
+from gemmule.compiler.pool import Job, jobs_of
+from gemmule.core.arch import Arch
+from gemmule.core.chips import H100_SXM
+from gemmule.core.dtype import Precision
+from gemmule.core.errors import GemmuleError
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.spec import Choice
+from gemmule.core.staircase import Staircase
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose, contiguous_gemm
+
+#: Sketches drawn for a template before the last one is taken, and details drawn for a problem.
+_SKETCHES, _DETAILS = 300, 10
+#: Rows and columns of a staircase's steps.
+STEP = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What problems are planned for.
+
+    Attributes
+    ----------
+    executor : str or None
+        None for the GPU, ``vgpu`` or ``host``.
+    chip : str
+        The GPU's name as its driver gives it.
+    multiprocessors : int
+        The GPU's.
+    """
+
+    executor: str | None = None
+    chip: str = "NVIDIA H100 80GB HBM3"
+    multiprocessors: int = H100_SXM.sms
+
+    @classmethod
+    def here(cls, executor: str | None) -> Target:
+        """Return what this machine has; an H100 where there is no GPU and none is needed."""
+        if executor is not None:
+            return cls(executor)
+        from gemmule.runtime.device import get_device
+
+        device = get_device()
+        return cls(None, device.name, device.multiprocessors)
+
+    @property
+    def arch(self) -> Arch:
+        """The architecture to compile for."""
+        return Arch.parse("sm_90a")
+
+    def choose(self, problem: Problem) -> Choice:
+        """Return what dispatch chooses."""
+        if self.executor == "vgpu":
+            return choose(problem, self.arch)
+        return choose(problem, self.arch, REGISTRY, multiprocessors=self.multiprocessors, chip=self.chip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all problems of a run have in common.
+
+    Attributes
+    ----------
+    seed : int
+        Where everything comes from.
+    templates : int
+        Sketches that problems are made of.
+    most : int
+        Greatest extent.
+    libraries : tuple of str
+        Libraries whose arrays are given.
+    target : Target
+        What problems are planned for.
+    """
+
+    seed: int
+    templates: int = 10 * len(SCHEDULE)
+    most: int = 2600
+    libraries: tuple[str, ...] = ("torch", "cupy", "jax", "numpy")
+    target: Target = Target()
+
+    @property
+    def device(self) -> str:
+        """PyTorch's name of the device."""
+        return "cuda" if self.target.executor is None else "cpu"
+
+
+def staircase_problem(problem: FuzzProblem, matrices: Mapping[str, StridedMatrix]) -> GemmProblem:
+    """Return the product of a block lower triangle, as streams compute it."""
+    return GemmProblem(
+        problem.m, problem.n, problem.k, (), matrices["a"], matrices["b"], matrices.get("c") if problem.beta else None,
+        matrices["out"], problem.alpha, problem.beta, needed=Staircase(problem.first, STEP),
+    )  # fmt: skip
+
+
+def strided(array: Any, dtype: str, address: int, strides: tuple[int, ...]) -> StridedMatrix:
+    """Describe a matrix in memory."""
+    from gemmule.core.dtype import dtype_named
+
+    rows, cols = array.shape
+    return StridedMatrix(dtype_named(dtype), rows, cols, *strides, (), min((address & -address) or 256, 256))
+
+
+def problem_of(problem: FuzzProblem, target: Target) -> Problem:
+    """Return a problem as dispatch sees it, by stand-ins for its arrays.
+
+    Raises
+    ------
+    GemmuleError
+        If the public function refuses it.
+    """
+    arrays = {
+        name: stand_in(shape, problem.dtypes[name], problem.layouts[name]) for name, shape in problem.shapes.items()
+    }
+    if problem.operation == "staircase":
+        matrices = {
+            name: strided(
+                x, problem.dtypes[name], x.ctypes.data, tuple(one // x.dtype.itemsize for one in x.strides)
+            )
+            for name, x in arrays.items()
+        }  # fmt: skip
+        return staircase_problem(problem, matrices)
+    if problem.library == "numpy" and target.executor is None:
+        # What is copied to a GPU is contiguous there.
+        out, c = problem.dtypes["out"], problem.dtypes.get("c") if problem.beta != 0 else None
+        return contiguous_gemm(
+            problem.m, problem.n, problem.k, (problem.dtypes["a"], problem.dtypes["b"], out), c_dtype=c,
+            alpha=problem.alpha, beta=problem.beta, precision=Precision.parse(problem.precision),
+        )  # fmt: skip
+    operation, positional, options = arguments_of(problem, arrays, np.zeros(1, np.float32))
+    found = gm.plan(*positional, operation=operation, **options | {"executor": "vgpu"}).problem
+    assert found is not None
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """The kernel of a problem, and what must be compiled for it, by name."""
+
+    kernel: str
+    jobs: Mapping[str, Job]
+
+
+def planned(problem: FuzzProblem, target: Target) -> Planned:
+    """Return what a problem would run.
+
+    Raises
+    ------
+    GemmuleError
+        If the public function refuses it.
+    """
+    described = problem_of(problem, target)
+    choice = target.choose(described)
+    inner, _, _ = split_batch(described, choice.spec.batch_dims)
+    return Planned(choice.spec.name, {str(job): job for job in jobs_of(choice, inner, target.arch)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A sketch whose problems take one kernel, and a problem of it."""
+
+    sketch: Sketch
+    planned: Planned
+    first: FuzzProblem
+
+
+@functools.lru_cache(maxsize=1024)
+def template(setting: Setting, number: int) -> Template:
+    """Return a template: sketches are drawn until dispatch chooses the kernel that is wanted.
+
+    What the public function refuses is drawn anew.
+    """
+    kind = SCHEDULE[number % len(SCHEDULE)]
+    found = None
+    for attempt in range(_SKETCHES):
+        rng = np.random.default_rng((setting.seed, 0, number, attempt))
+        drawn = sketch(kind, rng, most=setting.most, libraries=setting.libraries)
+        first = detailed(drawn, rng, setting.seed, 0)
+        try:
+            result = planned(first, setting.target)
+        except GemmuleError:
+            continue
+        if found is None or result.kernel == kind:
+            found = Template(drawn, result, first)
+        if result.kernel == kind or setting.target.executor == "host":
+            # The host has no kernels.
+            break
+    assert found is not None
+    return found
+
+
+def problem_numbered(setting: Setting, index: int) -> FuzzProblem:
+    """Return a problem of a run, which needs nothing compiled but what its template needs, and is not refused."""
+    number = index % setting.templates
+    of = template(setting, number)
+    for attempt in range(_DETAILS):
+        rng = np.random.default_rng((setting.seed, 1, index, attempt))
+        found = detailed(of.sketch, rng, setting.seed, index)
+        try:
+            result = planned(found, setting.target)
+        except GemmuleError:
+            continue
+        if setting.target.executor == "host":
+            return found
+        if result.kernel == of.planned.kernel and result.jobs.keys() <= of.planned.jobs.keys():
+            return found
+    return dataclasses.replace(of.first, index=index)

@@ -1,0 +1,121 @@
+"""The products that ``gemmule bench gemm`` measures, as its options name them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..core.dtype import Precision
+from ..core.errors import ArgumentError
+from ..core.names import unknown_name
+from ..core.problem import GemmProblem
+from ..lab.draws import Draw, without_draws
+from ..lab.products import gemm_problem, output_type, own_product
+from ..lab.sizes import parse_sizes
+
+# M = N = K of the product that kernels are asked about before a GPU is opened.
+_PROBE_EDGE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class ElementTypes:
+    """Element types and precision of a product.
+
+    Attributes
+    ----------
+    dtype, out_dtype : str
+        Type of A and B, and of D.
+    precision : Precision
+        What the product may be computed in.
+    """
+
+    dtype: str
+    out_dtype: str
+    precision: Precision
+
+    @property
+    def probe(self) -> GemmProblem:
+        """A large product of these types, which kernels are asked about; of 8-bit floats as wgmma takes them."""
+        layout = "nt" if self.precision is Precision.FLOAT8 else "nn"
+        edges = (_PROBE_EDGE,) * 3
+        return dataclasses.replace(gemm_problem(*edges, self.dtype, self.out_dtype, layout), precision=self.precision)
+
+
+def parse_types(words: Sequence[str], out_dtype: str | None, precision: str) -> tuple[ElementTypes, ...]:
+    """Return the types that ``--dtype`` names, each ``DTYPE[:PRECISION[:OUT_DTYPE]]``.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Each one or several, with commas between them.
+    out_dtype, precision
+        Of those that name none.
+
+    Raises
+    ------
+    ArgumentError
+        If a type or a precision is not one that is measured.
+    """
+    known = [one.value for one in Precision]
+    found: dict[ElementTypes, None] = {}
+    for word in (part.strip() for one in words for part in one.split(",")):
+        dtype, *rest = word.split(":")
+        named = rest[0] if rest else precision
+        if len(rest) > 2:
+            raise ArgumentError(f"dtype {word!r} has more than DTYPE:PRECISION:OUT_DTYPE; give float32:tf32, for one")
+        if named not in known:
+            raise ArgumentError(f"{unknown_name('precision', named, known)} (in --dtype {word})")
+        out = output_type(dtype, rest[1] if len(rest) == 2 else out_dtype)
+        found[ElementTypes(dtype, out, Precision(named))] = None
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+    """Sizes, layouts and addresses of the products of a measurement.
+
+    Attributes
+    ----------
+    sizes : sequence of str
+        Words of ``--sizes``.
+    layout : str or None
+        Layout of all products; None is nn for named sizes, and drawn for draws.
+    batch : int or None
+        Products in a batch; None is one product without batch dimensions.
+    begins_late : tuple of bool
+        For each of these a product: whether its matrices begin one element after an aligned address.
+    own_transpose : bool
+        Whether B is A transposed, in the same memory.
+    """
+
+    sizes: Sequence[str]
+    layout: str | None = None
+    batch: int | None = None
+    begins_late: tuple[bool, ...] = (False,)
+    own_transpose: bool = False
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """The draws among the sizes."""
+        return without_draws(self.sizes)[1]
+
+    def problems(self, types: Sequence[ElementTypes]) -> tuple[GemmProblem, ...]:
+        """Return the products, those of each type together."""
+        named, draws = without_draws(self.sizes)
+        found = []
+        for one in types:
+            sizes = [(size, self.layout or "nn") for size in (parse_sizes(named) if named else ())]
+            itemsize = one.probe.a.dtype.itemsize
+            sizes += [(size, self.layout or drawn) for draw in draws for size, drawn in draw.products(itemsize)]
+            for size, layout in sizes:
+                for late in self.begins_late:
+                    problem = gemm_problem(
+                        *size,
+                        one.dtype,
+                        one.out_dtype,
+                        layout,
+                        late=late,
+                        batch=() if self.batch is None else (self.batch,),
+                    )
+                    found.append(dataclasses.replace(problem, precision=one.precision))
+        return tuple(own_product(problem) if self.own_transpose else problem for problem in found)

@@ -1,0 +1,87 @@
+"""Tables of draws: what calls reach of the baselines on products that nothing was fitted to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .gemm_tables import Table, layout_text, size_text
+from .tables import markdown
+
+Record = Mapping[str, Any]
+
+#: Ratios below which products are counted.
+LOW, VERY_LOW = 0.95, 0.80
+_HEADER = ["type", "extents", "products", "compared", "of first choice", "of best of 8", "of PyTorch", "least"]
+_HEADER += [f"below {LOW}", f"below {VERY_LOW:.2f}"]
+
+
+def first_ratio(record: Record) -> float | None:
+    """Return the time of cuBLASLt's first choice over a call's; None where it was not measured."""
+    first = record.get("yardstick_first_us")
+    return None if first is None else float(first) / float(record["median_us"])
+
+
+def line_of(record: Record) -> str:
+    """Return what a record says of a product, in a line; nothing of the baseline's own record."""
+    if record["record"] == "yardstick" or "m" not in record:
+        return ""
+    what = f"{size_text(record)} {layout_text(record)} {types_of(record)}"
+    if record["record"] != "gemm":
+        return f"{what}: {record.get('kernel', '')} {record['record']}: {record['reason']}"
+    ratios = {"first": first_ratio(record), "best": record.get("ratio"), "torch": record.get("torch_ratio")}
+    told = "".join(f", {name} {ratio:.3f}" for name, ratio in ratios.items() if ratio is not None)
+    return f"{what}: {record['kernel']} {record['median_us']:.1f} us{told}"
+
+
+def types_of(record: Record) -> str:
+    """Return types and precision of a record's product."""
+    precision = f":{record['precision']}" if record["precision"] != "ieee" else ""
+    out = f" to {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
+    return f"{record['dtype']}{precision}{out}"
+
+
+def is_odd(record: Record) -> bool:
+    """Return whether a drawn product has odd extents."""
+    return all(record[name] % 2 for name in "mnk")
+
+
+def draw_rows(records: Sequence[Record]) -> Table:
+    """Return a row for each type, of aligned and of odd extents: geometric means, the least, and shares.
+
+    The least and the shares are of the ratio to cuBLASLt's first choice; the ratios are a baseline's time over a
+    call's.
+    """
+    calls = [one for one in records if one["record"] == "gemm" and one.get("chosen_by") == "dispatch"]
+    rows = []
+    for types in dict.fromkeys(map(types_of, calls)):
+        for odd in (False, True):
+            group = [one for one in calls if types_of(one) == types and is_odd(one) == odd]
+            if group:
+                rows.append([types, "odd" if odd else "multiples of 16 bytes", str(len(group)), *_figures(group)])
+    return _HEADER, rows
+
+
+def _figures(group: Sequence[Record]) -> list[str]:
+    first = sorted(ratio for one in group if (ratio := first_ratio(one)) is not None)
+    best = [float(one["ratio"]) for one in group if "ratio" in one]
+    torch = [float(one["torch_ratio"]) for one in group if "torch_ratio" in one]
+    below = [f"{sum(ratio < limit for ratio in first) / len(first):.0%}" if first else "" for limit in (LOW, VERY_LOW)]
+    means = [f"{statistics.geometric_mean(some):.3f}" if some else "" for some in (first, best, torch)]
+    return [str(len(first)), *means, f"{first[0]:.2f}" if first else "", *below]
+
+
+def draws_block(records: Sequence[Record]) -> str:
+    """Return the table of a draw for a page.
+
+    Raises
+    ------
+    KeyError
+        If the seed does not follow from the commit that was measured: its first eight hexadecimal digits.
+    """
+    block = records[0]
+    wanted = int(str(block["commit"])[:8], 16)
+    if any(draw["seed"] != wanted for draw in block["draws"]):
+        raise KeyError(f"the seed of a draw is {wanted:#x}, the first eight digits of the measured commit")
+    return markdown(*draw_rows(records))

@@ -1,0 +1,195 @@
+"""The products that each kernel of the registry is for, and random ones of them: the kernel is drawn first."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from gemmule.core.dtype import Kind, dtype_named
+
+_BF, _F16, _F32, _F64 = "bfloat16", "float16", "float32", "float64"
+_E4, _E5 = "float8_e4m3fn", "float8_e5m2"
+_SINGLE, _DOUBLE = ((_F32, _F32, _F32),), ((_F64, _F64, _F64),)
+_HALVES = ((_BF, _BF, _BF), (_F16, _F16, _F16))
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Products that a kernel is for.
+
+    Attributes
+    ----------
+    types : tuple of (str, str, str)
+        Types of A, B and the result.
+    precision : str or None
+        What the caller allows.
+    units : tuple of int
+        What extents, pitches and offsets are odd multiples of: the alignment of lines, in elements.
+    layouts : tuple of str
+        How A, B and the result lie: r in rows, c in columns.
+    own : bool
+        Whether B is A transposed, and nothing is added.
+    ragged : bool
+        Whether N and the result's lines have no alignment.
+    """
+
+    types: tuple[tuple[str, str, str], ...]
+    precision: str | None = None
+    units: tuple[int, ...] = (1,)
+    layouts: tuple[str, ...] = ("rrr", "rcr", "crr", "ccr")
+    own: bool = False
+    ragged: bool = False
+
+
+_LADDER = (Family(_SINGLE, units=(1, 4), layouts=("rrr", "rcr", "crr")),)
+_ALIGNED = (Family(_HALVES, units=(16,)),)
+_INT8 = (("int8", "int8", "int32"),)
+#: For each GEMM kernel of the registry. A new kernel says here what it multiplies.
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "h15_symmetric": (Family(_HALVES, units=(16,), layouts=("rcr", "crr"), own=True),),
+    "h09_production": (
+        Family((*_HALVES, (_F16, _F16, _F32)), units=(16,)),
+        Family(((_E4, _E4, _BF),), "float8", (16,), ("rcr",)),
+        Family(_SINGLE, "tf32", (4,), ("rcr",)),
+        Family(_INT8, units=(16,), layouts=("rcr",)),
+    ),
+    "h10_ragged_result": (Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),),
+    "h11_packed": (Family(_HALVES), Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",))),
+    "h16_mixed": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
+    "h17_along_k": (
+        Family(_INT8, units=(16,), layouts=("rrr", "crr")),
+        Family(((_E4, _E4, _BF), (_E5, _E4, _F32)), "float8", (16,), ("rrr", "crr")),
+        Family(_SINGLE, "tf32", (4,), ("rrr", "crr")),
+    ),
+    "h13_widened": (Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),),
+    "h01_mma_sync": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
+    "h12_bf16x6": (Family(_SINGLE, "bf16x6"),),
+    "h14_int8x15": (Family(_DOUBLE, "int8x15", layouts=("rrr", "ccr")),),
+    "h08_pingpong": _ALIGNED,
+    "h07_tma_store": _ALIGNED,
+    "h06_cluster_multicast": _ALIGNED,
+    "h05_persistent": _ALIGNED,
+    "h04_warp_specialised": _ALIGNED,
+    "h03_stages": _ALIGNED,
+    "h02_wgmma_tma": _ALIGNED,
+    "g08_triangle": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
+    "g07_cp_async": _LADDER,
+    "g06_double_buffer": _LADDER,
+    "g05_conflict_free": _LADDER,
+    "g04_register_tile": _LADDER,
+    "g03_shared_tile": _LADDER,
+    "g02_naive_coalesced": _LADDER,
+    "g01_naive_uncoalesced": _LADDER,
+    "d04_triangle_f64": (Family(_DOUBLE, own=True, layouts=("rcr", "crr")),),
+    "d03_mma_f64": (Family(_DOUBLE, units=(1, 2)),),
+    "d02_b_in_registers": (Family(_DOUBLE),),
+    "d01_shared_ab": (Family(_DOUBLE),),
+    "gemm_reference": (Family((("int32",) * 3, (_BF, _F32, _F32), (_F16, _BF, _F32), ("int32", _F32, _F64))),),
+}
+#: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own
+#: transpose say on a GPU. No other product does, so that no public function comes to them on the virtual GPU.
+TRIANGLES = ("g08_triangle", "d04_triangle_f64")
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """What a kernel is compiled for, as far as a product decides that."""
+
+    family: Family
+    types: tuple[str, str, str]
+    unit: int
+    layout: str
+    adds_c: bool = False
+    relu: bool = False
+
+
+@dataclasses.dataclass
+class Product:
+    """A product: the arguments of `gemm`, and what it must give, exactly."""
+
+    operands: tuple[np.ndarray, np.ndarray]
+    options: dict[str, Any]
+    expected: np.ndarray
+
+
+def plainest(kernel: str) -> Variant:
+    """Return the first variant of a kernel."""
+    family = FAMILIES[kernel][0]
+    return Variant(family, family.types[0], family.units[0], family.layouts[0])
+
+
+def draw_variant(rng: np.random.Generator, kernel: str, *, epilogues: bool) -> Variant:
+    """Draw what is compiled."""
+    family = FAMILIES[kernel][rng.integers(len(FAMILIES[kernel]))]
+    types = family.types[rng.integers(len(family.types))]
+    adds_c = not family.own and rng.random() < 0.3
+    relu = epilogues and not family.own and is_float(types[0]) and rng.random() < 0.3
+    return Variant(family, types, int(rng.choice(family.units)), str(rng.choice(family.layouts)), adds_c, relu)
+
+
+def draw_product(rng: np.random.Generator, variant: Variant, most: int = 140) -> Product:
+    """Draw extents, a batch, pitches and numbers: whole ones, of which sums are exact."""
+    family, layout, (a_type, b_type, d_type) = variant.family, variant.layout, variant.types
+    units = (variant.unit, 1 if family.ragged else variant.unit, variant.unit)
+    m, n, k = (unit * (2 * int(rng.integers(0, max(most // (2 * unit), 1))) + 1) for unit in units)
+    batch = tuple(int(x) for x in rng.integers(1, 4, rng.choice((0, 0, 0, 1, 2))))
+    a = laid_out(rng, whole_numbers(rng, a_type, (*batch, m, k)), layout[0], variant.unit)
+    if family.own:
+        b, n = a.swapaxes(-1, -2), m
+    else:
+        shared = bool(batch) and rng.random() < 0.1
+        whole = whole_numbers(rng, b_type, (*(() if shared else batch), k, n))
+        b = laid_out(rng, whole, layout[1], variant.unit)
+    alpha = int(rng.choice((1, 1, 1, 2, -1)))
+    options: dict[str, Any] = {"precision": family.precision, "alpha": alpha, "out_dtype": d_type}
+    wide = np.float64 if is_float(d_type) else np.int64
+    expected = alpha * (a.astype(wide) @ b.astype(wide))
+    if variant.adds_c:
+        beta = int(rng.choice((1, -2)))
+        c = laid_out(rng, whole_numbers(rng, d_type, (*batch, m, n)), layout[2], units[1])
+        options |= {"c": c, "beta": beta}
+        expected = expected + beta * c.astype(wide)
+    if variant.relu:
+        bias = whole_numbers(rng, "bfloat16" if dtype_named(d_type).is_float8 else d_type, (n,))
+        options |= {"bias": bias, "epilogue": "relu"}
+        expected = np.maximum(expected + bias.astype(wide), 0)
+    if rng.random() < 0.7:
+        options |= {"out": laid_out(rng, poison(d_type, (*batch, m, n)), layout[2], units[1]), "out_dtype": None}
+    return Product((a, b), options, rounded(expected, d_type))
+
+
+def is_float(dtype: str) -> bool:
+    """Return whether a type is one of floating-point numbers."""
+    return dtype_named(dtype).kind is not Kind.INTEGER
+
+
+def whole_numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return small whole numbers, which every type holds."""
+    # Made first and filled then: without elements NumPy's functions return strides of 0.
+    found = np.zeros(shape, dtype_named(dtype).numpy())
+    found[...] = rng.integers(-4, 5, shape)
+    return found
+
+
+def rounded(exact: np.ndarray, dtype: str) -> np.ndarray:
+    """Return numbers as a result holds them: 8-bit floats saturate."""
+    kind = dtype_named(dtype)
+    return (np.clip(exact, -kind.max_value, kind.max_value) if kind.is_float8 else exact).astype(kind.numpy())
+
+
+def poison(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an output in which an element that was not written shows."""
+    kind = dtype_named(dtype)
+    return np.full(shape, np.nan if is_float(dtype) else -77, kind.numpy())
+
+
+def laid_out(rng: np.random.Generator, values: np.ndarray, way: str, unit: int) -> np.ndarray:
+    """Return an array in rows or columns, of any pitch and offset that keep lines at multiples of `unit` elements."""
+    turned = values.swapaxes(-1, -2) if way == "c" else values
+    pad, before = (2 * unit * int(rng.integers(0, 2)) for _ in range(2))
+    room = poison(dtype_named(values.dtype.name).name, (*turned.shape[:-1], before + turned.shape[-1] + pad))
+    view = room[..., before : before + turned.shape[-1]]
+    view[...] = turned
+    return view.swapaxes(-1, -2) if way == "c" else view

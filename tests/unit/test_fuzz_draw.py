@@ -1,0 +1,102 @@
+"""The draw of the random campaign reaches every kernel that dispatch can choose, with bounded compilation."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+from layouts import Layout
+from operands import stand_in
+from planning import Setting, Target, planned, problem_numbered, problem_of, template
+from problems import KINDS, RECIPES, SCHEDULE, detailed, sketch
+from workers import chunks
+
+from gemmule.dispatch.registry import REGISTRY
+
+#: Rungs of the ladders, which others take the place of on a Hopper GPU, and what fills the rest.
+RUNGS = {
+    *(f"h{n:02}" for n in range(2, 9)), *(f"g{n:02}" for n in range(1, 7)), "d01", "d02",
+    *(f"t{n:02}" for n in range(1, 12)),
+}  # fmt: skip
+HERE = Setting(seed=3, target=Target())
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """The kernel of each problem of one turn of the schedule, several times."""
+    count = 3 * len(SCHEDULE)
+    return [planned(problem_numbered(HERE, index), HERE.target).kernel for index in range(count)]
+
+
+def test_every_kernel_but_rungs_is_drawn():
+    assert set(KINDS) == {spec.name for spec in REGISTRY if spec.name.split("_")[0] not in RUNGS}
+
+
+def test_each_kernel_takes_two_in_a_hundred_problems(kernels):
+    counts = collections.Counter(kernels)
+    assert min(counts[kind] for kind in KINDS) >= 0.02 * len(kernels)
+
+
+def test_problems_need_no_more_than_their_templates(kernels):
+    del kernels
+    for index in range(len(SCHEDULE), 2 * len(SCHEDULE)):
+        of = template(HERE, index % HERE.templates).planned
+        assert planned(problem_numbered(HERE, index), HERE.target).jobs.keys() <= of.jobs.keys()
+
+
+def test_templates_need_few_kernels(kernels):
+    del kernels
+    each = len({name for number in range(3 * len(SCHEDULE)) for name in template(HERE, number).planned.jobs})
+    # Later templates share more of them: all need less than 700.
+    assert each <= 270
+
+
+def test_all_forms_come():
+    problems = [problem_numbered(HERE, index) for index in range(4 * len(SCHEDULE))]
+    seen = collections.Counter(
+        word
+        for p in problems
+        for word in (
+            p.precision, p.epilogue, p.library, p.target, p.operation, p.values, "gram" if p.gram else None,
+            "no K" if p.k == 0 and RECIPES[p.kind].operation == "product" else None,
+            "NaN in C" if "c" in p.shapes and p.beta == 0 and p.epilogue != "residual" else None,
+            "one" if p.m == p.n == 1 else None, "empty" if 0 in p.result else None,
+            "batch" if len(p.result) > 2 else None,
+            *("negative" for one in p.layouts.values() if one.reversed_axes),
+            *("repeated" for one in p.layouts.values() if one.repeated),
+            *("misaligned" for one in p.layouts.values() if one.offset % 16),
+            *p.dtypes.values(),
+        )
+    )  # fmt: skip
+    wanted = {
+        "tf32", "bf16x6", "int8x14", "int8x15", "int8x16", "float8", "bias", "relu", "gelu", "silu", "gelu_tanh",
+        "residual", "two_matrices", "swiglu", "pairs", "second", "absmax", "torch", "cupy", "jax", "numpy", "new",
+        "given", "c", "x", "matmul", "gemm", "transpose", "matrix_transpose", "staircase", "special", "gram", "no K",
+        "NaN in C", "one", "empty", "batch", "negative", "repeated", "misaligned", "float8_e5m2", "int32",
+    }  # fmt: skip
+    assert wanted - set(seen) == set()
+
+
+def test_nothing_is_drawn_that_is_refused():
+    for index in range(4 * len(SCHEDULE)):
+        rng = np.random.default_rng((9, index))
+        kind = SCHEDULE[index % len(SCHEDULE)]
+        drawn = sketch(kind, rng, most=HERE.most, libraries=HERE.libraries)
+        problem_of(detailed(drawn, rng, 9, index), HERE.target)
+
+
+def test_stand_ins_lie_as_layouts_say():
+    layout = Layout((1, 0), 2, (3, 0), 10, (0,))
+    array = stand_in((4, 5), "int16", layout)
+    assert array.strides == (-4, 22)
+    assert (array.ctypes.data + 3 * array.strides[0]) % 256 == 10
+    assert stand_in((2, 0), "float64", Layout((0, 1))).size == 0
+    assert stand_in((3,), "bfloat16", Layout((0,))).dtype == np.dtype("bfloat16")
+
+
+def test_chunks_hold_all_problems_of_one_template_each():
+    found = chunks(1000, 7)
+    assert sorted(index for chunk in found for index in chunk) == list(range(1000))
+    assert all(len({index % 7 for index in chunk}) == 1 for chunk in found)
+    assert [chunk[0] for chunk in found[:7]] == list(range(7))

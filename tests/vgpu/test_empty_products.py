@@ -1,0 +1,72 @@
+"""Products of nothing by the public functions on the host and on the virtual GPU; tests/gpu has the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from empty_products import KINDS, THOROUGH, empty_products, kind_id
+from kernel_kinds import FAMILIES, TRIANGLES, plainest
+
+import gemmule as gm
+from gemmule.dispatch.registry import REGISTRY
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
+#: Of several launches the first has nothing to do; all others are slow for what is compiled.
+QUICK = tuple((types, one.precision) for one in FAMILIES["h13_widened"] for types in one.types[:1])
+
+
+@pytest.fixture(autouse=True)
+def _checked(monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+
+
+def compute(executor, case):
+    """Compute a product into a new output and into a given one."""
+    a, b = case.operands
+    got = gm.gemm(a, b, **case.options, executor=executor)
+    np.testing.assert_array_equal(got, case.expected, err_msg=str(case))
+    assert got.dtype == case.expected.dtype
+    out = case.out()
+    largest = {"absmax": np.full(1, np.nan, np.float32)} if case.absmax is not None else {}
+    assert gm.gemm(a, b, **case.options, **largest, out=out, executor=executor) is out
+    np.testing.assert_array_equal(out, case.expected, err_msg=str(case))
+    if largest:
+        assert largest["absmax"] == case.absmax, case
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kind_id)
+def test_on_the_host(kind, rng):
+    for case in empty_products(rng, kind):
+        compute("host", case)
+
+
+@pytest.mark.parametrize("kind", QUICK, ids=kind_id)
+def test_kernels_of_several_launches(kind, rng):
+    for case in empty_products(rng, kind, thorough=False):
+        compute("vgpu", case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=kind_id)
+def test_on_the_virtual_gpu(kind, rng):
+    for case in empty_products(rng, kind, thorough=kind in THOROUGH):
+        compute("vgpu", case)
+
+
+@pytest.mark.parametrize("kernel", [name for name in SPECS if name not in TRIANGLES])
+def test_a_kernel_refuses_it_or_writes_the_result(kernel, rng):
+    variant, configs = plainest(kernel), SPECS[kernel].configs
+    smallest = min(range(len(configs)), key=lambda number: configs[number].outputs)
+    options = {"operation": "gemm", "executor": "vgpu", "kernel": f"{kernel}[{smallest}]"}
+    for case in empty_products(rng, (variant.types, variant.family.precision), thorough=False):
+        if "c" in case.options or "bias" in case.options:
+            continue
+        out = case.out()
+        try:
+            plan = gm.plan(*case.operands, **case.options, out=out, **options)
+        except gm.UnsupportedError:
+            continue
+        plan.execute()
+        np.testing.assert_array_equal(out, case.expected, err_msg=str(case))

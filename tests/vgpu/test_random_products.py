@@ -1,0 +1,101 @@
+"""Random products on the virtual GPU by the public functions, all checks on: the kernel first, then the shape."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
+from test_kernels import problem_of
+
+import gemmule as gm
+from gemmule.core.own_transpose import told
+from gemmule.core.staircase import Staircase
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.select import choose
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.execute import run_kernel
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
+#: What dispatch takes for products of its own kind, without being told a name.
+CHOSEN = (
+    "h15_symmetric", "h09_production", "h10_ragged_result", "h11_packed", "h16_mixed", "h17_along_k", "h13_widened",
+    "h12_bf16x6", "h14_int8x15", "g07_cp_async", "d03_mma_f64", "gemm_reference", *TRIANGLES,
+)  # fmt: skip
+#: Products of each kernel, of so many variants of it.
+PRODUCTS, VARIANTS = 51, 3
+
+
+@pytest.fixture(autouse=True)
+def _checked(monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+
+
+def runner(kernel, product, config=None):
+    """Return what computes a product by a kernel in the config of that number; None where it does not take it.
+
+    Without a number, dispatch must take the kernel by itself.
+    """
+    if kernel in TRIANGLES:
+        return lambda: triangle(kernel, product)
+    given = {"operation": "gemm", "executor": "vgpu", **product.options}
+    if config is None:
+        plan = gm.plan(*product.operands, **given)
+        return plan.execute if plan.kernel == kernel else None
+    try:
+        return gm.plan(*product.operands, **given, kernel=f"{kernel}[{config}]").execute
+    except gm.UnsupportedError:
+        return None
+
+
+def triangle(kernel, product):
+    """Compute what is on and below the diagonal, by the kernel that dispatch takes for it."""
+    a, b = product.operands
+    found = np.empty_like(product.expected)
+    for index in np.ndindex(found.shape[:-2]):
+        problem = dataclasses.replace(
+            told(problem_of(a[index], b[index], found[index]), True), needed=Staircase(0, 256)
+        )
+        problem = dataclasses.replace(problem, alpha=product.options["alpha"])
+        choice = choose(problem, virtual_arch())
+        assert choice.spec.name == kernel
+        run_kernel(problem, choice, {"a": a[index], "b": b[index], "d": found[index]})
+        above = ~np.tri(*found.shape[-2:], dtype=bool)
+        found[index][above] = product.expected[index][above]
+    return found
+
+
+def test_every_kernel_says_what_it_multiplies():
+    assert set(FAMILIES) == set(SPECS)
+
+
+@pytest.mark.parametrize("kernel", SPECS)
+def test_a_product_by_each_kernel(kernel, rng):
+    configs = SPECS[kernel].configs
+    smallest = min(range(len(configs)), key=lambda number: configs[number].outputs)
+    for _ in range(50):
+        product = draw_product(rng, plainest(kernel), most=70)
+        if (run := runner(kernel, product, None if kernel in CHOSEN else smallest)) is not None:
+            np.testing.assert_array_equal(run(), product.expected)
+            return
+    pytest.fail(f"{kernel} takes none of its own products")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", SPECS)
+def test_random_products_by_each_kernel(kernel, rng):
+    spec, done = SPECS[kernel], 0
+    for _ in range(10 * VARIANTS):
+        # Some variants are for other configs, or for none.
+        variant, config = draw_variant(rng, kernel, epilogues=spec.epilogues), int(rng.integers(len(spec.configs)))
+        products = [draw_product(rng, variant) for _ in range(PRODUCTS // VARIANTS)]
+        for product in products:
+            if (run := runner(kernel, product, config)) is not None:
+                np.testing.assert_array_equal(run(), product.expected, err_msg=f"{variant} {config} {product.options}")
+                done += 1
+        if done >= PRODUCTS:
+            return
+    pytest.fail(f"{kernel} took {done} of its own products")

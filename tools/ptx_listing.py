@@ -1,0 +1,153 @@
+"""Lists what a checkout compiles: ``python tools/ptx_listing.py keys``, or ``… compile`` with keys on standard input.
+
+`compare_ptx.py` runs it once for each of two commits, with that commit's sources on ``PYTHONPATH``. A key is a JSON
+list of kernel, config and signature. ``keys`` prints those of every registered kernel and config that some product
+or transpose needs; ``compile`` prints, for each key that it
+reads, the normalised PTX and the launch recipes, as a JSON object a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gemmule.compiler.pool import Job, compile_all
+from gemmule.core.arch import Arch
+from gemmule.core.below_stairs import STEP
+from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
+from gemmule.core.errors import CompileError
+from gemmule.core.layout import contiguous
+from gemmule.core.own_transpose import told
+from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.spec import KernelSpec
+from gemmule.core.staircase import Staircase
+from gemmule.dispatch.registry import REGISTRY
+
+ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
+# Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides.
+_EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048))
+# Element types of A, B and D, and the precisions that say something of them.
+_TYPES = {
+    ("float64", "float64", "float64"): (Precision.IEEE, Precision.INT8X14, Precision.INT8X15, Precision.INT8X16),
+    ("float32", "float32", "float32"): (Precision.IEEE, Precision.TF32, Precision.BF16X6),
+    ("float32", "float32", "bfloat16"): (Precision.IEEE,),
+    ("bfloat16", "bfloat16", "bfloat16"): (Precision.IEEE,),
+    ("bfloat16", "bfloat16", "float32"): (Precision.IEEE,),
+    ("float16", "float16", "float16"): (Precision.IEEE,),
+    ("float16", "float16", "float8_e4m3fn"): (Precision.IEEE,),
+    ("float8_e4m3fn", "float8_e4m3fn", "bfloat16"): (Precision.IEEE, Precision.FLOAT8),
+    ("float8_e5m2", "float8_e4m3fn", "float32"): (Precision.IEEE, Precision.FLOAT8),
+    ("bfloat16", "float8_e4m3fn", "bfloat16"): (Precision.IEEE,),
+    ("bfloat16", "int8", "bfloat16"): (Precision.IEEE,),
+    ("int8", "int8", "int32"): (Precision.IEEE,),
+    ("int8", "int8", "int8"): (Precision.IEEE,),
+    ("int32", "int32", "int32"): (Precision.IEEE,),
+}
+# What a register, a label or a symbol is called.
+_NAME = re.compile(r"%[a-z]+\d+\b|\$L__BB\d+_\d+")
+_DROPPED = re.compile(r"\s*(//|\.loc\b|\.file\b|\.reg\b)")
+
+
+def normalised(ptx: str, entry: str) -> str:
+    """Return PTX without comments, source lines and declarations of registers, its names numbered as they appear."""
+    kept = "\n".join(line.rstrip() for line in ptx.splitlines() if line.strip() and not _DROPPED.match(line))
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name = match[0]
+        prefix = re.match(r"\D+", name)
+        assert prefix is not None
+        return f"{prefix[0]}{numbers.setdefault(name, len(numbers))}"
+
+    return _NAME.sub(number, kept.replace(entry, "KERNEL"))
+
+
+def arch_of(spec: KernelSpec) -> Arch:
+    """Return the architecture that a kernel is compared on: Hopper where it runs there."""
+    return next(arch for arch in ARCHS if spec.signatures(arch))
+
+
+@functools.cache
+def products() -> tuple[GemmProblem, ...]:
+    """Return products of every type, precision, extent and layout; with C, of A by its transpose, lower triangles."""
+    found = []
+    for (types, precisions), (m, n, k), rows in itertools.product(
+        _TYPES.items(), _EXTENTS, itertools.product((True, False), repeat=2)
+    ):
+        a, b, d = map(dtype_named, types)
+        left = contiguous(a, m, k) if rows[0] else contiguous(a, k, m).transposed()
+        right = contiguous(b, k, n) if rows[1] else contiguous(b, n, k).transposed()
+        out = contiguous(d, m, n)
+        for precision in precisions:
+            plain = GemmProblem(m, n, k, (), left, right, None, out, precision=precision)
+            found += [plain, dataclasses.replace(plain, c=out, beta=1)]
+            if m <= n and precision is Precision.IEEE:
+                found.append(dataclasses.replace(plain, needed=Staircase(0, STEP)))
+            if (own := told(plain, same=True)).own_transpose:
+                found.append(own)
+    return tuple(found)
+
+
+@functools.cache
+def transposes() -> tuple[TransposeProblem, ...]:
+    """Return transposes and copies of every element size, of whole and of odd lines, and in place."""
+    found = []
+    for itemsize, (rows, cols) in itertools.product((1, 2, 4, 8, 16), ((160, 96), (33, 20), (129, 257))):
+        dtype = opaque_dtype(itemsize)
+        source = contiguous(dtype, cols, rows).transposed()
+        found += [TransposeProblem(rows, cols, (), source, one) for one in (contiguous(dtype, rows, cols), source)]
+        square = contiguous(dtype, rows, rows)
+        found.append(TransposeProblem(rows, rows, (), square.transposed(), square, in_place=True))
+    return tuple(found)
+
+
+@functools.cache
+def launches() -> dict[Job, str]:
+    """Return what the problems have compiled, each with a digest of its launch recipes."""
+    digests: dict[Job, Any] = {}
+    for spec in REGISTRY:
+        arch = arch_of(spec)
+        problems: tuple[Any, ...] = products() if spec.operation == "gemm" else transposes()
+        for problem in problems:
+            if spec.refuses is not None and spec.refuses(problem, arch):
+                continue
+            for config in spec.configs:
+                if spec.why_not(problem, arch, config) is None:
+                    job = Job(spec, config, spec.signature(problem, config), arch)
+                    digest = digests.setdefault(job, hashlib.sha256())
+                    digest.update(repr(dataclasses.asdict(spec.launch(problem, config))).encode())
+    return {job: digest.hexdigest()[:16] for job, digest in digests.items()}
+
+
+def key_of(job: Job) -> list[Any]:
+    """Return what names a job for both commits."""
+    return [job.spec.name, job.config.as_dict(), [list(pair) for pair in job.signature]]
+
+
+def compiled(wanted: list[list[Any]]) -> Iterator[dict[str, Any]]:
+    """Compile keys in parallel; yield each with its PTX, or why there is none, and its launches."""
+    by_text = {json.dumps(key_of(job)): job for job in launches()}
+    jobs = [by_text[json.dumps(key)] for key in wanted]
+    for job, result in compile_all(jobs):
+        ptx = f"error: {result}" if isinstance(result, CompileError) else normalised(result.ptx, result.entry)
+        yield {"key": key_of(job), "launches": launches()[job], "ptx": ptx}
+
+
+def main() -> None:
+    """Print keys, or what keys compile to."""
+    found: Iterable[Any] = (
+        map(key_of, launches()) if sys.argv[1] == "keys" else compiled([json.loads(line) for line in sys.stdin])
+    )
+    for one in found:
+        print(json.dumps(one), flush=True)
+
+
+if __name__ == "__main__":
+    main()
