@@ -49,3 +49,14 @@ def test_without_products_the_report_is_the_remedy(records, tmp_path):
 
 def test_a_folder_without_files_is_told(tmp_path):
     assert "the folder holds no record files" in show(tmp_path).stderr
+
+
+@pytest.mark.parametrize("record", [made.gemm("g01_naive", 64, 64, 64, 1.0), made.transpose("t01_naive", 96, 100.0)])
+def test_the_ratio_is_that_of_the_paired_times_whose_interval_stands_beside_it(record, tmp_path):
+    """The quotient of two medians may lie outside of the interval of the paired ratios."""
+    paired = {"ratio": 0.9, "paired_ratio": 0.95, "paired_ratio_low": 0.94, "paired_ratio_high": 0.96}
+    path = made.write(tmp_path / "a.jsonl", [made.experiment(), {**record, **paired}])
+    result = show(path)
+    assert result.exit_code == 0, result.output
+    assert "0.950 (0.940 to 0.960)" in " ".join(result.stdout.split())
+    assert "0.900" not in result.stdout

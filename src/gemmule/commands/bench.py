@@ -236,7 +236,7 @@ def _table(point: list[Record]) -> None:
     """Print the figures of a product, a row for each kernel."""
     from ..lab.gemm_tables import figures, size_text
 
-    header, rows = figures(point, with_size=False)
+    header, rows = figures(point, with_size=False, paired=True)
     print_table(_title(point[0], size_text(point[0])), header, rows)
 
 
@@ -267,7 +267,7 @@ def _print_end(records: Sequence[Record]) -> None:
         print_table("time of a baseline / time of a call", header, rows)
         for line in skipped(records):
             click.echo(line)
-    header, rows = ratios(records)
+    header, rows = ratios(records, paired=True)
     if 1 < len(rows) <= _MOST_RATIOS:
         print_table("time of cuBLASLt / time of the kernel", header, rows)
     for line in controls(records):
@@ -342,7 +342,7 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
         head = experiment_line(records)
         for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
             of_size = [one for one in products if _title(one, size_text(one)) == title]
-            tables.append((title, *figures(of_size, with_size=False)))
+            tables.append((title, *figures(of_size, with_size=False, paired=True)))
         controls(products), ratios(products), plots(records)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(

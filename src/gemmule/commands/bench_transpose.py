@@ -120,7 +120,7 @@ def _measured(
 
     def show(point: list[Record]) -> None:
         if point and not quiet:
-            print_table(size_text(point[0]), *figures(point, with_size=False))
+            print_table(size_text(point[0]), *figures(point, with_size=False, paired=True))
 
     records: list[Record] = []
     point: list[Record] = []
@@ -151,7 +151,7 @@ def print_end(records: Sequence[Mapping[str, Any]]) -> None:
     """Print what is to be said of all sizes together: shares of the copy, the sweep of block shapes, throughput."""
     from ..lab.transpose_tables import ratios, sweep, sweep_table, throughput
 
-    header, rows = ratios(records)
+    header, rows = ratios(records, paired=True)
     if len(rows) > 1:
         print_table("bandwidth / bandwidth of the copy", header, rows)
     for size, (shapes, rates) in sweep(records).items():
@@ -179,7 +179,7 @@ def show_transposes(records: Sequence[Mapping[str, Any]], path: Path, plot: str 
     try:
         head = experiment_line(records)
         tables = [
-            (size, *figures([one for one in found if size_text(one) == size], with_size=False))
+            (size, *figures([one for one in found if size_text(one) == size], with_size=False, paired=True))
             for size in dict.fromkeys(map(size_text, found))
         ]
         ratios(found), sweep(found), throughput(found), transpose_plots(records)

@@ -20,7 +20,7 @@ NAMED = (*PRODUCTS, "counts", "transpose")
 _LIBRARIES = {"cublaslt": "cuBLASLt", "torch": "PyTorch"}
 
 
-def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
+def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool = False) -> Table:
     """Return times, rates, shares, ratios and errors: one row for each kernel and size, the yardstick's first.
 
     Parameters
@@ -29,6 +29,8 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
         Records of any kind; those of products are taken.
     with_size : bool
         Whether the rows say which product they are of.
+    paired : bool
+        Whether ratios are the median of the paired times' ratios; else the ratio of the median times.
     """
     names = labels(records)
     header = ["kernel", "min us", "mean us", "median us", "max us", "GFLOP/s", "of peak", "/ cuBLAS", "error u"]
@@ -50,7 +52,7 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
             row += [f"{record[f'{name}_us']:.1f}" for name in ("min", "mean", "median", "max")]
             row += [f"{record['tflops'] * 1e3:.0f}", _percent(record.get("peak_share"))]
             row += [_percent(record.get("fma_share"))] if beyond_fma else []
-            row += [_ratio_text(record), f"{record['error_u']:.2f}" if "error_u" in record else ""]
+            row += [_ratio_text(record, paired=paired), f"{record['error_u']:.2f}" if "error_u" in record else ""]
         rows.append([*row, *([note_of(record)] if "note" in header else [])])
     return header, rows
 
@@ -69,12 +71,15 @@ def note_of(record: Record) -> str:
     return str(record.get("failure", ""))
 
 
-def ratios(records: Sequence[Record]) -> Table:
+def ratios(records: Sequence[Record], *, paired: bool = False) -> Table:
     """Return ratios to the yardstick: rows are sizes, and layouts of a size that has several, columns kernels."""
     names = labels(records)
     measured = [record for record in records if record["record"] == "gemm" and "ratio" in record]
     columns = list(dict.fromkeys(name_of(record, names) for record in measured))
-    cells = {(_product_text(record, measured), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
+    cells = {
+        (_product_text(record, measured), name_of(record, names)): f"{ratio_of(record, paired=paired):.3f}"
+        for record in measured
+    }
     sizes = list(dict.fromkeys(size for size, _ in cells))
     return ["M x N x K", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
 
@@ -199,9 +204,22 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _ratio_text(record: Record) -> str:
+def ratio_of(record: Record, *, paired: bool) -> float:
+    """Return the median of the ratios of paired times if `paired` and there is one; else the ratio of the medians.
+
+    The latter may lie outside of the interval of the paired ratios.
+    """
+    ratio: float = record.get("paired_ratio", record["ratio"]) if paired else record["ratio"]
+    return ratio
+
+
+def interval_text(record: Record, *, paired: bool) -> str:
+    """Return a ratio, and between which values its paired ratios are."""
+    low, high = record["paired_ratio_low"], record["paired_ratio_high"]
+    return f"{ratio_of(record, paired=paired):.3f} ({low:.3f} to {high:.3f})"
+
+
+def _ratio_text(record: Record, *, paired: bool) -> str:
     if record["record"] == "yardstick":
         return "1"
-    if "ratio" not in record:
-        return ""
-    return f"{record['ratio']:.3f} ({record['paired_ratio_low']:.3f} to {record['paired_ratio_high']:.3f})"
+    return interval_text(record, paired=paired) if "ratio" in record else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .gemm_tables import Key, Table, telling_fields
+from .gemm_tables import Key, Table, interval_text, ratio_of, telling_fields
 
 Record = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def size_text(record: Record) -> str:
     return f"{record['m']} x {record['n']} of {bytes_text}"
 
 
-def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
+def figures(records: Sequence[Record], *, with_size: bool = True, paired: bool = False) -> Table:
     """Return times, effective bandwidth, shares and ratios: one row for each kernel and size.
 
     Parameters
@@ -57,6 +57,8 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
         Records of any kind; those of transposes are taken.
     with_size : bool
         Whether the rows say which transpose they are of.
+    paired : bool
+        Whether the ratio to the copy is the median of the paired times' ratios; else the ratio of the median times.
     """
     chosen = of_transposes(records)
     names = labels(records)
@@ -72,7 +74,7 @@ def figures(records: Sequence[Record], *, with_size: bool = True) -> Table:
         if record["record"] == "transpose":
             row += [f"{record[f'{name}_us']:.1f}" for name in ("min", "mean", "median", "max")]
             row += [f"{record['gbps']:.0f}", f"{100 * record['peak_share']:.1f} %" if "peak_share" in record else ""]
-            row += [f"{record['ratio']:.3f} ({record['paired_ratio_low']:.3f} to {record['paired_ratio_high']:.3f})"]
+            row.append(interval_text(record, paired=paired))
             if faster:
                 row.append(f"{record['faster_copy_ratio']:.3f}" if "faster_copy_ratio" in record else "")
             row += [f"{record[f'{name}_ratio']:.2f}" if f"{name}_ratio" in record else "" for name in peers]
@@ -87,12 +89,14 @@ def _note_of(record: Record) -> str:
     return f"WRONG: {record['reason']}" if record["record"] == "check" else ""
 
 
-def ratios(records: Sequence[Record]) -> Table:
+def ratios(records: Sequence[Record], *, paired: bool = False) -> Table:
     """Return the share of the copy's bandwidth, a row for each size and a column for each kernel."""
     names = labels(records)
     measured = [record for record in of_transposes(records) if "ratio" in record]
     columns = list(dict.fromkeys(name_of(record, names) for record in measured))
-    cells = {(size_text(record), name_of(record, names)): f"{record['ratio']:.3f}" for record in measured}
+    cells = {
+        (size_text(record), name_of(record, names)): f"{ratio_of(record, paired=paired):.3f}" for record in measured
+    }
     sizes = list(dict.fromkeys(size for size, _ in cells))
     return ["M x N", *columns], [[size, *(cells.get((size, name), "") for name in columns)] for size in sizes]
 
