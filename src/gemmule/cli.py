@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import Any
 
@@ -22,6 +23,15 @@ from .commands.tune import tune_command
 
 class OneLineGroup(click.Group):
     """A group of commands whose failures are one line on stderr and an exit code, never a traceback."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of a command, after refusing those with a number that Python does not read."""
+        longest = sys.get_int_max_str_digits()
+        if longest and any(re.search(rf"\d{{{longest + 1}}}", word) for word in args):
+            raise click.UsageError(
+                f"A number has more than {longest} digits, which no option takes; give one below 1e300."
+            )
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -196,3 +196,47 @@ def _wait(ready, seconds=60):
     while not ready():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("place", ["A.npy", "hard.npy", "soft.npy", "C.npy"])
+@pytest.mark.parametrize("option", ["--trace", "--timeline"])
+def test_a_drawing_is_not_written_over_a_matrix(option, place, folder):
+    np.save("A.npy", np.ones((3, 4), "f4"))
+    np.save("B.npy", np.ones((4, 5), "f4"))
+    os.link("A.npy", "hard.npy")
+    os.symlink("A.npy", "soft.npy")
+    before = Path("A.npy").read_bytes()
+    result = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--force", option, place)
+    assert result.exit_code == 1, result.output
+    assert "name another output" in result.stderr
+    assert Path("A.npy").read_bytes() == before
+    assert not Path("C.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["multiply", "A.npy", "B.npy", "-o", "C.npy", "--chunks"],
+        ["multiply", "A.npy", "B.npy", "-o", "C.npy", "--devices"],
+        ["tune", "--dry-run", "--chip", "h100", "--sizes"],
+        ["bench", "transpose", "--counts-only", "--sizes"],
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_refused(arguments):
+    result = run(*arguments, "9" * 5000)
+    assert result.exit_code == 2
+    assert "more than 4300 digits" in result.stderr
+
+
+def test_an_address_within_the_process_has_three_parts(folder):
+    from gemmule.api.distributed import check_address
+    from gemmule.core.errors import ArgumentError
+
+    with pytest.raises(ArgumentError, match="no address of a Dask scheduler"):
+        check_address("inproc://x")
+
+
+def test_shapes_that_are_no_text_are_one_line():
+    result = run("tune", "--dry-run", "--chip", "h100", "--shapes", "A.npy")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "A.npy: is no text" in result.stderr

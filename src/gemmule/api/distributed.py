@@ -95,6 +95,8 @@ def check_address(scheduler: str) -> None:
         registry.get_backend(scheme)
         if scheme != "inproc":
             addressing.parse_host_port(location)
+        elif location.count("/") != 2:
+            raise ValueError(f"{location} is not host/process/number")
     except (ValueError, ImportError) as error:
         raise ArgumentError(
             f"scheduler {scheduler}: is no address of a Dask scheduler ({error}); give one such as tcp://node:8786"

@@ -170,7 +170,7 @@ def _run(
         a_dtype or dtype, b_dtype or dtype, c_dtype or dtype, precision, executor, resume, force, chunks, shards, check,
         scheduler, device_memory, pinned_memory, strategy, trace is not None or timeline is not None, devices,
     )  # fmt: skip
-    check_drawings(trace, timeline, force=force)
+    check_drawings(trace, timeline, force=force, others=(a, b, c0, output))
     if dry_run:
         echo_dry_run(request, as_json=as_json)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,13 +143,15 @@ def _tiles(chosen: Budgeted) -> str:
     return f"{plan.strategy}, {tiles}{half}, slices {plan.tile_k} deep"
 
 
-def check_drawings(trace: str | None, timeline: str | None, *, force: bool) -> None:
-    """Refuse files that cannot be written, before anything runs."""
+def check_drawings(trace: str | None, timeline: str | None, *, force: bool, others: Sequence[str | None] = ()) -> None:
+    """Refuse files that cannot be written, or that are one of `others`, before anything runs."""
     from ..lab.whole_files import check_target
 
+    read = [Path(other.partition("::")[0]) for other in others if other]
     for path in (trace, timeline):
         if path is not None:
-            check_target(Path(path).absolute(), force=force)
+            check_target(Path(path).absolute(), force=force, inputs=read)
+            read.append(Path(path))
     if timeline is not None:
         from ..lab.drawing.canvas import check_matplotlib
 

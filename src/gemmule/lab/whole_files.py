@@ -53,7 +53,11 @@ def check_target(path: Path, *, force: bool, inputs: Sequence[Path] = ()) -> Non
         raise MissingFileError(errno.ENOENT, "its folder does not exist; make it first", str(path))
     if path.is_dir():
         raise ArgumentError(f"{path}: is a folder; name a file in it")
-    if any(path.resolve() == one.resolve() for one in inputs):
-        raise ArgumentError(f"{path}: is one of the files that are read; name another output")
+    if any(
+        path.resolve() == one.resolve() or (path.exists() and one.exists() and path.samefile(one)) for one in inputs
+    ):
+        raise ArgumentError(f"{path}: is one of the files that are read or written besides; name another output")
+    if path.exists() and not path.is_file():
+        raise ArgumentError(f"{path}: exists and is not a regular file; name another output")
     if path.exists() and not force:
         raise ArgumentError(f"{path}: exists; give force=True to replace it, or another name")

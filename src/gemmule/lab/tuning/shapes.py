@@ -34,7 +34,10 @@ def read_shapes(path: Path, dtype: str, layout: str) -> tuple[GemmProblem, ...]:
     FileFormatError
         If a line is no product; the message names it.
     """
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: is no text ({error}); give products as JSON lines, or as .csv") from error
     rows: list[tuple[int, Any]] = []
     if path.suffix.lower() == ".csv":
         rows = list(enumerate(csv.DictReader(io.StringIO(text)), 2))
