@@ -81,8 +81,8 @@ class Verdict:
             )
         return (
             f"{output}: not verified: error is {self.max_error_over_bound:.3g} of a bound that a right result may "
-            f"exceed, and none of the {self.rows_compared} rows that were computed once more proves it wrong; the result is "
-            f"kept; repeat the check with another seed than {seed}"
+            f"exceed, and none of the {self.rows_compared} rows that were computed once more proves it wrong; the "
+            f"result is kept; repeat the check with another seed than {seed}"
         )
 
 
