@@ -111,10 +111,10 @@ def refused(output, *more):
 
 
 @functools.cache
-def forks():
+def forks(killer):
     """Start the process that is forked for each killed one, once."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, KILLER],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, killer],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -131,9 +131,9 @@ def forks():
     return process
 
 
-def killed_at(point, arguments):
+def killed_at(point, arguments, killer=KILLER):
     """Run the command and kill it at the call of that number; return its exit code and what it printed."""
-    process = forks()
+    process = forks(killer)
     with tempfile.NamedTemporaryFile("r") as told:
         asked = os.getcwd(), dict(os.environ), told.name, [str(point), *arguments]
         process.stdin.write(json.dumps(asked) + "\n")
