@@ -131,9 +131,10 @@ class OnDisk:
         if force:
             (shutil.copytree if os.path.isdir(f"old {path}") else shutil.copyfile)(f"old {path}", path)
         before = old if force else None
-        files = {Path(f"new {path}").read_bytes(), Path(f"old {path}").read_bytes() if force else None}
-        watch = watched(path, files) if path.endswith(".npy") else contextlib.nullcontext()
-        with watch:
+        with contextlib.ExitStack() as watch:
+            if path.endswith(".npy"):
+                files = {Path(f"new {path}").read_bytes(), Path(f"old {path}").read_bytes() if force else None}
+                watch.enter_context(watched(path, files))
             for _ in range(self._rng.choice((1, 1, 2))):
                 killer = NAMING_KILLER if self._naming else KILLER
                 point = self._rng.randrange(3 * 300) if self._naming else self._rng.randint(1, calls)
