@@ -65,7 +65,7 @@ main()
 """
 
 
-class Broken(Exception):
+class BrokenOutputError(Exception):
     """What was found."""
 
 
@@ -98,7 +98,7 @@ def watched(path: str, allowed: set[bytes | None]) -> Iterator[None]:
         over.set()
         thread.join()
     if found:
-        raise Broken(f"{path} held {found[0]} bytes that are neither the old nor the new output")
+        raise BrokenOutputError(f"{path} held {found[0]} bytes that are neither the old nor the new output")
 
 
 class OnDisk:
@@ -141,20 +141,22 @@ class OnDisk:
                 code, told = killed_at(point, arguments(output, *force), killer)
                 data = held(output)
                 if data not in (before, new):
-                    raise Broken(f"after a kill at {point} {output} holds neither the old nor the new output")
+                    raise BrokenOutputError(
+                        f"after a kill at {point} {output} holds neither the old nor the new output"
+                    )
                 if code not in (0, -signal.SIGKILL) and not (data == new and not force):
-                    raise Broken(f"exit code {code} at {point}: {told}")
+                    raise BrokenOutputError(f"exit code {code} at {point}: {told}")
             if force or held(output) is None:
                 code, told = killed_at(NEVER, arguments(output, *force))
                 if code != 0:
-                    raise Broken(f"resuming {output} fails: {told}")
+                    raise BrokenOutputError(f"resuming {output} fails: {told}")
             elif killed_at(NEVER, arguments(output))[0] == 0:
-                raise Broken(f"{output} was replaced without --force")
+                raise BrokenOutputError(f"{output} was replaced without --force")
         if held(output) != new:
-            raise Broken(f"{output} is not that of an uninterrupted run")
+            raise BrokenOutputError(f"{output} is not that of an uninterrupted run")
         # A folder that was exchanged and not yet deleted goes with the next product of that name.
         if hidden() and not path.endswith(".zarr"):
-            raise Broken(f"left: {hidden()}")
+            raise BrokenOutputError(f"left: {hidden()}")
         for name in (path, *hidden()):
             (shutil.rmtree if os.path.isdir(name) else os.unlink)(name)
 
@@ -292,18 +294,18 @@ class OnDask:
                 code = self._ended(client)
                 self._longest = self._longest or time.monotonic() - began
                 if code not in (0, 1, -signal.SIGKILL):
-                    raise Broken(f"the client exits with {code}: {Path('out').read_text()[-400:]}")
+                    raise BrokenOutputError(f"the client exits with {code}: {Path('out').read_text()[-400:]}")
                 if code == -signal.SIGKILL and self._victim != "client":
-                    raise Broken(f"the client hangs after the {self._victim} was killed")
+                    raise BrokenOutputError(f"the client hangs after the {self._victim} was killed")
                 if self._victim == "client":
                     self._resumed(address)
             if self._victim != "client":
                 with self._cluster() as (address, _):
                     self._resumed(address)
         if Path("C.npy").read_bytes() != self._new:
-            raise Broken("C.npy is not that of an uninterrupted run")
+            raise BrokenOutputError("C.npy is not that of an uninterrupted run")
         if hidden():
-            raise Broken(f"left: {hidden()}")
+            raise BrokenOutputError(f"left: {hidden()}")
         os.unlink("C.npy")
 
     def _resumed(self, address: str) -> None:
@@ -312,11 +314,11 @@ class OnDask:
                 return
             code = self._ended(self._client(address))
             if code not in (0, 1):
-                raise Broken(f"resuming exits with {code}: {Path('out').read_text()[-400:]}")
+                raise BrokenOutputError(f"resuming exits with {code}: {Path('out').read_text()[-400:]}")
             # The workers may be at a band of the product before, and say so.
             time.sleep(0.05 if code else 0)
         if hidden():
-            raise Broken(f"does not resume: {Path('out').read_text()[-400:]}")
+            raise BrokenOutputError(f"does not resume: {Path('out').read_text()[-400:]}")
 
 
 def checked(kind: str, kills: int, rng: random.Random, seconds: float) -> dict[str, Any]:
@@ -334,7 +336,7 @@ def checked(kind: str, kills: int, rng: random.Random, seconds: float) -> dict[s
                 try:
                     one.cycle()
                     passed += 1
-                except Broken as found:
+                except BrokenOutputError as found:
                     broken.append(str(found))
                     print(f"{kind}: {found}", flush=True)
                     for name in os.listdir():
@@ -359,7 +361,7 @@ def main() -> int:
     command = f"python benchmarks/fuzz/kills.py --kinds {given.kinds} --kills {given.kills} --seed {given.seed}"
     with RecordFile(given.out.absolute(), experiment(command)) as file:
         for kind in given.kinds.split(","):
-            record = checked(kind, given.kills, random.Random(f"{given.seed} {kind}"), given.seconds)
+            record = checked(kind, given.kills, random.Random(f"{given.seed} {kind}"), given.seconds)  # noqa: S311
             print(record, flush=True)
             file.write(record)
             failed += record["failed"]

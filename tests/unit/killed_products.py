@@ -54,8 +54,12 @@ finally:
 #: Forks a process for each line of standard input, a folder, environment and arguments: Python and the packages are
 #: started and imported once. Says how each ended.
 FORKS = """
-import contextlib, importlib, json, os, sys
-import gemmule.commands.multiply, gemmule.outofcore.multiply
+import contextlib, importlib, json, os, pkgutil, sys
+import gemmule.api.streamed, gemmule.api.tile_executor, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
+for package in gemmule.commands, gemmule.host, gemmule.outofcore:
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module.name)
 with contextlib.suppress(ImportError):
     import zarr
 killer = compile(sys.argv[1], "killer", "exec")

@@ -16,7 +16,7 @@ from .rounding import Scalar, scale_dtype, write, write_bytes
 
 #: Bytes for Python's own objects and the buffers through which NumPy converts.
 _SMALL_THINGS = 2**16
-#: Multiply-adds up to which a product is cut into blocks that BLAS multiplies in the calling thread. The threads of BLAS
+#: Multiply-adds up to which a product is cut into blocks that BLAS multiplies in the calling thread. BLAS threads
 #: wait for each other by spinning: where other processes use the cores, that costs tens of milliseconds per call.
 SMALL_PRODUCT = 2**26
 #: Multiply-adds up to which OpenBLAS starts no thread, and the largest sides of such a block.

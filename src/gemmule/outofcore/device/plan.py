@@ -262,7 +262,6 @@ class DevicePlan:
 
     def order(self) -> Iterator[tuple[int, int]]:
         """Yield the tiles in the order in which they are begun."""
-        rows, cols, _ = self.grid
         if self.strategy == PANELS:
             by_rows = self.stationary == "a"
             sides = [
@@ -273,7 +272,7 @@ class DevicePlan:
             for stays, passes in panel_order(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
-        for i in range(rows):
+        for i in range(self.grid[0]):
             for j in self._line(i):
                 yield i, j
 
