@@ -22,6 +22,7 @@ from gemmule.core.errors import (
     OverlapError,
     ShapeError,
     UnsupportedError,
+    WrongResultError,
 )
 
 __version__ = "0.1.0.dev0"
@@ -39,8 +40,10 @@ __all__ = [
     "MemoryLimitError",
     "OverlapError",
     "Plan",
+    "Report",
     "ShapeError",
     "UnsupportedError",
+    "WrongResultError",
     "__version__",
     "erf",
     "exp",
@@ -62,3 +65,12 @@ __all__ = [
     "transpose",
     "where",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Report` where it is asked for: what streams files is not loaded with the package."""
+    if name == "Report":
+        from gemmule.outofcore.multiply import Report
+
+        return Report
+    raise AttributeError(f"module 'gemmule' has no attribute {name!r}")

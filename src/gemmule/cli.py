@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import click
@@ -46,6 +48,10 @@ gemmule.add_command(tune_command)
 
 def main() -> None:
     """Run the command: the entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A file's name may hold letters that the locale's encoding lacks.
+            stream.reconfigure(errors="backslashreplace")
     gemmule(prog_name="gemmule")
 
 

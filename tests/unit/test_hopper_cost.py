@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.core.arch import Arch
-from gemmule.core.dtype import Precision
-from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h09_production.spec import SPEC, costs
+from gemmule.core.hopper_correction import correction, use_chip
+from gemmule.core.hopper_cost import limits, rates_of
+from gemmule.core.hopper_operation import operation_of
+from gemmule.kernels.gemm.h09_production.spec import SPEC, ProductionConfig, costs
 from gemmule.lab.products import gemm_problem
 
-HOPPER = Arch.parse("sm_90a")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def config(**fields):
-    return next(x for x in SPEC.configs if all(getattr(x, name) == value for name, value in fields.items()))
+    return ProductionConfig(**{"stages": 4, "pingpong": 1, "cluster_m": 1} | fields)
 
 
-SMALL = config(tile_m=64, tile_n=64, cluster_k=1, swapped=0)
+SMALL = config(tile_m=64, tile_n=64, stages=8)
 
 
 def us(m, n, k, taken=SMALL, layout="nt", dtype="bfloat16"):
@@ -47,63 +46,94 @@ def test_lines_take_longer_the_less_aligned_they_are(layout):
 
 def test_parts_of_k_share_slices_and_pay_for_their_sums():
     # As few tiles as leave multiprocessors idle gain; where there are many, sums only cost.
-    split = config(tile_m=64, tile_n=64, cluster_k=4, swapped=0)
+    split = config(tile_m=64, tile_n=64, stages=8, cluster_k=4)
     assert us(256, 256, 8192, split) < 0.5 * us(256, 256, 8192)
     assert us(4096, 4096, 1024, split) > us(4096, 4096, 1024)
 
 
 def test_slices_of_parts_take_longer_in_pairs():
-    split = config(tile_m=64, tile_n=64, cluster_k=2, swapped=0)
+    split = config(tile_m=64, tile_n=64, stages=8, cluster_k=2)
     # 3 waves of 108 slices; or 5 of 54, which took as long: 53.2 and 53.8 us on an H200 (record 20261122T082050).
     assert us(600, 1808, 6912, split) > 0.9 * us(600, 1808, 6912)
 
 
 def test_wide_results_of_a_short_k_are_limited_by_memory():
-    wide = config(tile_m=128, tile_n=192, swapped=0)
+    wide = config(tile_m=128, tile_n=192)
     # 4.8 TB a second is what the memory can: 512 MB of results.
     assert us(16384, 16384, 32, wide) > 100
-    # Columns of tiles, where a row of the result is written in boxes, go to more places.
-    tall = config(tile_m=128, tile_n=192, swapped=1)
-    assert us(16384, 16384, 32, tall) > us(16384, 16384, 32, wide)
 
 
 def test_rows_beyond_a_result_are_not_written():
     assert us(16, 64, 64) < us(64, 64, 64)
 
 
-def test_a_narrow_swizzle_matters_less_where_lines_begin_anywhere():
+def test_a_narrow_swizzle_takes_longer_and_no_more_where_lines_begin_anywhere():
     whole, narrow = config(tile_m=128, tile_n=128), config(tile_m=128, tile_n=144)
     # Across K, rows of 288 bytes are brought in pieces of 32.
     ratios = []
     for k in (4096, 4104):
         of_narrow, of_whole = us(k, k, 4096, narrow, "tn"), us(k, k, 4096, whole, "tn")
         ratios.append(of_narrow / of_whole)
-    assert 1 < ratios[1] < ratios[0]
+    assert 1.1 < ratios[1] < 1.05 * ratios[0]
 
 
 @pytest.mark.parametrize(
-    ("record", "mean", "below"),
+    ("record", "chip", "mean", "least"),
     [
-        ("20261122T103121-nvidia-h200-cc8b587224.jsonl", 0.975, 0),
-        ("20261122T110509-nvidia-h200-8b22f4eb3f.jsonl", 0.975, 2),
-        ("20261122T113015-nvidia-h200-38de70c612.jsonl", 0.975, 0),
-        # Not among those that the constants are fitted to.
-        ("20261122T141408-nvidia-h200-c9aa662e10.jsonl", 0.975, 1),
+        ("20261123T035727-nvidia-h100-80gb-hbm3-bee0d839d3.jsonl", "NVIDIA H100 80GB HBM3", 1.1, 0.75),
+        ("20261123T040212-nvidia-h200-bee0d839d3.jsonl", "NVIDIA H200", 1.1, 0.75),
     ],
 )
-def test_choices_beside_measured_times_of_all_configs(record, mean, below):
-    shares = []
-    for line in (RESULTS / record).read_text().splitlines():
-        one = json.loads(line)
-        if one["record"] != "untuned":
-            continue
+def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(record, chip, mean, least, named_chip):
+    named_chip(chip)
+    lines = [json.loads(line) for line in (RESULTS / record).read_text().splitlines()]
+    numbers = {}
+    for number, fields in enumerate(next(one for one in lines if one["record"] == "configs")["configs"]):
+        # Stages beyond those that wait for memory make no difference.
+        numbers.setdefault(ProductionConfig(**fields | {"stages": 2}), []).append(str(number))
+    ratios, shares = [], []
+    # benchmarks/fit_cost_model.py leaves out every eighth.
+    for one in [line for line in lines if line["record"] == "config_times"][::8]:
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])
-        problem = dataclasses.replace(problem, precision=Precision.parse(one["precision"]))
-        looked = {(x["kernel"], json.dumps(x["config"], sort_keys=True)): x["median_us"] for x in one["looked"]}
-        choice = choose(problem, HOPPER, multiprocessors=132)
-        taken = (choice.spec.name, json.dumps(dict(choice.config.as_dict()), sort_keys=True))
-        if taken in looked:
-            shares.append(min(looked.values()) / looked[taken])
-    assert len(shares) > 190
-    assert statistics.geometric_mean(shares) >= mean
-    assert sum(share < 0.8 for share in shares) <= below
+        predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, 132), strict=True))
+        timed = {}
+        for config in SPEC.configs:
+            names = numbers.get(dataclasses.replace(config, stages=2), [])
+            times = [one["times_us"][name] for name in names if name in one["times_us"]]
+            if times:
+                timed[config] = min(times)
+        taken = min(timed, key=predicted.__getitem__)
+        shares.append(min(timed.values()) / timed[taken])
+        ratios.append(one["cublaslt_us"][0] / timed[taken])
+    assert len(ratios) > 45
+    assert statistics.geometric_mean(shares) >= 0.975
+    assert statistics.geometric_mean(ratios) >= mean
+    assert min(ratios) >= least
+    assert sum(ratio < 0.95 for ratio in ratios) <= 0.15 * len(ratios)
+
+
+@pytest.fixture
+def named_chip():
+    yield use_chip
+    use_chip("")
+
+
+def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit(named_chip):
+    wide = config(tile_m=128, tile_n=192)
+    named_chip("NVIDIA H200")
+    fast = us(16384, 16384, 64, wide)
+    named_chip("NVIDIA H100 80GB HBM3")
+    assert us(16384, 16384, 64, wide) > 1.15 * fast
+    # Of a chip that nobody fitted, the rates of the default.
+    named_chip("NVIDIA of tomorrow")
+    assert us(16384, 16384, 64, wide) == fast
+
+
+def test_the_correction_is_bounded_far_from_what_was_measured():
+    for shape in ((1, 1, 1), (2**20, 64, 64), (64, 2**20, 2**14), (2**17, 2**17, 2**17)):
+        operation = operation_of(gemm_problem(*shape, "bfloat16", "bfloat16", "nn"))
+        rates = rates_of(SPEC.configs)
+        total, mixed = limits(operation, rates, 132)
+        factor = correction(rates, operation, mixed, 132)
+        assert ((factor > 0.57) & (factor < 1.75)).all()
+        assert (total > 0).all()

@@ -84,7 +84,8 @@ def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
         if able:
             taken += 1
             assert found.config == min(able, key=lambda config: SPEC.cost(problem, config, 132))
-            assert found.predicted_us == SPEC.cost(problem, found.config, 132)
+            # One config and many are not summed in one order.
+            assert found.predicted_us == pytest.approx(SPEC.cost(problem, found.config, 132), rel=1e-5)
             assert found.chosen_by == "cost"
         else:
             assert found.refused[0] == (SPEC.name, SPEC.why_not(problem, HOPPER, SPEC.default))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from gemmule.core.errors import ArgumentError, UnsupportedError
@@ -132,6 +133,28 @@ def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None
     return able
 
 
+def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> Iterator[tuple[Any, Any]]:
+    """Yield futures and their results as they complete.
+
+    Raises
+    ------
+    UnsupportedError
+        If the scheduler is gone, or a worker was lost too often.
+    """
+    try:
+        for future in dask.as_completed(futures, loop=client.loop):
+            yield future, future.result()
+    except dask.CancelledError as error:
+        raise UnsupportedError(
+            f"scheduler {scheduler}: the connection was lost, or the work was cancelled there; start it again"
+        ) from error
+    except dask.KilledWorker as error:
+        raise UnsupportedError(
+            f"scheduler {scheduler}: a worker was lost again and again ({error}); give the workers more memory, with "
+            "--memory-limit 0"
+        ) from error
+
+
 def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress | None = None) -> Report:
     """Compute the tiles that are not there on the workers of a scheduler.
 
@@ -179,8 +202,8 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
             for band in bands
         }
         try:
-            for future in dask.as_completed(list(waiting), loop=client.loop):
-                figures = [sum(pair) for pair in zip(figures, future.result(), strict=True)]
+            for future, moved in _completed(dask, client, list(waiting), scheduler):
+                figures = [sum(pair) for pair in zip(figures, moved, strict=True)]
                 band = waiting.pop(future)
                 collect(work.target.journal, work.target.name, work.sink, band)
                 # A result that is held is computed again when its worker is lost.

@@ -76,7 +76,7 @@ def dry_run(request: Request) -> DryRun:
 
 
 def _free_target(request: Request, shape: tuple[int, int], dtype: AnyDType, inputs: Sequence[MatrixSource]) -> Target:
-    """Return the place of a result that may be written, refused in the words that the run would have."""
+    """Return the place of a result, refused in the words that the run would have; one that is there may stay."""
     target = result_target(request.out, shape, dtype, request.chunks, request.shards)
-    target.check(request.force, inputs)
+    target.check(True, inputs)
     return target

@@ -18,6 +18,7 @@ from . import gpu
 from .bench_end import end
 from .bench_transpose import show_transposes, transpose_command
 from .failures import LEFT
+from .json_output import json_option
 from .progress import steps_progress
 from .tables import print_table
 from .told import ToldCommand, command_line
@@ -103,7 +104,7 @@ bench_command.add_command(transpose_command)
 @click.option("--torch", "with_torch", is_flag=True, help="Measure PyTorch's own call beside the kernels too.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures over the sizes, as PNG and SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def gemm_command(**options: Any) -> None:
     """Measure matrix products beside cuBLASLt: times, rate, share of the chip's peak, ratio and error.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from ..core.errors import GemmuleError, WrongResultError
 from . import gpu
+from .json_output import echo_json
 
 Record = dict[str, Any]
 
@@ -34,7 +34,7 @@ def end(
         If there is no plot.
     """
     if as_json:
-        click.echo(json.dumps({"experiment": block, "records": records}))
+        echo_json({"experiment": block, "records": records})
     else:
         print_end(records)
     failure = gpu.failure_of(records)

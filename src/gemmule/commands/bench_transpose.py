@@ -15,6 +15,7 @@ from ..lab.transposes import SIZE_SETS
 from . import gpu
 from .bench_end import end
 from .failures import LEFT
+from .json_output import echo_json, json_option
 from .tables import print_table
 from .told import ToldCommand, command_line
 
@@ -61,7 +62,7 @@ Examples: gemmule bench transpose --kernels ladder --sizes source --record bench
 @click.option("--counts-only", is_flag=True, help="Count and measure nothing: needs no GPU.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Draw the figures, as PNG and SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def transpose_command(**options: Any) -> None:
     """Measure transposes beside a copy: times, effective bandwidth, its share of what a copy reaches.
 
@@ -253,7 +254,7 @@ def _count_only(choices: Sequence[Choice], itemsizes: Sequence[int], folder: str
                 step("", 1)
     block = experiment(command_line())
     if as_json:
-        click.echo(json.dumps({"experiment": block, "records": records}))
+        echo_json({"experiment": block, "records": records})
     else:
         as_measured = [{**record, "record": "transpose"} for record in records]
         header, rows = throughput(as_measured)

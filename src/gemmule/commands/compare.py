@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import click
 
 from ..core.errors import DriverError, UnsupportedError, WrongResultError
 from . import gpu
+from .json_output import echo_json, json_option
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _SECONDS = 0.3
 @click.option("--chip", metavar="NAME", help=f"Chip of the theory. Default: this GPU, or {DEFAULT_CHIP} without one.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--yardstick/--no-yardstick", default=True, help="Measure cuBLASLt beside the kernels.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def compare_command(**options: Any) -> None:
     """Compare the product of an M x K and a K x N matrix on the CPU, by every kernel, and by arithmetic.
 
@@ -78,7 +78,7 @@ def _compare(
     host = {"blas": HostTileExecutor().describe()} | host
     if as_json:
         found = {"m": m, "n": n, "k": k, "dtype": dtype, "host": host, "theory": limits, "link_measured": link}
-        click.echo(json.dumps(found | {"gpu": here, "records": records}))
+        echo_json(found | {"gpu": here, "records": records})
     else:
         _print_times(problem, host, records)
         if not here:

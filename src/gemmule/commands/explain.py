@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .json_output import echo_json, json_option
 from .streaming import check_drawings
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
     "--timeline", metavar="T.png", type=click.Path(), help="Draw the timeline of a pipeline (.png or .svg), too.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing picture.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def explain_command(**options: Any) -> None:
     """Explain a kernel: what it asks of each unit of a chip, and what to change next.
 
@@ -118,7 +118,10 @@ def _explain(
     )  # fmt: skip
     if timeline is not None:
         _draw(explained, timeline, force=force)
-    click.echo(json.dumps(explained.as_json()) if as_json else page(explained))
+    if as_json:
+        echo_json(explained.as_json())
+    else:
+        click.echo(page(explained))
 
 
 def _draw(explained: Explanation, path: str, *, force: bool) -> None:

@@ -14,6 +14,7 @@ from types import FrameType
 import click
 
 from ..core.errors import GemmuleError
+from .json_output import echo_failure
 from .spelling import in_options
 
 #: Where a command notes, in its context's ``meta``, the file that holds what it has done so far.
@@ -49,9 +50,15 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             # As of `gemmule info | head`: click ends it without a word.
             raise
-        name = "" if error.filename is None else f"{error.filename}: "
         left = f"; {_left(ctx)}" if ctx.meta.get(LEFT) else ""
-        _fail(ctx, f"{name}{error.strerror or error}{left}", 1)
+        if error.filename is not None:
+            _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", 1)
+        # Files are named by those who read and write them: what is left is what is printed.
+        reason = error.strerror or error
+        _fail(ctx, f"standard output: {reason}; send it to a file or pipe that takes it{left}", 1)
+    except click.ClickException as error:
+        echo_failure(ctx, error.format_message(), error.exit_code)
+        raise
     except KeyboardInterrupt:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:
@@ -84,7 +91,11 @@ def _nobody_reads() -> bool:
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:
-    click.echo("gemmule: " + " ".join(message.split()), err=True)
+    text = " ".join(message.split())
+    click.echo(f"gemmule: {text}", err=True)
+    with contextlib.suppress(OSError):
+        # Standard output may be what failed.
+        echo_failure(ctx, text, code)
     ctx.exit(code)
 
 

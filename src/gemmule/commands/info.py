@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .json_output import echo_json, json_option
 
 if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     "info", short_help="Show the GPUs, the executors, the kernels and the cache.", epilog="Example: gemmule info --json"
 )
 @click.option("--clear-cache", is_flag=True, help="Remove the compiled kernels from the disk.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def info_command(*, clear_cache: bool, as_json: bool) -> None:
     """Show the GPUs, the executors, the kernels and the cache of compiled kernels."""
     from ..compiler import cache
@@ -24,7 +25,7 @@ def info_command(*, clear_cache: bool, as_json: bool) -> None:
     cleared = cache.clear_cache() if clear_cache else None
     found = _found(cache.cache_content())
     if as_json:
-        click.echo(json.dumps(found | ({"cleared": _cache(cleared)} if cleared else {})))
+        echo_json(found | ({"cleared": _cache(cleared)} if cleared else {}))
         return
     if cleared:
         click.echo(f"removed {cleared.kernels} compiled kernels, {cleared.bytes} bytes, from {cleared.folder}")
@@ -37,12 +38,19 @@ def _cache(content: CacheContent) -> dict[str, Any]:
 
 def _tuned() -> dict[str, Any]:
     """Return where tuned configurations are, and how many."""
-    from ..dispatch.tuned_file import read_or_set_aside, read_tuned
+    from ..core.errors import FileFormatError
+    from ..dispatch.tuned_file import read_tuned
     from ..dispatch.tuned_table import shipped_files, user_file
 
     user = user_file()
     shipped = {path.stem: len(read_tuned(path)) for path in shipped_files()}
-    return {"file": str(user), "products": len(read_or_set_aside(user)), "shipped": shipped}
+    try:
+        return {"file": str(user), "products": len(read_tuned(user)), "shipped": shipped}
+    except (FileNotFoundError, NotADirectoryError):
+        return {"file": str(user), "products": 0, "shipped": shipped}
+    except (FileFormatError, OSError) as error:
+        # It is shown, and nothing is done about it.
+        return {"file": str(user), "products": 0, "unreadable": str(error), "shipped": shipped}
 
 
 def _virtual() -> str:
@@ -121,4 +129,5 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(f"compiled kernels: {cache['kernels']}, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}")
     tuned = found["tuned"]
     shipped = ", ".join(f"{count} products for {chip}" for chip, count in tuned["shipped"].items())
-    click.echo(f"tuned: {tuned['products']} products in {tuned['file']}; shipped: {shipped or 'none'}")
+    unreadable = f" ({tuned['unreadable']})" if "unreadable" in tuned else ""
+    click.echo(f"tuned: {tuned['products']} products in {tuned['file']}{unreadable}; shipped: {shipped or 'none'}")

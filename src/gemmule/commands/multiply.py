@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .json_output import echo_json, json_option
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct
@@ -59,7 +61,12 @@ class _Number(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
         for kind in (int, float):
             with contextlib.suppress(ValueError):
-                return kind(value)
+                number = kind(value)
+                if not math.isfinite(number):
+                    self.fail(
+                        f"{value!r} is not finite, and neither would be the result; give a finite number.", param, ctx
+                    )
+                return number
         return self.fail(f"{value!r} is not a number.", param, ctx)
 
 
@@ -122,7 +129,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it is expected to take, and stop.")
 @click.option("--trace", metavar="T.json", type=_FILE, help="Write what ran when, for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw what ran when, by stream (.png or .svg).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 @click.option(
     "--executor", type=click.Choice(["gpu", "host", "vgpu"]), help="Where to compute. Default: the GPU if there is one."
 )
@@ -183,7 +190,7 @@ def _run(
         else:
             product.commit()
     if as_json:
-        click.echo(json.dumps(_record(report, product, verdict)))
+        echo_json(_record(report, product, verdict))
     else:
         click.echo(f"{report.seconds:.2f} s, {report.gflops:.{1 if report.gflops >= 1 else 4}f} GFLOP/s: {output}")
         if isinstance(report, DeviceReport):
@@ -197,18 +204,21 @@ def _run(
 @contextlib.contextmanager
 def _kept_is_told() -> Iterator[list[StreamedProduct | DeviceProduct]]:
     """Let the command tell, after a failure, where the finished tiles of the product in the list are."""
-    from ..core.errors import InputChangedError
+    from ..core.errors import FileFormatError, InputChangedError
     from .failures import LEFT
 
     products: list[StreamedProduct | DeviceProduct] = []
-    going_on = ", and the same command goes on from there"
+    goes_on = True
     try:
         yield products
-    except InputChangedError:
-        going_on = ""
+    except (InputChangedError, FileFormatError):
+        # What was found would be found again.
+        goes_on = False
         raise
     finally:
         for product in products:
+            same = "the same command" if product.request.resume else "the same command without --no-resume"
+            going_on = f", and {same} goes on from there" if goes_on else ""
             if kept := getattr(product.sink, "kept", None):
                 click.get_current_context().meta[LEFT] = f"{kept}{going_on}"
 
@@ -265,7 +275,6 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
 
 def _record(report: Report, product: StreamedProduct | DeviceProduct, verdict: Verdict | None) -> dict[str, Any]:
     import dataclasses
-    import math
 
     record: dict[str, Any] = dataclasses.asdict(report)
     a, b = product.a.dtype, product.b.dtype

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from .json_output import echo_json, json_option
 
 
 @click.command(
@@ -20,7 +21,7 @@ import click
     "--table", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="Tuned configurations to pack too. Default: the user's, which gemmule tune writes, if there are any.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Path | None, as_json: bool) -> None:
     """Write the compiled kernels of the cache, and tuned configurations, to OUT, for machines without a compiler.
 
@@ -49,9 +50,7 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size
     if as_json:
-        click.echo(
-            json.dumps({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})
-        )
+        echo_json({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})
     else:
         tuned = ", tuned configurations" if pack.tables else ""
         click.echo(f"{out}: {len(pack.kernels)} compiled kernels{tuned}, {size / 2**20:.1f} MiB")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
+from .json_output import echo_json, json_option
 from .tables import print_table
 from .told import ToldCommand, command_line
 
@@ -45,7 +45,7 @@ Examples: gemmule profile 4096 4096 4096 --kernels ladder --trace profile.json
 @click.option("--force", is_flag=True, help="Replace an existing timeline.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
 @click.option("--ranges-only", is_flag=True, help="Measure nothing: name the ranges for nsys or ncu, which watches.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def profile_command(**options: Any) -> None:
     """Show where the time of the product of an M x K and a K x N matrix goes.
 
@@ -90,7 +90,7 @@ def _profile(
     lines = records(rows(profile), problem)
     written = write_records(Path(record), about, lines) if record is not None else None
     if as_json:
-        click.echo(json.dumps({"experiment": about, "records": lines, "lost": profile.lost}))
+        echo_json({"experiment": about, "records": lines, "lost": profile.lost})
         return
     _print(problem, profile, lines)
     for what, where in (("trace", trace), ("record", written)):

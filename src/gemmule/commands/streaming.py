@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import ArgumentError
+from .json_output import echo_json
 
 if TYPE_CHECKING:
     from ..api.device_product import DeviceProduct
@@ -47,7 +47,7 @@ def echo_dry_run(request: Request, *, as_json: bool) -> None:
     else:
         record, lines = _host_record(planned.how, planned.roomier), _host_lines(planned.how, planned.roomier)
     if as_json:
-        click.echo(json.dumps({"executor": planned.executor, "device": planned.device, **record}))
+        echo_json({"executor": planned.executor, "device": planned.device, **record})
         return
     click.echo(f"{planned.device} ({planned.executor})")
     for line in lines:

@@ -12,6 +12,7 @@ import click
 from .. import __version__
 from ..core.errors import ArgumentError
 from . import gpu
+from .json_output import json_option
 from .told import ToldCommand
 from .tune_compile import compiled
 from .tune_products import asked_problems, kernel_names, key, of_chip, searches, tell_dry_run
@@ -74,7 +75,7 @@ Example: gemmule tune --shapes shapes.jsonl"""
 @click.option("--dry-run", is_flag=True, help="Say what would be measured, and measure nothing.")
 @click.option("--chip", metavar="NAME", help="The chip of a dry run, where there is no GPU.")
 @click.option("--where", is_flag=True, help="Print the name of the user's table and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@json_option
 def tune_command(**options: Any) -> None:
     """Find the fastest kernel and config of products on this GPU, and keep them for later calls.
 

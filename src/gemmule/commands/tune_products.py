@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from ..core.errors import ArgumentError, UnsupportedError
 from . import gpu
+from .json_output import echo_json
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def tell_dry_run(searches: Sequence[Search], arch: Arch, table: Path, *, as_json
             }
             for search in searches
         ]
-        click.echo(json.dumps({"products": products, "kernels": count, "table": str(table)}))
+        echo_json({"products": products, "kernels": count, "table": str(table)})
         return
     rows = []
     for search in searches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import click
 from .. import __version__
 from . import gpu
 from .failures import LEFT
+from .json_output import echo_json
 from .progress import steps_progress
 from .told import command_line
 from .tune_products import key
@@ -110,15 +110,13 @@ class Run:
 
         kept = [entry for _, entry in self._cells if entry is not None]
         if as_json:
-            click.echo(
-                json.dumps(
-                    {
-                        "experiment": self._block,
-                        "records": self._records,
-                        "table": str(self._table),
-                        "left": self._stopped,
-                    }
-                )
+            echo_json(
+                {
+                    "experiment": self._block,
+                    "records": self._records,
+                    "table": str(self._table),
+                    "left": self._stopped,
+                }
             )
         else:
             if ratios := [entry.ratio for entry in kept if entry.ratio is not None]:

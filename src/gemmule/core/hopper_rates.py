@@ -1,53 +1,40 @@
-"""What a config of Hopper's persistent kernels decides of its time by itself: rates measured on an H200, by tile.
+"""Arrays of what a config alone decides, for the cost model of Hopper's persistent kernels.
 
-The constants were fitted to times of all registered configs on random products; they are those of one CTA a
-multiprocessor, in microseconds where nothing else is said.
+Constants are of one CTA on each SM, in microseconds unless a comment says otherwise. They were fitted to times of all
+registered configs on random products, on an H200 whose processor is that of an H100.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
+Value = TypeVar("Value")
 
-#: Of a slice: the products of 128 columns and of some more that each row of a wgmma takes, bytes from the L2 cache of
-#: 256 lines, the wait for lines that a CTA asked for a whole round of its stages ago, and what it takes besides.
-PRODUCTS, MORE_COLUMNS, BYTES, WAIT, SLICE = 0.189, 2.2, 0.136, 0.767, 0.0302
-#: How much slower products are where all multiprocessors are busy for long, so that the clock is lowered.
-HOT = 0.694
-#: Of a tile: writing 128 x 128, the next one, and more where warpgroups share it; how much of its sums is exchanged
-#: while the next one is multiplied.
-WRITE, NEXT, SHARED, AGAIN = 1.11, 0.193, 0.438, 0.0627
-#: How much longer the wait for lines is where multiprocessors bring them in pairs.
-WAIT_BOTH = 0.243
-#: A cluster's start; sums that it exchanges, and those of 64 x 64.
-START, EXCHANGE, SUMS = 0.0235, 0.293, 0.902
-#: How much longer lines take to be brought that begin at multiples of 128 bytes of memory, of 64, 32 and 16; and how
-#: much of that is added where the other multiprocessor of a pair brings lines too, as both share their way to the L2
-#: cache.
-BRING, BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396, 0.437)
-#: How much longer such lines take to be carried from the L2 cache, all together; and what a CTA of a cluster that gets
-#: the lines of another adds to that.
-CARRY, APART = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
-#: How much longer the copy engine takes for rows of fewer than 128 bytes in shared memory, by their bytes.
-NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
-#: How far a cluster's CTAs count as a pair where few others run.
-CLUSTERED = 0.272
-#: How much longer a slice of a part of K takes where CTAs that sum its parts up run in pairs of multiprocessors.
-PARTS = 0.1
-#: Bytes a microsecond to the slices.
-SLICES = 24.8e6
-#: How much longer results take in memory that are written in boxes of the transposed product.
-TURNED = 0.378
+#: Of one k-tile: 128 x 128 multiply-adds, and columns that each wgmma costs more; 256 rows of 128 bytes from the L2
+#: cache; the latency of a load, which the stages share; the barriers.
+_MULTIPLY, _MORE_COLUMNS, _LOAD, LATENCY, _BARRIERS = 0.189, 2.2, 0.136, 0.767, 0.0302
+#: How much longer loads of rows take that begin at multiples of 128 bytes, of 64, of 32 and of 16; and how much is
+#: added where both SMs of a TPC load, which share a port to the L2 cache. How much longer latency is then.
+_ALIGNED, _BOTH, _LATENCY_BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396, 0.437), 0.243
+#: How much longer such rows occupy the L2 cache, and what each further CTA of a multicast adds.
+_CARRIED, _MULTICAST = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
+#: How much longer TMA takes for rows of less than 128 bytes in shared memory, by their bytes.
+_NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
+#: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
+_WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
+#: Bytes a microsecond from the L2 cache to all SMs.
+_L2_BYTES = 24.8e6
 ROW_BYTES = 128
+#: SMs of a TPC.
+_TPC = 2
 
 
 class TileConfig(Protocol):
-    """What the prediction reads of a config, as `ProductionConfig` describes it."""
+    """What the cost model reads of a config, as `ProductionConfig` describes it."""
 
     @property
     def tile_m(self) -> int: ...
@@ -82,54 +69,42 @@ class Lines(NamedTuple):
     begin : int
         Where they begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere.
     across : bool
-        Whether they lie across K.
+        Whether the operand is MN-major.
     """
 
     begin: int
     across: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class LineRates:
-    """What lines of a slice take, an array with a number for each config.
+class OperandRates(NamedTuple):
+    """What the alignment and the majorness of A and B decide, an array with a number for each config.
 
     Attributes
     ----------
-    brought : array
-        Bringing the lines that give the rows of a tile, and in a second row those that give its columns.
-    both : array
-        What is added where the other multiprocessor of a pair brings lines too.
+    one, both : array
+        A k-tile where one SM of a TPC loads, and where both do.
     carried : array
-        Carrying a slice of a cluster's tile.
+        A k-tile of a cluster in the L2 cache.
+    features : array
+        Columns that the learned correction reads: shares of a k-tile, and how narrow rows of B are.
     """
 
-    brought: Numbers
+    one: Numbers
     both: Numbers
     carried: Numbers
+    features: Numbers
 
 
-@dataclasses.dataclass(frozen=True)
-class ChipRates:
-    """How many run at the same time, arrays with a number for each config.
+class ChipSlots(NamedTuple):
+    """How many run at the same time: clusters, their CTAs, and the clusters beyond which TPCs are shared."""
 
-    Attributes
-    ----------
-    at_once, ctas : array
-        Clusters, and their CTAs.
-    pairs : int
-        Pairs of multiprocessors.
-    hot : array
-        How much longer products take where these run for long, for each of the CTAs.
-    """
-
-    at_once: Numbers
+    clusters: Numbers
     ctas: Numbers
-    pairs: int
-    hot: Numbers
+    alone: Numbers
 
 
 class TileRates:
-    """What only the configs decide, an array for each quantity: with two rows where it is of rows and of columns.
+    """What a list of configs decides, an array for each quantity: with two rows where it is of rows and of columns.
 
     Parameters
     ----------
@@ -142,71 +117,101 @@ class TileRates:
             return np.array([value(config) for config in configs], dtype)
 
         self.configs = configs
-        self._chips: dict[int, ChipRates] = {}
-        self._lines: dict[tuple[Lines, Lines], LineRates] = {}
-        self._side = each(lambda c: c.swapped, np.intp)
-        self._sides = np.array((self._side, 1 - self._side))
-        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).T
-        # CTAs of a cluster that get the same lines, of its rows and of its columns.
-        self._sharing = np.array([(c.cluster_n, c.cluster_m) for c in configs]).T
-        self.cluster_tile = self.tile * self._sharing[::-1]
-        self.clusters = each(lambda c: c.clusters)
+        self.side = each(lambda c: c.swapped, np.intp)
+        self._sides = np.array((self.side, 1 - self.side))
+        self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
+        # CTAs of a cluster that load the same rows, and the same columns.
+        self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
+        self.cluster_tile = self.tile * self._multicast[::-1]
+        self._resident = each(lambda c: c.clusters)
         self.cluster = each(lambda c: c.cluster)
         self.cluster_k = each(lambda c: c.cluster_k)
-        self.paired = each(lambda c: CLUSTERED if c.cluster > 1 else 0.0)
-        self.products = each(lambda c: PRODUCTS * c.tile_m * (c.tile_n + MORE_COLUMNS) / 2**14)
-        self.parts = each(lambda c: PARTS if c.cluster_k > 1 else 0.0)
-        self.wait = each(lambda c: WAIT / c.stages)
-        self.wait_both = self.wait * WAIT_BOTH
-        self.written = each(lambda c: WRITE * c.outputs / 2**14 / c.cluster_k)
-        exchanged = each(
-            lambda c: (EXCHANGE + SUMS * c.outputs / 2**12 * (c.cluster_k - 1) / c.cluster_k) if c.cluster_k > 1 else 0
-        )
-        self.again = NEXT + AGAIN * exchanged
-        # There is one next tile less than there are tiles.
-        self.once = exchanged + each(lambda c: START if c.cluster > c.cluster_k else 0.0) - self.again
-        self.turns = each(lambda c: c.pingpong, np.bool_)
-        self.in_turns = each(lambda c: c.pingpong)
-        self.results = 1 + TURNED * self._side
+        self._pingpong = each(lambda c: c.pingpong)
+        self._stages = each(lambda c: c.stages)
+        self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14)
+        self.write = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
+        # With ping-pong one warpgroup writes while the other multiplies: half of it counts, and all of the last tile's.
+        self.write_tile = self.write * (1 - self._pingpong / 2)
+        self.write_last = self.write * self._pingpong / 2
+        others = 1 - 1 / self.cluster_k
+        exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
+        self.once = exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
+        self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, ROW_BYTES), np.intp)
+        self._chips: dict[int, ChipSlots] = {}
+        self._operands: dict[tuple[Lines, Lines], OperandRates] = {}
+        self._remembered: dict[Hashable, Any] = {}
 
-    def of_sides(self, first: Any, second: Any) -> Any:
-        """Return for each config what is of its rows, and of its columns, where these are of the product or swapped."""
-        return np.array((first, second), np.float64).take(self._sides, axis=0)
+    def remembered(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
+        """Return what else is worked out once for these configs, by its key."""
+        if key not in self._remembered:
+            self._remembered[key] = work_out()
+        found: Value = self._remembered[key]
+        return found
 
-    def on_chip(self, multiprocessors: int) -> ChipRates:
-        """Return what follows from the number of multiprocessors."""
+    def of_sides(self, first: Any, second: Any) -> Numbers:
+        """Return for each config what is of its rows, and of its columns, with swap-AB the other way round."""
+        found: Numbers = np.array((first, second), np.float64).take(self._sides, axis=0)
+        return found
+
+    def on_chip(self, multiprocessors: int) -> ChipSlots:
+        """Return what follows from the number of SMs."""
         found = self._chips.get(multiprocessors)
         if found is None:
-            at_once = np.maximum(np.minimum(multiprocessors // self.cluster, self.clusters), 1)
-            ctas = at_once * self.cluster
-            found = ChipRates(at_once, ctas, multiprocessors // 2, HOT / ctas * self.products)
-            self._chips[multiprocessors] = found
+            clusters = np.maximum(np.minimum(multiprocessors // self.cluster, self._resident), 1)
+            alone = np.floor(multiprocessors // _TPC / self.cluster)
+            found = self._chips[multiprocessors] = ChipSlots(clusters, clusters * self.cluster, alone)
         return found
 
-    def lines(self, a: Lines, b: Lines) -> LineRates:
-        """Return what lines take of the operand that gives the rows of the product, and of that for the columns."""
-        found = self._lines.get((a, b))
+    def features(self, multiprocessors: int) -> Numbers:
+        """Return a row for each config of what a learned correction reads of it."""
+        logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
+        share = self.on_chip(multiprocessors).ctas / multiprocessors
+        narrow = np.log2(ROW_BYTES / self._row)
+        return np.column_stack((logs.T, self._pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
+
+    def operands(self, a: Lines, b: Lines) -> OperandRates:
+        """Return what operands decide of which A gives the rows of the result, and B the columns."""
+        found = self._operands.get((a, b))
         if found is None:
-            found = self._lines[a, b] = self._line_rates(a, b)
+            found = self._operands[a, b] = self._operand_rates(a, b)
         return found
 
-    def _line_rates(self, a: Lines, b: Lines) -> LineRates:
-        bring, both, carry, apart = (self.of_sides(x[a.begin], x[b.begin]) for x in (BRING, BOTH, CARRY, APART))
-        brought = BYTES / 256 * self.tile / self._sharing * bring
-        brought[1] *= [_narrow(c.tile_n, a if c.swapped else b) for c in self.configs]
-        carried = ROW_BYTES / SLICES * self.cluster_tile * carry * (1 + apart * (self._sharing - 1))
-        return LineRates(brought, brought * both, carried.sum(axis=0))
+    def _operand_rates(self, a: Lines, b: Lines) -> OperandRates:
+        aligned, both, carried, multicast = (
+            self.of_sides(x[a.begin], x[b.begin]) for x in (_ALIGNED, _BOTH, _CARRIED, _MULTICAST)
+        )
+        loaded = _LOAD / 256 * self.tile / self._multicast * aligned
+        loaded[1] *= [_narrow(int(row), b if not side else a) for row, side in zip(self._row, self.side, strict=True)]
+        latency = LATENCY / self._stages
+        one = _norm(self._multiply, loaded.sum(axis=0), latency) + _BARRIERS
+        shared = (loaded * (1 + both)).sum(axis=0)
+        two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + _BARRIERS
+        in_l2 = ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
+        across = self.of_sides(a.across, b.across)[1]
+        features = np.column_stack(
+            (
+                np.log2((self._multiply, loaded.sum(axis=0), latency) / two).T,
+                np.log2(loaded[0] / loaded[1]),
+                across * np.log2(ROW_BYTES / self._row),
+            )
+        )
+        return OperandRates(one, two, in_l2.sum(axis=0), features)
 
 
-def _narrow(tile: int, lines: Lines) -> float:
-    """Return how much longer rows take that are as wide as the swizzle of lines across K, which divides the tile.
+def _norm(*times: Numbers) -> Numbers:
+    """Return the fourth root of the sum of fourth powers: steps that overlap, and delay each other where alike."""
+    total: Numbers = sum(time**4 for time in times) ** 0.25
+    return total
+
+
+def _narrow(row: int, lines: Lines) -> float:
+    """Return how much longer MN-major rows of so many bytes in shared memory take.
 
     Twice as many rows touch fewer than twice the lines of memory where those begin anywhere.
     """
-    row = min(tile * 2 & -tile * 2, ROW_BYTES)
     if not lines.across or row == ROW_BYTES:
         return 1.0
     begin = ROW_BYTES >> lines.begin
@@ -215,4 +220,4 @@ def _narrow(tile: int, lines: Lines) -> float:
         return ROW_BYTES / width * (1 + max(width - begin, 0) / ROW_BYTES)
 
     more = (touched(row) / touched(ROW_BYTES) - 1) / (ROW_BYTES / row - 1)
-    return 1 + (NARROW[row] - 1) * more
+    return 1 + (_NARROW[row] - 1) * more

@@ -27,7 +27,9 @@ def hidden_path(final: str, ending: str) -> str:
     folder, name = os.path.split(final)
     raw = os.fsencode(name)
     digest = hashlib.blake2b(raw, digest_size=4).hexdigest()
-    return os.path.join(folder, f".gemmule-{raw[:SHOWN_BYTES].decode(errors='ignore')}-{digest}{ending}")
+    # Whole letters, of a name in UTF-8, as the file system's encoding spells them.
+    shown = os.fsdecode(raw[:SHOWN_BYTES].decode(errors="ignore").encode())
+    return os.path.join(folder, f".gemmule-{shown}-{digest}{ending}")
 
 
 def check_folder(path: str, name: str) -> None:

@@ -93,11 +93,17 @@ def read_header(file: IO[bytes], name: str, given: str | None = None) -> NpyHead
     fields, offset = _fields(file, name)
     shape, stored = fields["shape"], _stored_dtype(fields["descr"], name)
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
-        raise FileFormatError(f"{name}: header gives the shape {shape!r}; a shape holds integers >= 0; save it again")
+        raise FileFormatError(
+            f"{name}: header gives the shape {_shown(shape)}; a shape holds integers >= 0; save it again"
+        )
+    if any(extent >= 2**63 for extent in shape):
+        raise FileFormatError(f"{name}: header gives an extent of 2**63 or more; the file is damaged; save it again")
     if len(shape) != 2:
         raise ShapeError(f"{name}: array of shape {shape}; a matrix has 2 dimensions; reshape it and save it again")
     if not isinstance(fields["fortran_order"], bool):
-        raise FileFormatError(f"{name}: header gives fortran_order {fields['fortran_order']!r}; save the array again")
+        raise FileFormatError(
+            f"{name}: header gives fortran_order {_shown(fields['fortran_order'])}; save the array again"
+        )
     stored = resolve_dtype(stored, name, given)
     return NpyHeader((shape[0], shape[1]), stored, native(stored), fields["fortran_order"], offset)
 
@@ -138,6 +144,14 @@ def _fields(file: IO[bytes], name: str) -> tuple[dict[str, Any], int]:
     return fields, file.tell()
 
 
+def _shown(value: Any) -> str:
+    """Return a field of a header for a message, which may hold integers too long to be printed."""
+    try:
+        return repr(value)[:200]
+    except ValueError:
+        return "with numbers too long to print"
+
+
 def _instead(file: IO[bytes]) -> str:
     """Say what a file is that is no .npy file."""
     file.seek(0)
@@ -155,7 +169,7 @@ def _stored_dtype(descr: Any, name: str) -> AnyDType:
     try:
         dtype = npy_format.descr_to_dtype(descr)
     except (TypeError, ValueError, IndexError, KeyError, SyntaxError):
-        raise FileFormatError(f"{name}: header names the unknown type {descr!r}; save the array again") from None
+        raise FileFormatError(f"{name}: header names the unknown type {_shown(descr)}; save the array again") from None
     return dtype
 
 

@@ -76,13 +76,13 @@ class Verdict:
         """Say of a result that did not pass what was found, what became of it and what to do; `seed` as it is given."""
         if self.proved_wrong:
             return (
-                f"{output}: error is {self.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the result was "
-                f"not kept; repeat the check with {seed}, and report it if it fails again"
+                f"{output}: error is {self.max_error_over_bound:.3g} of its bound, at most 1 is allowed; the result "
+                f"was not kept; repeat the check with {seed}, and report it if it fails again"
             )
         return (
-            f"{output}: not verified: error is {self.max_error_over_bound:.3g} of a bound that a right result may exceed, "
-            f"and none of the {self.rows_compared} rows that were computed once more proves it wrong; the result is "
-            f"kept; repeat the check with another seed than {seed}"
+            f"{output}: not verified: error is {self.max_error_over_bound:.3g} of a bound that a right result may "
+            f"exceed, and none of the {self.rows_compared} rows that were computed once more proves it wrong; the "
+            f"result is kept; repeat the check with another seed than {seed}"
         )
 
 

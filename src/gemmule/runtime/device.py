@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
+from gemmule.core.hopper_correction import use_chip
 
 from .driver import call, driver, driver_module
 
@@ -73,9 +74,11 @@ def get_device(ordinal: int = 0) -> Device:
     def read(name: str) -> int:
         return int(call("cuDeviceGetAttribute", getattr(attribute, "CU_DEVICE_ATTRIBUTE_" + name), handle))
 
+    name = call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode()
+    use_chip(name)
     return Device(
         ordinal=ordinal,
-        name=call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(),
+        name=name,
         capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
         multiprocessors=read("MULTIPROCESSOR_COUNT"),
         memory_bytes=int(call("cuDeviceTotalMem", handle)),

@@ -139,9 +139,11 @@ class ProductionConfig(Config):
             return (
                 f"config {self}: a gated form needs both factors' sums in one thread: no swapped product, cluster_k=1"
             )
-        # Of each factor a CTA brings whole rows of the swizzle's pattern, and those of 32-bit elements 32 at a time.
-        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 8 * self.cluster_m
-        if half % unit or half % (8 * self.cluster_m):
+        # Of each factor a CTA loads whole rows of the swizzle's pattern; the compiler lays out K-major lines 16 at a time
+        # where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
+        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
+        unit = max(unit, 8 * self.cluster_m)
+        if half % unit:
             return f"config {self}: {half} columns of each of two factors must be a multiple of {unit}"
         if self._boxes_bytes(2) > self._boxes_bytes(1):
             return f"config {self}: there is no shared memory for the boxes of {half} columns"
@@ -169,34 +171,52 @@ FOR_FLOAT8 = (
     ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
 )
-#: Configs that a call chooses among; the first is the default.
+#: Configs that a call chooses among; the first is the default. Of 252 that were timed on an H100 and an H200, those of
+#: which the best comes closest to the best of all (benchmarks/fit_cost_model.py --choose).
 CONFIGS = (
     ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swapped=1),
+    ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),
+    ProductionConfig(tile_m=256, tile_n=160, stages=3, cluster_m=1, cluster_n=2),
     ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
-    ProductionConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2),
     ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swapped=1),
-    ProductionConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=2),
-    ProductionConfig(tile_m=128, tile_n=64, stages=7, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4),
+    ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
+    ProductionConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
+    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4),
+    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
+    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=2),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swapped=1),
     ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swapped=1),
     ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_k=8, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=12, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=4),
+    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. Measured on an H200, it was behind plain configs on five of

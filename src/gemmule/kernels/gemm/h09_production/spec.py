@@ -28,7 +28,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.hopper_cost import times_us
+from gemmule.core.hopper_cost import rates_of, times_us
 from gemmule.core.hopper_operation import operation_of, slices_of
 from gemmule.core.hopper_pauses import finish_us, promote_us
 from gemmule.core.launch import (
@@ -75,6 +75,8 @@ _MOST_PROMOTED = 192
 _BYTES_BOX = 16
 #: Bytes of a sum and of a flag.
 _WORD = 4
+#: Lines of B of a wgmma of the fewest columns.
+_FEW_LINES = 8
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
@@ -83,6 +85,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return reason
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
+    if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _in_rows(_operands(problem, config)[3]):
+        return f"config {config}: the compiler lays out {_FEW_LINES} K-major lines, or multiples of {2 * _FEW_LINES}"
     if (slices := slices_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and slices * 2 * config.clusters >= 2**31:
@@ -329,10 +333,16 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiproces
     if problem.a.dtype.is_float8:
         times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
     else:
-        times = [math.inf if one in FOR_FLOAT8 else time for time, one in zip(times, configs, strict=True)]
+        for number in rates_of(configs).remembered("float8", lambda: _for_float8(configs)):
+            times[number] = math.inf
     if problem.epilogue is None and problem.c is None:
         return times
     return [time + finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+
+
+def _for_float8(configs: Sequence[ProductionConfig]) -> tuple[int, ...]:
+    """Return the numbers of the configs that only 8-bit floats pay for."""
+    return tuple(number for number, one in enumerate(configs) if one in FOR_FLOAT8)
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:

@@ -1,0 +1,264 @@
+"""Fit the cost model's learned correction to records, and choose which configs to register.
+
+Reads the records of `config_times.py`, and those of `untuned_choices.py` for sizes beyond them. Every eighth product is
+left out of the fit, and what the fitted model would choose of it is printed beside cuBLASLt's first choice and beside
+the best config of the record. Needs PyTorch, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from untuned_choices import product
+
+from gemmule.core import hopper_correction
+from gemmule.core.hopper_correction import problem_features, use_chip
+from gemmule.core.hopper_cost import limits, rates_of
+from gemmule.core.hopper_operation import operation_of
+from gemmule.kernels.gemm.h09_production.config import CONFIGS, ProductionConfig
+
+#: Of each record every so many-th product is left out of the fit, the first one too.
+HELD_OUT = 8
+_SMS = 132
+_TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
+#: Weight of records of registered configs alone, and how fast that of a config falls with its distance from the best.
+_WEIGHT_UNTUNED, _NEAR, _LEAST_WEIGHT = 0.5, 2.5, 0.05
+#: Networks, units of a layer, rounds, products of a step, learning rate, decay of weights, and where errors count
+#: linearly, as a logarithm to base 2.
+_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY, _HUBER = 4, 24, 60, 2048, 1.5e-2, 0.02, 0.1
+
+
+@dataclasses.dataclass
+class Measured:
+    """A product with times of configs.
+
+    Attributes
+    ----------
+    chip : str
+        As its driver calls it.
+    configs : sequence of ProductionConfig
+        The configs.
+    times, expected : array
+        Microseconds that were measured, and those of the limits alone.
+    features : array
+        A row for each config.
+    weight : float
+        In the fit.
+    cublaslt : float or None
+        Microseconds of cuBLASLt's first choice.
+    held_out : bool
+        Whether it is left out of the fit.
+    """
+
+    chip: str
+    configs: Sequence[ProductionConfig]
+    times: Any
+    expected: Any
+    features: Any
+    weight: float
+    cublaslt: float | None = None
+    held_out: bool = False
+
+
+def widths(one: Any, configs: tuple[ProductionConfig, ...]) -> tuple[list[int], Any, Any]:
+    """Return the widths of the parts of features, what the limits expect, and the features of configs."""
+    of = rates_of(configs)
+    total, mixed = limits(one, of, _SMS)
+    parts = [of.features(_SMS), of.operands(one.a, one.b).features, mixed.T]
+    parts.append(np.array(problem_features(one), float)[of.side])
+    return [part.shape[1] for part in parts], total, np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def read(paths: Sequence[Path]) -> Iterator[Measured]:
+    """Yield the products of record files."""
+    for path in paths:
+        number = -1
+        configs: tuple[ProductionConfig, ...] = ()
+        chip = ""
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            if record["record"] == "experiment":
+                chip = record["gpu"]
+                use_chip(chip)
+            elif record["record"] == "configs":
+                configs = tuple(ProductionConfig(**one) for one in record["configs"])
+            elif record["record"] == "config_times":
+                number += 1
+                _, expected, features = widths(_operation(record), configs)
+                places = [int(number) for number in record["times_us"]]
+                times = np.array(list(record["times_us"].values()))
+                every = [configs[place] for place in places]
+                yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
+                               number % HELD_OUT == 0)  # fmt: skip
+            elif record["record"] == "untuned" and record["kernel"] == "h09_production" and _type(record) in _TYPES:
+                number += 1
+                looked = [one for one in record["looked"] if one["kernel"] == "h09_production"]
+                some = tuple(ProductionConfig(**one["config"]) for one in looked)
+                _, expected, features = widths(_operation(record), some)
+                times = np.array([one["median_us"] for one in looked])
+                yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0)
+
+
+def _type(record: dict[str, Any]) -> str:
+    return record["dtype"] + ("" if record["precision"] == "ieee" else "-" + record["precision"])
+
+
+def _operation(record: dict[str, Any]) -> Any:
+    return operation_of(product(record["m"], record["n"], record["k"], _type(record), record["layout"]))
+
+
+class Fit:
+    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1."""
+
+    def __init__(self, products: Sequence[Measured], parts: Sequence[int], chips: Sequence[str]) -> None:
+        self._parts, self._chips = parts, chips
+        self._differences = _differences(parts)
+        features = np.concatenate([one.features for one in products]) @ self._differences
+        self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
+        inputs = torch.cat([self._inputs(one) for one in products])
+        logs = [np.log2(one.times / one.expected) for one in products]
+        wanted = torch.tensor(np.concatenate(logs), dtype=torch.float32)
+        near = [np.exp(-_NEAR * (one.times / one.times.min() - 1)) for one in products]
+        weights = [one.weight * np.maximum(some, _LEAST_WEIGHT) for one, some in zip(products, near, strict=True)]
+        self._train(inputs, wanted, torch.tensor(np.concatenate(weights), dtype=torch.float32))
+
+    def _inputs(self, one: Measured) -> torch.Tensor:
+        scaled = (one.features @ self._differences - self._mean) / self._deviation
+        chip = np.zeros((len(scaled), len(self._chips)))
+        chip[:, [name in one.chip for name in self._chips].index(True)] = 1
+        return torch.tensor(np.concatenate([scaled, chip], axis=1), dtype=torch.float32)
+
+    def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
+        torch.manual_seed(0)
+        count, width = inputs.shape
+        shapes = ((width, _UNITS, 1.4), (_UNITS, _UNITS, 1.4), (_UNITS, 1, 0.3))
+        layers = [torch.randn(_NETWORKS, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
+        biases = [torch.zeros(_NETWORKS, 1, _UNITS), torch.zeros(_NETWORKS, 1, 1)]
+        self._first, self._second, self._out, self._biases, self._bias = parameters = [
+            one.requires_grad_() for one in (*layers, *biases)
+        ]
+        weights = weights / weights.mean()
+        optimizer = torch.optim.AdamW(parameters, _RATE, betas=(0.9, 0.99), weight_decay=_DECAY)
+        steps = _EPOCHS * -(-count // _BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.15)
+        for _ in range(_EPOCHS):
+            order = torch.stack([torch.randperm(count) for _ in range(_NETWORKS)])
+            for chosen in order.split(_BATCH, dim=1):
+                error = (self._outputs(inputs[chosen]) - wanted[chosen]).abs()
+                loss = torch.where(error < _HUBER, error * error / 2, _HUBER * (error - _HUBER / 2))
+                optimizer.zero_grad()
+                (loss * weights[chosen]).mean().backward()
+                optimizer.step()
+                schedule.step()
+
+    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        layer = torch.relu(inputs @ self._first)
+        layer = torch.relu(layer @ self._second + self._biases)
+        return (layer @ self._out + self._bias)[..., 0]
+
+    def expected(self, one: Measured) -> Any:
+        """Return the microseconds of a product's configs."""
+        with torch.no_grad():
+            return one.expected * np.exp2(self._outputs(self._inputs(one)).mean(dim=0).numpy())
+
+    def networks(self) -> list[dict[str, Any]]:
+        """Return the weights as the cost model reads them: of features as they are."""
+        first, second, out, biases, bias = (
+            one.detach().numpy() for one in (self._first, self._second, self._out, self._biases, self._bias)
+        )
+        scale = self._differences / self._deviation
+        found = []
+        for number in range(_NETWORKS):
+            own, chips = first[number, : -len(self._chips)], first[number, -len(self._chips) :]
+            of_parts = np.split(scale @ own, np.cumsum(self._parts)[:-1])
+            weights = dict(zip(("config", "operands", "mixed", "problem"), of_parts, strict=True))
+            weights |= {"chips": chips - self._mean / self._deviation @ own, "hidden": second[number]}
+            weights |= {"biases": biases[number, 0], "out": out[number, :, 0], "out_bias": bias[number, 0, 0]}
+            found.append({name: _digits(value.tolist()) for name, value in weights.items()})
+        return found
+
+
+def _differences(parts: Sequence[int]) -> Any:
+    """Return the matrix that makes differences of logarithms of those that differ little from another."""
+    found = np.eye(sum(parts))
+    mixed, problem = sum(parts[:2]), sum(parts[:3])
+    # Computed and carried less the total; a tile's products less its k-tiles; the total less the bytes.
+    for less, more in ((mixed, mixed + 1), (mixed, mixed + 2), (mixed + 4, mixed + 5)):
+        found[less, more] -= 1
+    found[problem + 4, mixed] -= 1
+    return found
+
+
+def _digits(value: Any) -> Any:
+    return [_digits(one) for one in value] if isinstance(value, list) else float(f"{value:.3g}")
+
+
+def judged(fit: Fit, products: Sequence[Measured], registered: Sequence[ProductionConfig]) -> str:
+    """Say how good the choices among registered configs are, with any number of stages."""
+    able = {dataclasses.replace(one, stages=2) for one in registered}
+    shares, ratios = [], []
+    for one in products:
+        known = np.array([dataclasses.replace(config, stages=2) in able for config in one.configs])
+        if known.any():
+            taken = np.where(known, fit.expected(one), np.inf).argmin()
+            shares.append(one.times[known].min() / one.times[taken])
+            ratios += [one.cublaslt / one.times[taken]] if one.cublaslt is not None else []
+    text = f"{len(shares)} products: {statistics.geometric_mean(shares):.4f} of the best, least {min(shares):.3f}"
+    if ratios:
+        below = sum(ratio < 0.95 for ratio in ratios) / len(ratios)
+        text += f"; {statistics.geometric_mean(ratios):.4f} of cuBLASLt's first choice, least {min(ratios):.3f}, "
+        text += f"{below:.3f} below 0.95"
+    return text
+
+
+def cover(products: Sequence[Measured], count: int) -> list[ProductionConfig]:
+    """Return the configs of which the best comes closest to the best of all, each chosen after those before it."""
+    every = list(dict.fromkeys(config for one in products for config in one.configs))
+    numbers = {config: number for number, config in enumerate(every)}
+    slower = np.full((len(products), len(every)), np.log(2.5))
+    for row, one in enumerate(products):
+        places = [numbers[config] for config in one.configs]
+        slower[row, places] = np.minimum(np.log(one.times / one.times.min()), np.log(2.5))
+    slower *= np.array([[one.weight] for one in products])
+    best, found = np.full(len(products), np.inf), []
+    for _ in range(count):
+        place = int(np.minimum(slower, best[:, None]).sum(axis=0).argmin())
+        best = np.minimum(best, slower[:, place])
+        found.append(every[place])
+        print(f"{np.exp(-best.mean()):.4f} {every[place]}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Fit, say how good the choices are, and write the data that the cost model reads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+", help="record files")
+    parser.add_argument("--choose", type=int, help="only say which so many configs to register")
+    given = parser.parse_args()
+    products = list(read(given.records))
+    if given.choose:
+        cover(products, given.choose)
+        return
+    path = Path(hopper_correction.__file__).with_name("hopper_correction.json")
+    content = json.loads(path.read_text())
+    parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS)[0]
+    fit = Fit([one for one in products if not one.held_out], parts, list(content["chips"]))
+    for chip in content["chips"]:
+        for weight, name in ((1.0, "random products of 64 to 8192"), (_WEIGHT_UNTUNED, "of registered configs alone")):
+            some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]
+            if some:
+                print(f"{chip}, {name}, held out: {judged(fit, some, CONFIGS)}", flush=True)
+    content["networks"] = fit.networks()
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Failures of commands: one line or one JSON object, no traceback, and no file that is not theirs touched."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gemmule as gm
+from gemmule.cli import gemmule
+from gemmule.core.errors import FileFormatError, UnsupportedError
+from gemmule.outofcore.npy_header import read_header
+
+SOURCES = Path(gm.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "host")
+    rng = np.random.default_rng(0)
+    np.save("A.npy", rng.standard_normal((60, 40), "f4"))
+    np.save("B.npy", rng.standard_normal((40, 50), "f4"))
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(gemmule, [str(one) for one in arguments])
+
+
+def process(*arguments, **options):
+    environment = os.environ | {"PYTHONPATH": str(SOURCES)} | options.pop("env", {})
+    command = [sys.executable, "-m", "gemmule", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("multiply", "A.npy", "A.npy", "-o", "C.npy"),
+        ("multiply", "gone.npy", "B.npy", "-o", "C.npy"),
+        ("multiply", "A.npy", "B.npy", "-o", "C.npy", "--alpha", "nan"),
+        ("multiply", "A.npy", "B.npy", "-o", "C.npy", "--memory", "1"),
+        ("bench", "gemm", "--kernels", "no_such"),
+        ("compare", "4", "4", "4", "--chip", "no_such"),
+        ("explain", "no_such", "--shape", "4,4,4", "--chip", "h100"),
+    ],
+)
+def test_a_failure_is_one_json_object_where_json_is_wanted(arguments):
+    done = run(*arguments, "--json")
+    assert done.exit_code != 0
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == done.exit_code
+    assert found["error"]
+    assert "\n" not in found["error"]
+    assert not Path("C.npy").exists()
+
+
+def test_a_success_is_one_object_too():
+    assert json.loads(run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--json").stdout)["output"] == "C.npy"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("option", ["--alpha", "--beta"])
+def test_scalars_that_are_not_finite_are_refused(option, value):
+    done = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--c", "A.npy", f"{option}={value}")
+    assert done.exit_code == 2
+    assert "not finite" in done.stderr
+
+
+def test_a_dry_run_plans_although_the_output_is_there():
+    Path("C.npy").write_bytes(b"mine")
+    done = run("multiply", "A.npy", "B.npy", "-o", "C.npy", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert Path("C.npy").read_bytes() == b"mine"
+
+
+def test_info_leaves_a_file_that_it_cannot_read_where_it_is(monkeypatch, folder):
+    file = folder / "tuned.json"
+    file.write_text("{not a table")
+    monkeypatch.setenv("GEMMULE_TUNED", str(file))
+    done = run("info")
+    assert done.exit_code == 0, done.output
+    assert file.read_text() == "{not a table"
+    assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "tuned.json"]
+    assert "tuned.json" in done.stdout
+    assert "unreadable" in json.loads(run("info", "--json").stdout)["tuned"]
+
+
+@pytest.mark.parametrize(
+    "shape", ["(" + "9" * 4301 + ", 2)", "(0x" + "f" * 5000 + ", 2)", "(-0x" + "f" * 5000 + ", 2)"]
+)
+def test_shapes_of_thousands_of_digits_are_refused(shape, tmp_path):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode() + b"\n"
+    raw = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    path = tmp_path / "long.npy"
+    path.write_bytes(raw)
+    with path.open("rb") as file, pytest.raises(FileFormatError, match=r"long\.npy: header"):
+        read_header(file, "long.npy")
+
+
+def test_a_name_that_the_locale_cannot_print_is_no_traceback(folder):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    np.save("ä.npy", np.zeros((40, 50), "f4"))
+    done = process("multiply", "A.npy", "ä.npy", "-o", "ö.npy", env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert Path("ö.npy").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_standard_output_is_called_so():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gemmule", "info"], env=os.environ | {"PYTHONPATH": str(SOURCES)}, stdout=full,
+            stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert b"standard output: No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("pause", [0.08, 0.15, 0.3])
+def test_ctrl_c_while_the_package_is_loaded_is_no_traceback(pause):
+    # The interpreter's own start is not ours.
+    code = "import sys; print(1, flush=True); from gemmule_command import main; sys.argv = ['gemmule', 'info']; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(SOURCES)}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(pause)
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert b"Traceback" not in told, told
+    assert child.returncode in (130, 0)
+
+
+def test_names_in_public_docstrings_can_be_imported():
+    names = set()
+    for name in gm.__all__:
+        text = inspect.getdoc(getattr(gm, name)) or ""
+        names |= set(re.findall(r"\b[A-Z][A-Za-z]+(?:Error|Report|Plan|Warning)\b", text))
+    import builtins
+
+    assert {name for name in names if not hasattr(gm, name) and not hasattr(builtins, name)} == set()
+    assert issubclass(gm.WrongResultError, gm.GemmuleError)
+    assert gm.Report.__name__ == "Report"
+
+
+def test_a_killed_scheduler_is_one_line(folder):
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    np.save("A.npy", np.ones((900, 300), "f4"))
+    np.save("B.npy", np.ones((300, 900), "f4"))
+    scheduler = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1",
+         "--scheduler-file", "s.json", "--no-dashboard"], stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    worker = None
+    try:
+        _wait(lambda: Path("s.json").exists())
+        address = json.loads(Path("s.json").read_text())["address"]
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard",
+             "--no-nanny", "--death-timeout", "5"],
+            env=os.environ | {"PYTHONPATH": str(SOURCES)}, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+        def kill(done, total):
+            scheduler.kill()
+
+        with pytest.raises(UnsupportedError, match=r"scheduler tcp://.*start it again"):
+            gm.multiply("A.npy", "B.npy", "C.npy", memory="300KB", scheduler=address, progress=kill)
+        assert not Path("C.npy").exists()
+    finally:
+        for child in (scheduler, worker):
+            if child is not None:
+                child.kill()
+                child.wait()
+
+
+def _wait(ready, seconds=60):
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.05)
