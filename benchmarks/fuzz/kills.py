@@ -358,7 +358,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     failed = 0
-    command = f"python benchmarks/fuzz/kills.py --kinds {given.kinds} --kills {given.kills} --seed {given.seed}"
+    command = " ".join(["python", *sys.argv])
     with RecordFile(given.out.absolute(), experiment(command)) as file:
         for kind in given.kinds.split(","):
             record = checked(kind, given.kills, random.Random(f"{given.seed} {kind}"), given.seconds)  # noqa: S311
