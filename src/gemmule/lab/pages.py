@@ -147,7 +147,6 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                 tables = {
                     "bits": faithful.bits_table,
                     "ceilings": ceiling_table,
-                    "checks": check_table,
                     "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
@@ -327,6 +326,7 @@ _PICTURES = {
 
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
+    "checks": check_table,
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
