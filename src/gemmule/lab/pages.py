@@ -152,7 +152,6 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
-                    "draws": draws_block,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
@@ -327,6 +326,7 @@ _PICTURES = {
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
     "checks": check_table,
+    "draws": draws_block,
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,
