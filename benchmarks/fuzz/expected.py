@@ -69,16 +69,13 @@ def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[
     if problem.values != "whole" or problem.precision == "float8":
         error = error + _finite(alpha) * _rounding(problem, first, second, unit)
     if not math.isfinite(alpha):
-        # A sum that may be 0, or of either sign: what was seen of errors decides no sign, what is certain does.
-        certain = error if problem.precision != "float8" else _rounding(problem, first, second, unit, FLOAT8_CERTAIN)
-        error = torch.where(total.abs() <= torch.maximum(error, certain), math.inf, error)
+        # A sum that may be 0, or of either sign.
+        error = torch.where(total.abs() <= error, math.inf, error)
     return alpha * total, error
 
 
-def _rounding(
-    problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float, float8: float = FLOAT8_SEEN
-) -> torch.Tensor:
-    """Return how far sums may be from the product, but for what is subnormal; `float8` is the share of 8-bit floats."""
+def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float) -> torch.Tensor:
+    """Return how far sums may be from the product, but for what is subnormal."""
     size = torch.matmul(first.abs(), second.abs())
     # Numbers of very different sizes round in float64's own reference too.
     relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and problem.values == "special" else 1)
@@ -86,7 +83,7 @@ def _rounding(
         relative += 2 * 2.0**-11 + 2.0**-22
     if problem.precision == "float8":
         # A product that is far larger than the others of its sum cuts more of their bits.
-        relative += float8 if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
+        relative += FLOAT8_SEEN if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
     error = relative * size
     if problem.precision == "tf32":
         # TF32's own subnormal numbers are rounded to multiples of 2**-136.
@@ -278,7 +275,8 @@ def verdict(problem: FuzzProblem, got: torch.Tensor, y: torch.Tensor, error: tor
         fits |= (got == y.sign() * math.inf) & (y.abs() + error >= most * (1 + out.unit_roundoff / 2) * (1 - 1e-6))
     # Infinities and NaN are where they should be; a sum of about 0 times infinity may be of either sign.
     fits |= (got == y) | (got.isnan() & y.isnan())
-    fits |= ~got.isfinite() & (error == math.inf)
+    # 8-bit floats hold their largest number in the place of an infinity.
+    fits |= (~got.isfinite() | (got.abs() >= most if out.is_float8 else False)) & (error == math.inf)
     counted = torch.where(share.isfinite(), share, 0.0)
     worst = counted.max() if counted.numel() else torch.zeros((), dtype=torch.float64, device=got.device)
     return torch.stack(((~fits).sum().double(), worst))

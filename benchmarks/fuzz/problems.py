@@ -519,7 +519,8 @@ def _scalars(rng: Rng, drawn: Sketch, whole: bool, k: int) -> tuple[Any, Any]:
 def _add_inputs(shapes: dict[str, Shape], dtypes: dict[str, str], epilogue: str | None, result: Shape) -> None:
     """Add what an epilogue reads, and give B the columns that it needs."""
     m, n = result[-2:] if len(result) > 1 else (1, 1)
-    own = dtypes["a"] if "float8" not in dtypes["a"] and "int" not in dtypes["a"] else "bfloat16"
+    # CuPy, which multiplies integers too, has no bfloat16.
+    own = "float32" if "int" in dtypes["a"] else "bfloat16" if "float8" in dtypes["a"] else dtypes["a"]
     vectors: dict[str, Shape] = {
         "bias": (n,), "gelu": (n,), "residual": (n,), "relu": (m, 1), "swiglu": (2 * n,),
     }  # fmt: skip

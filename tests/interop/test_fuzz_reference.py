@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from fractions import Fraction
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch
-from expected import _sliced_product
+from expected import _sliced_product, verdict
 
 
 @pytest.mark.parametrize(("shape", "spread"), [((3, 40, 5), 0), ((2, 7, 3), 3), ((4, 2, 4), 40), ((1, 129, 2), 12)])
@@ -45,3 +46,16 @@ def test_vectors_and_batches():
     assert torch.equal(_sliced_product(b, a.T), torch.tensor([3.0, 12.0], dtype=torch.float64))
     many = torch.randn((2, 3, 4), dtype=torch.float64)
     torch.testing.assert_close(_sliced_product(many, many.mT), many @ many.mT)
+
+
+@pytest.mark.parametrize("out", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+def test_infinity_times_about_0_may_be_anything_of_that_size(out):
+    """The exact sum is 0, the computed one is not: NaN is expected, an infinity found, or the largest number."""
+    problem = types.SimpleNamespace(dtypes={"out": out}, operation="gemm")
+    dtype = getattr(torch, out)
+    most = torch.finfo(dtype).max if out.startswith("float8") else float("inf")
+    got = torch.tensor([most, -most, 1.0], dtype=torch.float64).to(dtype)
+    nan = torch.full((3,), float("nan"), dtype=torch.float64)
+    wrong, _ = verdict(problem, got, nan, torch.full_like(nan, float("inf"))).tolist()
+    # A finite number in between is no product with infinity.
+    assert wrong == 1

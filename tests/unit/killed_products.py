@@ -54,8 +54,12 @@ finally:
 #: Forks a process for each line of standard input, a folder, environment and arguments: Python and the packages are
 #: started and imported once. Says how each ended.
 FORKS = """
-import contextlib, importlib, json, os, sys
-import gemmule.commands.multiply, gemmule.outofcore.multiply
+import contextlib, importlib, json, os, pkgutil, sys
+import gemmule.api.streamed, gemmule.api.tile_executor, gemmule.cli, gemmule.commands, gemmule.host, gemmule.outofcore
+for package in gemmule.commands, gemmule.host, gemmule.outofcore:
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module.name)
 with contextlib.suppress(ImportError):
     import zarr
 killer = compile(sys.argv[1], "killer", "exec")
@@ -111,10 +115,10 @@ def refused(output, *more):
 
 
 @functools.cache
-def forks():
+def forks(killer):
     """Start the process that is forked for each killed one, once."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, KILLER],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, killer],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -131,9 +135,9 @@ def forks():
     return process
 
 
-def killed_at(point, arguments):
+def killed_at(point, arguments, killer=KILLER):
     """Run the command and kill it at the call of that number; return its exit code and what it printed."""
-    process = forks()
+    process = forks(killer)
     with tempfile.NamedTemporaryFile("r") as told:
         asked = os.getcwd(), dict(os.environ), told.name, [str(point), *arguments]
         process.stdin.write(json.dumps(asked) + "\n")

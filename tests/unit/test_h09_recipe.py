@@ -255,6 +255,23 @@ def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
     assert SPEC.launch(problem, config).overlaps == overlaps
 
 
+@pytest.mark.parametrize(("tile_n", "able"), [(8, True), (40, False), (48, True), (56, False), (64, True)])
+def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
+    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swapped=1)
+    # With swap-AB, A is the operand of the columns: K-major in rows, MN-major in columns.
+    reasons = [
+        SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", layout), HOPPER, config)
+        for layout in ("nn", "nt", "tn", "tt")
+    ]
+    assert [reason is None for reason in reasons] == [able, able, True, True]
+
+
+@pytest.mark.parametrize(("tile_n", "able"), [(16, True), (32, True), (48, False), (64, True)])
+def test_halves_of_gated_forms_are_lines_that_the_compiler_lays_out(tile_n, able):
+    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1)
+    assert (config.why_not_factors(2, across=False) is None) == able
+
+
 def test_lines_between_those_of_the_cache_cost_more():
     def times(n, k, layout="nn"):
         return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)

@@ -177,3 +177,38 @@ def test_refusals():
             total.finish(np.ones((2, 2), np.int32))
     with pytest.raises(ArgumentError, match="closed"):
         total.finish(np.ones((2, 2), f))
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("f4", 2**-24), ("f8", 2**-53)])
+@pytest.mark.parametrize("shape", [(53, 625, 94), (17, 417, 38), (128, 500, 200), (1, 300_000, 3), (700, 2, 700)])
+def test_small_tiles_start_no_threads_of_blas(dtype, rounding, shape, monkeypatch):
+    sizes, matmul = [], np.matmul
+
+    def noting(a, b, **more):
+        sizes.append(a.shape[0] * a.shape[1] * b.shape[1])
+        return matmul(a, b, **more)
+
+    m, k, n = shape
+    rng = np.random.default_rng()
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    tile = np.full((m, n), np.nan, dtype)
+    monkeypatch.setattr(np, "matmul", noting)
+    with HostTileExecutor().tile_sum(m, n, a.dtype, b.dtype, tile.dtype, into=tile) as tile_sum:
+        tile_sum.add(a, b)
+        tile_sum.add(a, b)
+        tile_sum.finish(tile, 1)
+    assert max(sizes) <= 2**18
+    assert sum(sizes) == 2 * m * k * n
+    exact, magnitude = (2 * (f(a).astype("g") @ f(b).astype("g")) for f in (np.asarray, np.abs))
+    assert (np.abs(tile - exact) <= (2 * k + 8) * rounding * magnitude).all()
+
+
+def test_large_tiles_are_one_call_of_blas(monkeypatch):
+    calls, matmul = [], np.matmul
+    monkeypatch.setattr(np, "matmul", lambda *given, **more: calls.append(1) or matmul(*given, **more))
+    a, b, tile = np.ones((512, 512), "f4"), np.ones((512, 512), "f4"), np.empty((512, 512), "f4")
+    with HostTileExecutor().tile_sum(512, 512, a.dtype, b.dtype, tile.dtype, into=tile) as tile_sum:
+        tile_sum.add(a, b)
+        tile_sum.finish(tile)
+    assert len(calls) == 1
+    assert (tile == 512).all()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import cProfile
 import dataclasses
 import itertools
+import pstats
 
 import numpy as np
 import pytest
@@ -160,3 +162,22 @@ def test_few_operations_are_simulated_however_small_the_budgets(symmetric, monke
     ops = list(operations(found.plan))
     assert found.prediction.bytes_in == sum(op.nbytes for op in ops if isinstance(op, Load))
     assert found.prediction.bytes_out == sum(op.nbytes for op in ops if isinstance(op, Store))
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.strategy == "c-stationary"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 40])
+def test_the_first_tiles_are_those_of_the_shares(plan, devices):
+    plan = dataclasses.replace(plan, devices=devices)
+    assert plan.first_tiles == {share[0] for share in plan.shares(devices) if share}
+
+
+@pytest.mark.parametrize(("devices", "symmetric"), [(1, False), (1, True), (2, False), (2, True)])
+def test_planning_takes_few_calls_however_many_the_tiles(devices, symmetric):
+    rates = Rates(50e12, 45e12, 50e9, 50e9, source=3e9, sink=2e9, half=64, launch=2e-4, files=True, staged_line=65536)
+    budgets, staging = Budgets(16 << 10, 48 << 10, 16 << 20), Staging(("a", "b", "out"), 14)
+    profile = cProfile.Profile()
+    found = profile.runcall(
+        choose_within, devices, product(9000, 9000, 9000), F4, budgets, staging, rates, symmetric=symmetric
+    )
+    assert found.plan.tiles > 50_000
+    assert pstats.Stats(profile).total_calls < 6_000_000

@@ -121,3 +121,20 @@ def test_what_it_does_not_take_is_refused(spec):
     ):
         assert reason in spec.why_not(problem, virtual_arch(), spec.default)
     assert spec.why_not(problem_below(a, b, d), virtual_arch(), spec.default) is None
+
+
+@pytest.mark.parametrize(("m", "first"), [(384, 0), (384, 256), (64, 0)])
+@SPECS
+def test_tiles_divide_a_result_that_ends_within_a_step(spec, m, first, rng):
+    """The last tiles of the last step lie beyond the result, whose extents tiles divide: nothing is written."""
+    n, dtype, config = first + m, DTYPES[spec], smallest(spec)
+    k = 2 * config.tile_k
+    assert m % config.tile_m == n % config.tile_n == 0
+    a, b = (random_matrix(rng, dtype, shape) for shape in ((m, k), (k, n)))
+    moved = [laid_out(x, kind, 0) for x, kind in zip((a, b), ("col", "row"), strict=True)]
+    d = poisoned(dtype, (m, n))
+    problem = problem_below(*moved, d, first)
+    run(spec, problem, {"a": moved[0], "b": moved[1], "d": d})
+    needed = np.arange(n) < np.array([problem.needed.columns(row) for row in range(m)])[:, None]
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(d[needed], exact[needed], rtol=1e-4, atol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .dtype import INT32
 from .launch import ScalarParam
 from .problem import GemmProblem
+from .spec import Signature
 
 #: Rows and columns of the steps that they take: a multiple of the sides of their tiles.
 STEP = 256
@@ -37,6 +38,18 @@ def tiles_below(problem: GemmProblem, tile_m: int, tile_n: int) -> int:
     up, over, first = STEP // tile_m, STEP // tile_n, problem.needed.first // tile_n
     steps, left = divmod(-(-problem.m // tile_m), up)
     return up * (steps * first + over * (steps * (steps + 1) // 2)) + left * (first + over * (steps + 1))
+
+
+def signature_below(signature: Signature, problem: GemmProblem) -> Signature:
+    """Return the signature with predicated tiles where the last step reaches beyond the columns of the result.
+
+    Tiles divide such a result, and the last of a row lies beyond it: whole tiles would be written into the next row.
+    """
+    assert problem.needed is not None
+    reached = problem.needed.columns(max(problem.m - 1, 0))
+    if reached <= problem.n:
+        return signature
+    return tuple((name, "ragged" if name == "tiles" else value) for name, value in signature)
 
 
 def first_tile(problem: GemmProblem, tile_n: int) -> ScalarParam:

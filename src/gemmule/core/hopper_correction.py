@@ -43,7 +43,7 @@ class ChipRates(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """Networks of two hidden layers side by side, as one whose second layer has a block for each.
+    """Networks of two hidden layers, whose first layers are one: the units of one network stand beside the next's.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class Networks(NamedTuple):
     chips : array
         Biases of the first layer, a row for each chip.
     hidden, biases : array
-        Weights of the second layer, and its biases.
+        Weights of the second layer, and its biases, by network.
     out : array
-        Weights of the result, which is the mean of all networks'.
+        Weights of the result, which is the mean of all networks', by network.
     out_bias : float
         Its bias.
     """
@@ -82,15 +82,13 @@ def networks(content: list[dict[str, Any]]) -> Networks:
     every = [{name: np.array(value, np.float32) for name, value in one.items()} for one in content]
     side_by_side = {
         name: np.concatenate([one[name] for one in every], axis=-1)
-        for name in ("config", "operands", "mixed", "problem", "chips", "biases")
+        for name in ("config", "operands", "mixed", "problem", "chips")
     }
-    width = len(every[0]["biases"])
-    hidden = np.zeros((width * len(every),) * 2, np.float32)
-    for number, one in enumerate(every):
-        block = slice(number * width, (number + 1) * width)
-        hidden[block, block] = one["hidden"]
-    out = np.concatenate([one["out"] for one in every]) / len(every)
-    return Networks(**side_by_side, hidden=hidden, out=out, out_bias=float(np.mean([one["out_bias"] for one in every])))
+    hidden, biases, out = (np.stack([one[name] for one in every]) for name in ("hidden", "biases", "out"))
+    bias = float(np.mean([one["out_bias"] for one in every]))
+    return Networks(
+        **side_by_side, hidden=hidden, biases=biases[:, None], out=out[..., None] / len(every), out_bias=bias
+    )
 
 
 def use_chip(name: str) -> None:
@@ -145,10 +143,11 @@ def correction(of: TileRates, one: Operation, mixed: Numbers, multiprocessors: i
     layer += of.remembered(key, lambda: _of_configs(nets, of, one, multiprocessors))
     layer += (np.array(problem_features(one), np.float32) @ nets.problem).take(of.side, axis=0)
     np.maximum(layer, 0, out=layer)
-    layer = layer @ nets.hidden
+    count, _, units = nets.hidden.shape
+    layer = layer.reshape(-1, count, units).swapaxes(0, 1) @ nets.hidden
     layer += nets.biases
     np.maximum(layer, 0, out=layer)
-    found = layer @ nets.out
+    found = (layer @ nets.out).sum(axis=0)[:, 0]
     found += nets.out_bias
     np.maximum(found, -_MOST, out=found)
     np.minimum(found, _MOST, out=found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,16 @@ import numpy as np
 from ..core.errors import ArgumentError, ShapeError
 from ..core.executor import Array
 from .arithmetic import Arithmetic, choose_arithmetic
-from .product import add_product, scratch_bytes
+from .product import add_product, needs_no_copy, runs, scratch_bytes
 from .rounding import Scalar, scale_dtype, write, write_bytes
 
 #: Bytes for Python's own objects and the buffers through which NumPy converts.
 _SMALL_THINGS = 2**16
+#: Multiply-adds up to which a product is cut into blocks that BLAS multiplies in the calling thread. BLAS threads
+#: wait for each other by spinning: where other processes use the cores, that costs tens of milliseconds per call.
+SMALL_PRODUCT = 2**26
+#: Multiply-adds up to which OpenBLAS starts no thread, and the largest sides of such a block.
+_ONE_THREAD, _BLOCK_ROWS, _BLOCK_COLS = 2**18, 64, 96
 
 
 class HostTileSum:
@@ -61,7 +68,9 @@ class HostTileSum:
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or (a.shape[0], b.shape[1]) != self._shape:
             raise ShapeError(f"a is {a.shape} and b is {b.shape}; a tile of {self._shape} needs (m, k) and (k, n)")
         with np.errstate(all="ignore"):
-            add_product(total, a, b, self._arithmetic, fresh=self._empty)
+            for rows, cols, terms in self._blocks(a, b):
+                fresh = self._empty and not terms.start
+                add_product(total[rows, cols], a[rows, terms], b[terms, cols], self._arithmetic, fresh=fresh)
         self._empty = False
 
     def finish(self, out: Array, alpha: Scalar = 1, beta: Scalar = 0, c: Array | None = None) -> None:
@@ -98,10 +107,24 @@ class HostTileSum:
             return
         write(out, None if nothing else total, alpha, beta, addend, scale)
 
+    def _blocks(self, a: Array, b: Array) -> Iterator[tuple[slice, slice, slice]]:
+        """Yield rows, columns and terms of the blocks that are multiplied by one call of BLAS each."""
+        (m, n), k = self._shape, a.shape[1]
+        if not _ONE_THREAD < m * n * k <= SMALL_PRODUCT or not needs_no_copy(a, b, self._arithmetic):
+            yield slice(0, m), slice(0, n), slice(0, k)
+            return
+        rows, cols = _evenly(m, _BLOCK_ROWS), _evenly(n, _BLOCK_COLS)
+        yield from itertools.product(runs(m, rows), runs(n, cols), runs(k, _evenly(k, _ONE_THREAD // (rows * cols))))
+
     def _open(self) -> Array:
         if self._total is None:
             raise ArgumentError("the tile's sum was closed; use it inside its with block")
         return self._total
+
+
+def _evenly(extent: int, most: int) -> int:
+    """Return the length of equal parts of `extent`, each at most `most`."""
+    return -(-extent // -(-extent // most))
 
 
 class HostTileExecutor:

@@ -73,15 +73,15 @@ def _figures(group: Sequence[Record]) -> list[str]:
 
 
 def draws_block(records: Sequence[Record]) -> str:
-    """Return the table of a draw for a page.
+    """Return the table of a draw for a page; the records may be of several runs.
 
     Raises
     ------
     KeyError
-        If the seed does not follow from the commit that was measured: its first eight hexadecimal digits.
+        If a seed does not follow from the commit that was measured: its first eight hexadecimal digits.
     """
-    block = records[0]
-    wanted = int(str(block["commit"])[:8], 16)
-    if any(draw["seed"] != wanted for draw in block["draws"]):
-        raise KeyError(f"the seed of a draw is {wanted:#x}, the first eight digits of the measured commit")
+    for block in (one for one in records if one["record"] == "experiment"):
+        wanted = int(str(block["commit"])[:8], 16)
+        if any(draw["seed"] != wanted for draw in block["draws"]):
+            raise KeyError(f"the seed of a draw is {wanted:#x}, the first eight digits of the measured commit")
     return markdown(*draw_rows(records))

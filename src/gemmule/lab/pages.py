@@ -147,13 +147,11 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
                 tables = {
                     "bits": faithful.bits_table,
                     "ceilings": ceiling_table,
-                    "checks": check_table,
                     "choices": choices_block,
                     "counters": faithful.counters_table,
                     "epilogues": epilogue_table,
                     "errors": errors_table,
                     "disk_ways": disk_ways_table,
-                    "draws": draws_block,
                     "experiment": experiment_line,
                     "explained": measured_block,
                     "few_rows": few_rows_table,
@@ -327,6 +325,8 @@ _PICTURES = {
 
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
+    "checks": check_table,
+    "draws": draws_block,
     "examples": checked_kernels.examples_table,
     "fuzz": fuzz_block,
     "glance": glance_table,

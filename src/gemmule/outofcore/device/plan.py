@@ -262,7 +262,6 @@ class DevicePlan:
 
     def order(self) -> Iterator[tuple[int, int]]:
         """Yield the tiles in the order in which they are begun."""
-        rows, cols, _ = self.grid
         if self.strategy == PANELS:
             by_rows = self.stationary == "a"
             sides = [
@@ -273,12 +272,17 @@ class DevicePlan:
             for stays, passes in panel_order(outer, inner, *held, self.opening):
                 yield (stays, passes) if by_rows else (passes, stays)
             return
+        for i in range(self.grid[0]):
+            for j in self._line(i):
+                yield i, j
+
+    def _line(self, i: int) -> range:
+        """Return the columns of the tiles of row `i` in the order in which they are begun, where tiles go by rows."""
+        rows, cols, _ = self.grid
         # The last tile of a symmetric plan lies on the diagonal: a mirrored one leaves only when all of it is there.
         odd = (rows - 1) % 2 if self.symmetric else 0
-        for i in range(rows):
-            line = range(i + 1) if self.symmetric else range(cols)
-            for j in reversed(line) if self.serpentine and i % 2 != odd else line:
-                yield i, j
+        line = range(i + 1) if self.symmetric else range(cols)
+        return line[::-1] if self.serpentine and i % 2 != odd else line
 
     def steps(self) -> Iterator[Step]:
         """Yield every product in order."""
@@ -301,7 +305,22 @@ class DevicePlan:
         """Tiles that a device begins with, whose first slice comes in parts."""
         if self.strategy != C_STATIONARY:
             return frozenset()
-        return frozenset(share[0] for share in self.shares(self.devices) if share)
+        # A candidate may have millions of tiles: only rows of tiles in which a device's share begins are gone through.
+        areas = [self._line_area(i) for i in range(self.grid[0])]
+        total, before, last = sum(areas), 0, -1
+        found = []
+        for i, whole in enumerate(areas):
+            end, line = before + whole, self._line(i)
+            final = i, line[-1] if line else 0
+            if not line or self._device(end - self.area(final), final, self.devices, total) == last:
+                before = end
+                continue
+            for tile in zip(itertools.repeat(i), line):
+                device = self._device(before, tile, self.devices, total)
+                if device != last:
+                    found.append(tile)
+                last, before = device, before + self.area(tile)
+        return frozenset(found)
 
     def shares(self, count: int, done: Container[tuple[int, int]] = ()) -> list[list[tuple[int, int]]]:
         """Return the tiles of each of several devices in order: runs of areas as even as whole tiles allow.
@@ -314,15 +333,24 @@ class DevicePlan:
             Tiles that are there already; what is left is shared.
         """
         left = [tile for tile in self.order() if tile not in done]
-        areas = [self.area(tile) for tile in left]
-        total = sum(areas)
+        total = sum(self.area(tile) for tile in left)
         found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         before = 0
-        for tile, area in zip(left, areas, strict=True):
-            # Its middle tells where it belongs.
-            found[min((2 * before + area) * count // (2 * max(total, 1)), count - 1)].append(tile)
-            before += area
+        for tile in left:
+            found[self._device(before, tile, count, total)].append(tile)
+            before += self.area(tile)
         return found
+
+    def _device(self, before: int, tile: tuple[int, int], count: int, total: int) -> int:
+        """Return the device that a tile belongs to, by its middle; `before` elements precede it, of `total`."""
+        return min((2 * before + self.area(tile)) * count // (2 * max(total, 1)), count - 1)
+
+    def _line_area(self, i: int) -> int:
+        """Return the elements that are computed of row `i` of tiles."""
+        rows = self.rows(i)
+        if not self.symmetric:
+            return int(rows.stop - rows.start) * self.product.n
+        return int(rows.stop - rows.start) * int(rows.start) + self.area((i, i))
 
     def area(self, tile: tuple[int, int]) -> int:
         """Return the elements of a tile that are computed."""

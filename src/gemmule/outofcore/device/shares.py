@@ -13,6 +13,9 @@ from .traffic import bytes_in, bytes_out, roughly_in
 
 Tile = tuple[int, int]
 
+#: Tiles of a plan whose bytes are counted tile by tile.
+_MOST_COUNTED = 20_000
+
 
 def shares(plan: DevicePlan, count: int, done: Container[Tile] = ()) -> list[frozenset[Tile]]:
     """Return the tiles of each device: runs of the plan's order, of areas as even as whole tiles allow.
@@ -66,12 +69,17 @@ def _slowest(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
 
 
 def expected(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
-    """Return what `predicted` does, from all operations of longer plans too, and exactly what moves of any."""
+    """Return what `predicted` does, from all operations of longer plans too.
+
+    Bytes are those of the operations, and a bound only for several devices or a symmetric plan of very many tiles.
+    """
     if rates.crowded != (1.0, 1.0):
         rates = rates.beside(roughly_in(plan), bytes_out(plan))
     if not is_long(plan, count, MOST_OF_CHOSEN):
         return _slowest(plan, rates, count)
     prediction = extrapolated(plan, rates, count)
+    if plan.tiles > _MOST_COUNTED and (count > 1 or plan.symmetric):
+        return prediction
     every = set(plan.order()) if count > 1 else set()
     parts = [every - share for share in shares(plan, count) if share] if count > 1 else [()]
     moved = sum(bytes_in(plan, part) for part in parts)

@@ -108,12 +108,13 @@ def _loads(plan: DevicePlan, tiles: Iterable[Tile], done: Container[Tile] = ()) 
     # Of many slices the buffers keep the last ones: those between are loaded, whatever was there.
     ends = 2 * max(plan.slots) + 2
     regular = list(itertools.pairwise(plan.inner_edges))
+    backwards = regular[::-1]
     back = False
     for i, j in tiles:
         if (i, j) in plan.first_tiles:
             slices, back = plan.first_slices(), False
         else:
-            slices = regular[::-1] if back else regular
+            slices = backwards if back else regular
         back = not back and plan.serpentine
         if (i, j) in done:
             continue
@@ -121,7 +122,9 @@ def _loads(plan: DevicePlan, tiles: Iterable[Tile], done: Container[Tile] = ()) 
         shown, between = slices, 0
         if len(slices) > 2 * ends:
             shown = slices[:ends] + slices[-ends:]
-            between = sum(end - start for start, end in slices[ends:-ends])
+            # They are neighbours, ascending or descending: there may be thousands for each tile.
+            first, last = slices[ends], slices[-ends - 1]
+            between = max(first[1], last[1]) - min(first[0], last[0])
         a = b = between
         if plan.symmetric and i == j:
             b = 0

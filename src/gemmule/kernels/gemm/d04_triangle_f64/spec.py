@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from gemmule.core.arch import Arch
-from gemmule.core.below_stairs import STEP, first_tile, tiles_below, why_not_below
+from gemmule.core.below_stairs import STEP, first_tile, signature_below, tiles_below, why_not_below
 from gemmule.core.f64_cost import costs as whole_costs
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
@@ -36,6 +36,11 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
     whole = WHOLE.launch(problem, config)
     params = (*whole.params, first_tile(problem, config.tile_n))
     return dataclasses.replace(whole, grid=(_tiles(problem, config), 1, 1), params=params)
+
+
+def signature(problem: GemmProblem, config: MmaDoubleConfig) -> Signature:
+    """Specialise as the kernel of the whole result does."""
+    return signature_below(WHOLE.signature(problem, config), problem)
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -80,7 +85,7 @@ SPEC = KernelSpec(
     ),
     signatures=signatures,
     why_not=why_not,
-    signature=WHOLE.signature,
+    signature=signature,
     launch=launch,
     build=build,
     refuses=refuses,

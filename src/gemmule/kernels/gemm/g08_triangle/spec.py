@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
-from gemmule.core.below_stairs import first_tile, tiles_below, why_not_below
+from gemmule.core.below_stairs import first_tile, signature_below, tiles_below, why_not_below
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, KernelSpec, Signature
@@ -27,6 +27,11 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
     whole = WHOLE.launch(problem, config)
     params = (*whole.params, first_tile(problem, config.tile_n))
     return dataclasses.replace(whole, grid=(_tiles(problem, config), 1, 1), params=params)
+
+
+def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
+    """Specialise as the kernel of the whole result does."""
+    return signature_below(WHOLE.signature(problem, config), problem)
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -56,7 +61,7 @@ SPEC = KernelSpec(
     configs=WHOLE.configs,
     signatures=signatures,
     why_not=why_not,
-    signature=WHOLE.signature,
+    signature=signature,
     launch=launch,
     build=build,
     cost=cost,

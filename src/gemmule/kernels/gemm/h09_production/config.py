@@ -139,9 +139,11 @@ class ProductionConfig(Config):
             return (
                 f"config {self}: a gated form needs both factors' sums in one thread: no swapped product, cluster_k=1"
             )
-        # Of each factor a CTA brings whole rows of the swizzle's pattern, and those of 32-bit elements 32 at a time.
-        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 8 * self.cluster_m
-        if half % unit or half % (8 * self.cluster_m):
+        # Of each factor a CTA loads whole rows of the swizzle's pattern; the compiler lays out K-major lines 16 at a
+        # time where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
+        unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
+        unit = max(unit, 8 * self.cluster_m)
+        if half % unit:
             return f"config {self}: {half} columns of each of two factors must be a multiple of {unit}"
         if self._boxes_bytes(2) > self._boxes_bytes(1):
             return f"config {self}: there is no shared memory for the boxes of {half} columns"

@@ -75,6 +75,8 @@ _MOST_PROMOTED = 192
 _BYTES_BOX = 16
 #: Bytes of a sum and of a flag.
 _WORD = 4
+#: Lines of B of a wgmma of the fewest columns.
+_FEW_LINES = 8
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
@@ -83,6 +85,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
         return reason
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
+    if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _in_rows(_operands(problem, config)[3]):
+        return f"config {config}: the compiler lays out {_FEW_LINES} K-major lines, or multiples of {2 * _FEW_LINES}"
     if (slices := slices_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
     if config.stream_k and slices * 2 * config.clusters >= 2**31:
