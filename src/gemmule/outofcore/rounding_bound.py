@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -71,8 +72,8 @@ class RoundingBound:
     addend: float
     output: float
     tiny: float
-    alpha: complex
-    beta: complex
+    alpha: Any
+    beta: Any
     top: float
     sum_top: float
     saturates: bool
@@ -89,8 +90,8 @@ class RoundingBound:
         result: MatrixSource,
         c: MatrixSource | None,
         *,
-        alpha: complex,
-        beta: complex,
+        alpha: Any,
+        beta: Any,
         precision: Precision,
         vectors: int,
         memory: int,

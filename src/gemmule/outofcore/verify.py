@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
+from typing import Any
 
 import numpy as np
 
@@ -111,8 +112,8 @@ def verify(
     result: MatrixSource,
     *,
     memory: int,
-    alpha: complex = 1,
-    beta: complex = 0,
+    alpha: Any = 1,
+    beta: Any = 0,
     c: MatrixSource | None = None,
     precision: Precision = Precision.IEEE,
     vectors: int = VECTORS,
