@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ _KINDS = {
 def glance_table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return ratios of cuBLASLt's time to a call's: kinds of products are rows, edges of square matrices columns.
 
-    A cell that ran another kernel than most of its row names it; a tuned one has an asterisk.
+    A cell that ran another kernel than the largest of its row names it; a tuned one has an asterisk.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ def glance_table(records: Sequence[Mapping[str, Any]]) -> str:
     for kind, (text, page) in _KINDS.items():
         of_kind = {one["m"]: one for one in cells if one["kind"] == kind}
         if of_kind:
-            usual = statistics.mode(one["kernel"] for one in of_kind.values())
+            usual = of_kind[max(of_kind)]["kernel"]
             layouts = ", ".join(dict.fromkeys(one["layout"] for one in of_kind.values()))
             row = [_cell(of_kind[edge], usual) if edge in of_kind else "" for edge in edges]
             rows.append([f"[{text}](docs/{page})", layouts, *row])
