@@ -10,14 +10,11 @@ import functools
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .hopper_rates import Lines, Numbers, TileRates
-
-if TYPE_CHECKING:
-    from .hopper_cost import Operation
+from .hopper_rates import Lines, Numbers, Operation, TileRates
 
 _DATA = Path(__file__).with_name("hopper_correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.

@@ -6,12 +6,12 @@ Three limits hold together, and a correction that was learned from measured time
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .hopper_correction import chip_rates, correction
-from .hopper_rates import Lines, Numbers, TileConfig, TileRates
+from .hopper_rates import Numbers, Operation, TileConfig, TileRates
 
 #: Microseconds of a launch.
 _LAUNCH = 1.9
@@ -23,44 +23,6 @@ _WIDER = 0.344
 _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 # Lists of configs whose rates are kept.
 _MOST_KNOWN = 16
-
-
-class Operation(NamedTuple):
-    """A product as the kernels see it, its result in rows.
-
-    Attributes
-    ----------
-    rows, cols, batch : int
-        Of the result.
-    a, b : Lines
-        Operands that give its rows and its columns.
-    slices : int
-        Slices of K, of 128 bytes.
-    last : float
-        How much of the last slice K fills.
-    result_begin, result_item : int
-        Where its lines begin, as `Lines` tells, and bytes of an element.
-    read, written : int
-        Fewest bytes to move from memory, and to memory.
-    tiles : sequence of int or None
-        Tiles of clusters that each config computes in all, where these are not all that the result has.
-    writes : float
-        How often a tile is written, to more than one place.
-    """
-
-    rows: int
-    cols: int
-    batch: int
-    a: Lines
-    b: Lines
-    slices: int
-    last: float
-    result_begin: int
-    result_item: int
-    read: int
-    written: int
-    tiles: Sequence[int] | None = None
-    writes: float = 1.0
 
 
 # What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .copied_tiles import SLICE_BYTES
 from .epilogue_inputs import factors_of
-from .hopper_cost import Operation
-from .hopper_rates import Lines
+from .hopper_rates import Lines, Operation
 from .layout import StridedMatrix
 from .problem import GemmProblem
 from .row_major import row_result

@@ -103,6 +103,44 @@ class ChipSlots(NamedTuple):
     alone: Numbers
 
 
+class Operation(NamedTuple):
+    """A product as the kernels see it, its result in rows.
+
+    Attributes
+    ----------
+    rows, cols, batch : int
+        Of the result.
+    a, b : Lines
+        Operands that give its rows and its columns.
+    slices : int
+        Slices of K, of 128 bytes.
+    last : float
+        How much of the last slice K fills.
+    result_begin, result_item : int
+        Where its lines begin, as `Lines` tells, and bytes of an element.
+    read, written : int
+        Fewest bytes to move from memory, and to memory.
+    tiles : sequence of int or None
+        Tiles of clusters that each config computes in all, where these are not all that the result has.
+    writes : float
+        How often a tile is written, to more than one place.
+    """
+
+    rows: int
+    cols: int
+    batch: int
+    a: Lines
+    b: Lines
+    slices: int
+    last: float
+    result_begin: int
+    result_item: int
+    read: int
+    written: int
+    tiles: Sequence[int] | None = None
+    writes: float = 1.0
+
+
 class TileRates:
     """What a list of configs decides, an array for each quantity: with two rows where it is of rows and of columns.
 

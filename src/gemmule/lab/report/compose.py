@@ -44,6 +44,8 @@ _TITLES = {
     "form_counts": "What the copy engine moves for forms of its instructions",
     "timeline": "Pipelines that gemmule explain shows in steps",
     "random_problems": "Random products held against a reference",
+    "configs": "Configs that the cost model was fitted to",
+    "config_times": "Times of these configs, and of cuBLASLt's algorithms",
     "untuned": "What the cost model takes, beside a search",
     "ceiling": "What the main loop of a kernel can reach, part by part",
     "training": "Models that learn with gemmule's layers and with PyTorch's",

@@ -61,13 +61,15 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "few_rows": {},
     "errors": {},
     "mapped": {},
+    "configs": {},
+    "config_times": {},
 }  # fmt: skip
 #: Extents of a transpose, and of a product.
 _EXTENTS = (2, 3)
 #: The last kinds.
 PLAIN = ("stream", "host_to_gpu", "overhead", "virtual_gpu", "probe", "cta_times", "training", "survey", "removals",
          "example", "epilogue", "timeline", "ceiling", "form", "form_counts", "random_problems",
-         "untuned", "numa", "float8", "few_rows", "errors", "mapped")  # fmt: skip
+         "untuned", "numa", "float8", "few_rows", "errors", "mapped", "configs", "config_times")  # fmt: skip
 #: What a profile's record must have besides, by the kind of what was recorded.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},
