@@ -248,8 +248,11 @@ def test_ranges_for_another_profiler(device, cupti, monkeypatch):
 
 def test_ranges_only_needs_nvtx_and_writes_nothing(device):
     assert "the package nvtx, which is not installed; pip install" in refused(*SIZE, "--ranges-only")
-    for output in (("--json",), ("--trace", "t.json"), ("--record", "r")):
+    for output in (("--trace", "t.json"), ("--record", "r")):
         assert "measures nothing" in refused(*SIZE, "--ranges-only", *output)
+    result = run(*SIZE, "--ranges-only", "--json")
+    assert "measures nothing" in json.loads(result.stdout)["error"]
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
 def test_without_a_gpu(no_gpu):

@@ -45,9 +45,7 @@ def signature_below(signature: Signature, problem: GemmProblem) -> Signature:
 
     Tiles divide such a result, and the last of a row lies beyond it: whole tiles would be written into the next row.
     """
-    assert problem.needed is not None
-    reached = problem.needed.columns(max(problem.m - 1, 0))
-    if reached <= problem.n:
+    if problem.needed is None or problem.needed.columns(max(problem.m - 1, 0)) <= problem.n:
         return signature
     return tuple((name, "ragged" if name == "tiles" else value) for name, value in signature)
 
