@@ -66,7 +66,7 @@ def test_outputs_that_cannot_be_written(tmp_path):
     existing.write_text("mine")
     for arguments, message in (
         ((source, "-o", existing), "there.html: exists; give --force to replace it"),
-        ((source, "-o", source, "--force"), "a.jsonl: is one of the files that are read or written besides; name another"),
+        ((source, "-o", source, "--force"), "is one of the files that are read or written besides; name another"),
         ((source, "-o", tmp_path), "is a folder; name a file"),
         ((source, "-o", tmp_path / "no" / "page.html"), "its folder does not exist; make it first"),
         ((tmp_path / "none.jsonl", "-o", tmp_path / "page.html"), "none.jsonl: there is no such file"),
