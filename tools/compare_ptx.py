@@ -5,7 +5,7 @@ labels numbered as they appear, and their launch recipes. What was renamed is pa
 no pair fails, and so does any difference. HEAD is the working tree unless a commit is named. Compiled kernels come from
 gemmule's cache, so that a commit is compiled once.
 
-A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `h09_production` and
+A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `hopper_gemm` and
 `g07_cp_async` (by today's names) in all.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = ROOT / "tools" / "renamed.json"
 #: Kernels that are compared in every signature.
-WHOLE = ("h09_production", "g07_cp_async")
+WHOLE = ("hopper_gemm", "g07_cp_async")
 #: Signatures of any other kernel's config that are compared.
 SAMPLED = 2
 # Lines of a difference that are printed.

@@ -308,7 +308,7 @@ def test_many_curves_have_room_for_their_labels(tmp_path):
 
 def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
     rates = {8: (100.0, 900.0, 300.0), 16: (200.0, 800.0, 400.0)}
-    records = [made.transpose("t12_production", edge, rate, config={"block_x": 32, "block_y": rows})
+    records = [made.transpose("transpose_tiled", edge, rate, config={"block_x": 32, "block_y": rows})
                for rows, of in rates.items() for edge, rate in zip((1024, 2048, 4096), of, strict=True)]  # fmt: skip
     records.append(made.transpose("t11_swizzled_vectorised", 4096, 50.0, config={"block_x": 256, "block_y": 1}))
     found = Reader(made_page(tmp_path, [made.experiment(), *records]))

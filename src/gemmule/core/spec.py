@@ -111,7 +111,7 @@ class KernelSpec:
     summary : str
         One line.
     package : str
-        The package that holds spec.py and kernel.py; its sources are part of the cache's key.
+        The package that holds kernel.py; the import closure of that is part of the cache's key.
     archs : tuple of Arch
         Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
     configs : tuple of Config
@@ -156,8 +156,6 @@ class KernelSpec:
         cost, where it takes the problem too; else None.
     mirrors : bool
         Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
-    built_on : tuple of str
-        Packages of other kernels that its code is made of, beside its own and the parts.
     """
 
     name: str
@@ -184,7 +182,6 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
     mirrors: bool = False
-    built_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.epilogues and self.gated and self.absmax):

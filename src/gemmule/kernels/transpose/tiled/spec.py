@@ -1,0 +1,82 @@
+"""The production transpose: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+import math
+
+from gemmule.core.arch import Arch
+from gemmule.core.launch import Launch
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.kernels.transpose.byte_tile_config import (
+    BATCH_DIMS,
+    ByteTileConfig,
+    launches_overlap,
+    tile_cost,
+    tile_params,
+    tile_signature,
+    tile_signatures,
+    why_not_tiles,
+)
+
+
+def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
+    return why_not_tiles(problem, config)
+
+
+def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile."""
+    along_source, along_target = config.tiles(problem)
+    grid = (along_target, along_source, 1)
+    if config.group:
+        grid = (math.prod((along_target, along_source, *problem.batch)), 1, 1)
+    return Launch(
+        grid=grid,
+        block=(config.threads, 1, 1),
+        shared_bytes=config.tile_bytes(problem.itemsize),
+        params=tile_params(problem),
+        overlaps=launches_overlap(problem),
+    )
+
+
+def build(config: ByteTileConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    return buildable(config, dict(signature))
+
+
+SPEC = KernelSpec(
+    name="transpose_tiled",
+    operation="transpose",
+    summary="elements of 1 to 16 bytes, neighbours that touch, any pitch, batch: 16-byte accesses, packed words",
+    package="gemmule.kernels.transpose.tiled",
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        ByteTileConfig(),
+        ByteTileConfig(256, 256, 512),
+        ByteTileConfig(512, 512, 512),
+        ByteTileConfig(128, 128, 128),
+        ByteTileConfig(128, 128, 256),
+        ByteTileConfig(64, 64, 64),
+        ByteTileConfig(16, 2048, 128),
+        ByteTileConfig(2048, 16, 128),
+        ByteTileConfig(256, 256, 512, 0),
+        ByteTileConfig(256, 256, 256, 0),
+        ByteTileConfig(256, 512, 512, 0),
+        ByteTileConfig(128, 256, 256, 0),
+        ByteTileConfig(128, 128, 256, 0),
+        ByteTileConfig(128, 128, 128, 0),
+        ByteTileConfig(128, 128, 64, 0),
+        ByteTileConfig(64, 64, 64, 0),
+    ),
+    signatures=tile_signatures,
+    why_not=why_not,
+    signature=tile_signature,
+    launch=launch,
+    build=build,
+    batch_dims=BATCH_DIMS,
+    cost=tile_cost,
+)
