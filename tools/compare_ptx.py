@@ -1,8 +1,8 @@
 """Proves a refactor neutral: ``python tools/compare_ptx.py BASE [HEAD] [--all] [--kernels NAME,…]``.
 
 Compiles registered kernels, configs and signatures at two commits and compares their PTX, with symbols, registers and
-labels numbered as they appear, and their launch recipes. What was renamed is paired by ``tools/renamed.json``; what has
-no pair fails, and so does any difference. HEAD is the working tree unless a commit is named. Compiled kernels come from
+labels numbered as they appear, and their launch recipes. What was renamed is paired by ``gemmule.core.former_names`` and
+``tools/renamed.json``; what has no pair fails, and so does any difference. HEAD is the working tree unless a commit is named. Compiled kernels come from
 gemmule's cache, so that a commit is compiled once.
 
 A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `hopper_gemm` and
@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from gemmule.core import former_names
 
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = ROOT / "tools" / "renamed.json"
@@ -43,17 +45,18 @@ def renamed(key: Key, names: Mapping[str, Any]) -> str:
     key : list
         Kernel, config and signature.
     names : mapping
-        ``kernels``, from old names to new ones; ``fields`` and ``signatures``, by old kernel, from old config fields
+        ``kernels``, from old names to new ones; ``fields`` and ``signatures``, by HEAD's kernel, from old config fields
         and signature keys to new ones (null: left out at HEAD); ``values``, likewise, config fields that HEAD adds.
     """
     kernel, config, signature = key
+    kernel = names.get("kernels", {}).get(kernel, kernel)
 
     def mapped(kind: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         new = {**names.get(kind, {}).get("*", {}), **names.get(kind, {}).get(kernel, {})}
         return {new.get(name, name): value for name, value in pairs if new.get(name, name) is not None}
 
     fields = mapped("fields", list(config.items())) | names.get("values", {}).get(kernel, {})
-    return canonical([names.get("kernels", {}).get(kernel, kernel), fields, [*mapped("signatures", signature).items()]])
+    return canonical([kernel, fields, [*mapped("signatures", signature).items()]])
 
 
 def canonical(key: Key) -> str:
@@ -70,7 +73,7 @@ def sampled(keys: list[Key]) -> list[Key]:
     found = []
     for kernel, configs in seen.items():
         for number, of_config in enumerate(configs.values()):
-            if kernel in WHOLE:
+            if former_names.current_names(kernel) in WHOLE:
                 found += of_config
             else:
                 count = min(SAMPLED, len(of_config))
@@ -143,7 +146,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="compare every signature")
     parser.add_argument("--kernels", default="", help="only these, by their names in BASE, with commas between them")
     given = parser.parse_args()
-    names = json.loads(RENAMED.read_text()) if RENAMED.is_file() else {}
+    names = {"kernels": former_names.KERNELS, "fields": former_names.FIELDS}
+    if RENAMED.is_file():
+        names |= json.loads(RENAMED.read_text())
     with tempfile.TemporaryDirectory() as scratch:
 
         def checkout(commit: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,14 +33,14 @@ KERNELS: Mapping[str, str] = {
 }
 #: Config fields by their former names, for each kernel by its name of today.
 FIELDS: Mapping[str, Mapping[str, str]] = {}
-#: Fields of a record that hold a kernel's name, or a name and what stands after a space.
-_KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel"})
+#: Fields of a record in whose text kernels are named.
+_KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
+_WORD = re.compile(r"\w+")
 
 
-def current_kernel(name: str) -> str:
-    """Return the name of today for a kernel's name, which a description may follow after a space."""
-    first, space, rest = name.partition(" ")
-    return KERNELS.get(first, first) + space + rest
+def current_names(text: str) -> str:
+    """Return a text with kernels under the names of today."""
+    return _WORD.sub(lambda word: KERNELS.get(word[0], word[0]), text)
 
 
 def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,16 +49,23 @@ def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in config.items()}
 
 
-def current_record(value: Any) -> Any:
-    """Return a record, or a part of one, with kernels and config fields under the names of today."""
+def current_record(value: Any, *, names: bool = False) -> Any:
+    """Return a record, or a part of one, with kernels and config fields under the names of today.
+
+    Parameters
+    ----------
+    value : object
+        What JSON gives.
+    names : bool
+        Whether its texts name kernels.
+    """
+    if isinstance(value, str):
+        return current_names(value) if names else value
     if isinstance(value, list):
-        return [current_record(one) for one in value]
+        return [current_record(one, names=names) for one in value]
     if not isinstance(value, dict):
         return value
-    record = {name: current_record(one) for name, one in value.items()}
-    for name in _KERNEL_FIELDS & record.keys():
-        if isinstance(record[name], str):
-            record[name] = current_kernel(record[name])
+    record = {current_names(field): current_record(one, names=field in _KERNEL_FIELDS) for field, one in value.items()}
     if isinstance(record.get("kernel"), str) and isinstance(record.get("config"), dict):
         record["config"] = current_fields(record["kernel"].partition(" ")[0], record["config"])
     return record
