@@ -16,8 +16,8 @@ from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTR
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 
 EVERY = (*REGISTRY, SIX_PRODUCTS, PRODUCTS, RECONSTRUCTION, RESIDUES)
-#: Prints the modules of gemmule that are imported with each module that is named. The package itself is a stand-in: what
-#: it imports for its users is no part of a kernel.
+#: Prints the modules of gemmule that are imported with each module that is named. The package itself is a stand-in: its
+#: own imports, for its users, are no part of a kernel.
 _IMPORTED = """
 import importlib, sys, types
 package = types.ModuleType("gemmule")
