@@ -20,10 +20,10 @@ import torch
 from untuned_choices import product
 
 from gemmule.core.chip_in_use import use_chip
-from gemmule.kernels.hopper import correction as hopper_correction
-from gemmule.kernels.hopper.correction import problem_features
-from gemmule.kernels.hopper.cost import limits, rates_of
-from gemmule.kernels.hopper.cost_operands import operation_of
+from gemmule.kernels.hopper.cost.correction import problem_features
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import correction as hopper_correction
+from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
 
 #: Of each record every so many-th product is left out of the fit, the first one too.

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.chip_in_use import use_chip
-from gemmule.kernels.hopper.correction import correction
-from gemmule.kernels.hopper.cost import limits, rates_of
-from gemmule.kernels.hopper.cost_operands import operation_of
+from gemmule.kernels.hopper.cost.correction import correction
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig, costs
 from gemmule.lab.products import gemm_problem
 

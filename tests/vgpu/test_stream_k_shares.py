@@ -15,7 +15,7 @@ from gemmule.compiler.compile import compile_ptx
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.stream_k import StreamK
+from gemmule.kernels.hopper.schedulers.stream_k import StreamK
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch

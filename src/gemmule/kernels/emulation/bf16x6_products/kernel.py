@@ -27,8 +27,8 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, partitioned, release_local
-from gemmule.kernels.hopper.ragged_runs import element_at
+from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned, release_local
 from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor

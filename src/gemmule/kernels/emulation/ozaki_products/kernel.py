@@ -25,9 +25,16 @@ from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
-from gemmule.kernels.hopper.cluster_tiles import ClusterTiles
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, multicast_a, multicast_b, partitioned, release_cluster
-from gemmule.kernels.hopper.wgmma import tiled_mma
+from gemmule.kernels.hopper.mainloops.tma_wgmma import (
+    Mainloop,
+    TmaLoad,
+    multicast_a,
+    multicast_b,
+    partitioned,
+    release_cluster,
+)
+from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
+from gemmule.kernels.hopper.schedulers.persistent import ClusterTiles
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 

@@ -24,13 +24,13 @@ from cutlass import Float64, Int32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.float64.cluster_columns import add_columns, put_sums
-from gemmule.kernels.float64.double_slice import DEPTH, DoubleSlice
-from gemmule.kernels.float64.double_sums import DoubleSums
-from gemmule.kernels.parts.launch_order import await_launch_before
+from gemmule.kernels.float64.cluster_reduction import add_columns, put_sums
+from gemmule.kernels.float64.epilogue import DoubleSums
+from gemmule.kernels.float64.stage import DEPTH, DoubleSlice
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
+from gemmule.kernels.parts.pdl import await_launch_before
 from gemmule.kernels.parts.raster import grouped_tile
-from gemmule.kernels.parts.slice_copies import SliceCopies
+from gemmule.kernels.parts.stage_copies import SliceCopies
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .spec import BLOCK, COLUMNS, MmaDoubleConfig

@@ -36,16 +36,23 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.cluster_sums import add_sums, send_sums
-from gemmule.kernels.hopper.cluster_tiles import ClusterTiles
-from gemmule.kernels.hopper.epilogue_context import EpilogueContext
-from gemmule.kernels.hopper.finished_boxes import FinishedBoxes
-from gemmule.kernels.hopper.fragment_epilogue import FragmentEpilogue
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, multicast_a, multicast_b, partitioned, release_cluster
-from gemmule.kernels.hopper.plain_boxes import PlainBoxes
-from gemmule.kernels.hopper.promoted_sums import PromotedSums
-from gemmule.kernels.hopper.stream_k import StreamK
-from gemmule.kernels.hopper.wgmma import tiled_mma
+from gemmule.kernels.hopper.epilogues.cluster_reduction import add_sums, send_sums
+from gemmule.kernels.hopper.epilogues.context import EpilogueContext
+from gemmule.kernels.hopper.epilogues.fused import FinishedBoxes
+from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentEpilogue
+from gemmule.kernels.hopper.epilogues.linear_combination import PlainBoxes
+from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedSums
+from gemmule.kernels.hopper.mainloops.tma_wgmma import (
+    Mainloop,
+    TmaLoad,
+    multicast_a,
+    multicast_b,
+    partitioned,
+    release_cluster,
+)
+from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
+from gemmule.kernels.hopper.schedulers.persistent import ClusterTiles
+from gemmule.kernels.hopper.schedulers.stream_k import StreamK
 from gemmule.kernels.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.kernels.parts.tensors import cute_type, line_tensor, major_tensor
 

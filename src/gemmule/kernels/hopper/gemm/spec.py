@@ -42,9 +42,9 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
 from gemmule.core.spec import Buildable, KernelSpec, Signature
-from gemmule.kernels.hopper.cost import rates_of, times_us
-from gemmule.kernels.hopper.cost_operands import operation_of, slices_of
-from gemmule.kernels.hopper.cost_pauses import finish_us, promote_us
+from gemmule.kernels.hopper.cost.operation import operation_of, slices_of
+from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
+from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.tma_tiles import padded, why_not_copied, why_not_written
 
 from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, every_config

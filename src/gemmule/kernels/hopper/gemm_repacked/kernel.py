@@ -21,7 +21,7 @@ from __future__ import annotations
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.packed_lines import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .spec import PackedConfig

@@ -24,8 +24,8 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, partitioned, release_local
-from gemmule.kernels.hopper.ragged_runs import element_at, read_run, write_run, write_whole_runs
+from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at, read_run, write_run, write_whole_runs
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned, release_local
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at

@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.packed_lines import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 

@@ -28,11 +28,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.mainloop import Mainloop, Ring, TmaLoad, partitioned
-from gemmule.kernels.hopper.narrow_slices import LINE, STEPS, fill_fragments, widen_slice
-from gemmule.kernels.hopper.shared_tile import SharedTile
-from gemmule.kernels.parts.run_epilogue import RunEpilogue
+from gemmule.kernels.hopper.epilogues.cluster_reduction_rows import SharedTile
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, Ring, TmaLoad, partitioned
+from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, fill_fragments, widen_slice
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.vector_epilogue import RunEpilogue
 
 from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
 

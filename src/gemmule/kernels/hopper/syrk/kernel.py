@@ -27,11 +27,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.mirrored import MirroredBoxes
+from gemmule.kernels.hopper.epilogues.mirrored_rows import MirroredRuns, lines_of
 from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, THREADS
 from gemmule.kernels.hopper.gemm.kernel import Production
-from gemmule.kernels.hopper.mirrored_boxes import MirroredBoxes
-from gemmule.kernels.hopper.mirrored_runs import MirroredRuns, lines_of
-from gemmule.kernels.hopper.triangle_tiles import TriangleTiles
+from gemmule.kernels.hopper.schedulers.triangular import TriangleTiles
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .spec import SymmetricConfig

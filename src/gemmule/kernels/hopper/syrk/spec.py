@@ -14,8 +14,8 @@ from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import Buildable, KernelSpec, Signature
-from gemmule.kernels.hopper.cost import times_us
-from gemmule.kernels.hopper.cost_operands import operation_of
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import times_us
 from gemmule.kernels.hopper.gemm import spec as production
 from gemmule.kernels.hopper.gemm.spec import ProductionConfig
 from gemmule.kernels.hopper.gemm_unaligned import spec as ragged

@@ -30,7 +30,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.async_copy import copy_run_async
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.runs import read_run, write_run
+from gemmule.kernels.simt.vectors import read_run, write_run
 
 from .spec import SECTOR, BInRegistersConfig
 

@@ -20,7 +20,7 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.runs import write_element
+from gemmule.kernels.simt.vectors import write_element
 
 from .spec import NaiveUncoalescedConfig
 

@@ -23,7 +23,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.runs import read_element, write_element
+from gemmule.kernels.simt.vectors import read_element, write_element
 
 from .spec import SharedTileConfig
 

@@ -22,8 +22,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.slices import fetch_slice, put_slice
-from gemmule.kernels.simt.squares import spread, write_square
+from gemmule.kernels.simt.stages import fetch_slice, put_slice
+from gemmule.kernels.simt.thread_tiles import spread, write_square
 
 from .spec import ConflictFreeConfig
 

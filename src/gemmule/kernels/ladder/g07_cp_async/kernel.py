@@ -25,10 +25,10 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.async_copy import copy_run_async
-from gemmule.kernels.parts.launch_order import await_launch_before
+from gemmule.kernels.parts.pdl import await_launch_before
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.simt.runs import read_run, write_run
+from gemmule.kernels.simt.vectors import read_run, write_run
 
 from .spec import LANES_M, LANES_N, LINE, RUN, SECTOR, CpAsyncConfig
 

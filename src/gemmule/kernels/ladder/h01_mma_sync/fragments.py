@@ -5,7 +5,7 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.parts.swizzled_slice import SwizzledSlice
+from gemmule.kernels.parts.swizzled_stage import SwizzledSlice
 
 
 @cute.jit

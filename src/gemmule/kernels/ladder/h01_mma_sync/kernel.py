@@ -29,15 +29,15 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.ladder.h01_mma_sync.fragments import finish_fragment, read_fragment
-from gemmule.kernels.ladder.h01_mma_sync.gated_squares import GatedSquares
-from gemmule.kernels.ladder.h01_mma_sync.warp_squares import WarpSquares
-from gemmule.kernels.parts.launch_order import await_launch_before
+from gemmule.kernels.ladder.h01_mma_sync.gated_warp_tiles import GatedSquares
+from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpSquares
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
+from gemmule.kernels.parts.pdl import await_launch_before
 from gemmule.kernels.parts.raster import grouped_tile
-from gemmule.kernels.parts.run_epilogue import RunEpilogue
-from gemmule.kernels.parts.slice_copies import SliceCopies
-from gemmule.kernels.parts.swizzled_slice import K_BYTES, ROWS, SwizzledSlice
+from gemmule.kernels.parts.stage_copies import SliceCopies
+from gemmule.kernels.parts.swizzled_stage import K_BYTES, ROWS, SwizzledSlice
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.vector_epilogue import RunEpilogue
 
 from .spec import MmaSyncConfig
 

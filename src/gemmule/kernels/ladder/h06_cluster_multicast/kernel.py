@@ -25,11 +25,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, partitioned
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
+from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
-from gemmule.kernels.hopper.wgmma import tiled_mma
 from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
-from gemmule.kernels.ladder.warpgroup_sums import write_sums
+from gemmule.kernels.ladder.warpgroup_accumulators import write_sums
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 

@@ -24,11 +24,11 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogue_context import EpilogueContext
-from gemmule.kernels.hopper.mainloop import Mainloop, TmaLoad, partitioned
-from gemmule.kernels.hopper.plain_boxes import PlainBoxes
+from gemmule.kernels.hopper.epilogues.context import EpilogueContext
+from gemmule.kernels.hopper.epilogues.linear_combination import PlainBoxes
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
+from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
-from gemmule.kernels.hopper.wgmma import tiled_mma
 from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type

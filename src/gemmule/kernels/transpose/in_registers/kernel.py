@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Uint32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.launch_order import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import begin_beside_launch_before
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import exchange
 from gemmule.kernels.transpose.byte_tile_config import packed_rows

@@ -28,7 +28,7 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.launch_order import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import begin_beside_launch_before
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig

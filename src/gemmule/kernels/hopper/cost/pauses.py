@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemmule.core.epilogue_inputs import factors_of
 from gemmule.core.problem import GemmProblem
 
-from .cost_operands import slices_of
+from .operation import slices_of
 from .rates import TileConfig
 
 #: Microseconds in which sums of a slice of 8-bit floats are taken over, and more for each column: between what was

@@ -14,10 +14,10 @@ from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
 from gemmule.kernels.parts.absolute_maximum import keep_largest
 from gemmule.kernels.parts.epilogue import pair_operations
-from gemmule.kernels.parts.marked_inputs import MarkedInputs
+from gemmule.kernels.parts.epilogue_inputs import MarkedInputs
 
-from .box_values import read_part
-from .boxes import parts_of, write_part
+from .subtile_values import read_part
+from .subtiles import parts_of, write_part
 
 _ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
 

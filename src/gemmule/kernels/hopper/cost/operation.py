@@ -6,9 +6,9 @@ from gemmule.core.epilogue_inputs import factors_of
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
+from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
 
 from .rates import Lines, Operation
-from .tma_tiles import SLICE_BYTES
 
 
 def slices_of(problem: GemmProblem) -> int:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, cute
 
-from .cluster_tiles import ClusterTiles
-from .left_sums import LeftSums
+from .persistent import ClusterTiles
+from .stream_k_fixup import LeftSums
 
 
 class StreamK(ClusterTiles):

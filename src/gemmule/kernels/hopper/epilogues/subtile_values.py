@@ -7,8 +7,8 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, cute
 
-from .boxes import byte_pair, byte_values, chunk
-from .matrix_words import load_matrices
+from .stmatrix import load_matrices
+from .subtiles import byte_pair, byte_values, chunk
 
 
 @cute.jit

@@ -7,7 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .warp_squares import SQUARE_M, SQUARE_N, WarpSquares, run_at
+from .warp_tiles import SQUARE_M, SQUARE_N, WarpSquares, run_at
 
 
 class GatedSquares(WarpSquares):

@@ -7,7 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Uint16, cute
 
-from .matrix_words import load_matrices, store_matrices
+from .stmatrix import load_matrices, store_matrices
 
 
 @cute.jit

@@ -11,9 +11,10 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .box_layout import BoxLayout
-from .fragment_epilogue import FragmentEpilogue
-from .mainloop import WARPGROUP, partitioned
+from gemmule.kernels.hopper.mainloops.tma_wgmma import WARPGROUP, partitioned
+
+from .fused_fragments import FragmentEpilogue
+from .subtile_layout import BoxLayout
 
 #: Sums of a thread beside which there are registers for more.
 _FEW_SUMS = 128

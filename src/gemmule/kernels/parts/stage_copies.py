@@ -12,10 +12,10 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Int64, Uint8, cute
 
-from gemmule.kernels.float64.double_slice import DoubleSlice
+from gemmule.kernels.float64.stage import DoubleSlice
 
 from .async_copy import copy_run_async
-from .swizzled_slice import SwizzledSlice
+from .swizzled_stage import SwizzledSlice
 
 #: Bytes of a piece that is put together from elements.
 _WORD = 4

@@ -7,9 +7,9 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Uint32, cute
 
-from .box_layout import BoxLayout
-from .matrix_words import store_matrices
-from .ragged_runs import element_at, write_run, write_whole_runs
+from .stmatrix import store_matrices
+from .subtile_layout import BoxLayout
+from .unaligned_rows import element_at, write_run, write_whole_runs
 
 _WARPGROUP = 128
 #: Bytes of a line of 64 elements in shared memory, and 16 more: 8 lines then lie in different banks.

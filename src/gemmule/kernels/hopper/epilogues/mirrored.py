@@ -9,9 +9,10 @@ from cutlass import cute
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
-from .box_layout import BoxLayout
-from .boxes import write_columns, write_rows
-from .mainloop import WARPGROUP, partitioned
+from gemmule.kernels.hopper.mainloops.tma_wgmma import WARPGROUP, partitioned
+
+from .subtile_layout import BoxLayout
+from .subtiles import write_columns, write_rows
 
 
 class MirroredBoxes(BoxLayout):

@@ -7,8 +7,8 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .runs import write_run
-from .slices import RUN
+from .stages import RUN
+from .vectors import write_run
 
 
 @cute.jit

@@ -15,7 +15,7 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .mainloop import Ring
+from .tma_wgmma import Ring
 
 
 @dataclasses.dataclass(frozen=True)

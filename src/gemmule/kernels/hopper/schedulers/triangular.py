@@ -8,7 +8,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from .cluster_tiles import ClusterTiles
+from .persistent import ClusterTiles
 
 #: Groups that are passed at once on the way to a tile's own.
 _JUMPS = (16, 1)

@@ -7,9 +7,10 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .box_layout import BoxLayout
-from .boxes import write_columns, write_rows
-from .mainloop import WARPGROUP, partitioned
+from gemmule.kernels.hopper.mainloops.tma_wgmma import WARPGROUP, partitioned
+
+from .subtile_layout import BoxLayout
+from .subtiles import write_columns, write_rows
 
 
 class PlainBoxes(BoxLayout):

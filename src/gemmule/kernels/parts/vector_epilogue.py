@@ -11,7 +11,7 @@ from gemmule.core.epilogue import ACC, MATRIX, UP, C
 
 from .absolute_maximum import keep_largest, largest_of_none, write_largest
 from .epilogue import operations
-from .marked_inputs import MarkedInputs
+from .epilogue_inputs import MarkedInputs
 
 
 class RunEpilogue(MarkedInputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from .runs import read_run
+from .vectors import read_run
 
 #: Neighbours that a thread moves at once: 16 bytes of float32.
 RUN = 4
