@@ -314,7 +314,7 @@ def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
     found = Reader(made_page(tmp_path, [made.experiment(), *records]))
     rows = found.tables["Transposes, elements of 4 bytes: effective GB/s"]
     assert [row[:2] for row in rows] == [["1024", "200"], ["2048", "900"], ["4096", "400"]]
-    assert {"t11", "t12"} <= set(found.svg_texts)
+    assert {"t11", "transpose_tiled"} <= set(found.svg_texts)
     # A kernel with one block shape has no place among those of several.
     assert [row[0] for row in found.tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]] == [
         "32 x 8",

@@ -35,6 +35,8 @@ KERNELS: Mapping[str, str] = {
 FIELDS: Mapping[str, Mapping[str, str]] = {}
 #: Fields of a record in whose text kernels are named.
 _KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
+#: What stands before `kernel` and `config` in the fields of a record.
+_PREFIXES = ("", "best_", "default_", "float8_")
 _WORD = re.compile(r"\w+")
 
 
@@ -66,6 +68,8 @@ def current_record(value: Any, *, names: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     record = {current_names(field): current_record(one, names=field in _KERNEL_FIELDS) for field, one in value.items()}
-    if isinstance(record.get("kernel"), str) and isinstance(record.get("config"), dict):
-        record["config"] = current_fields(record["kernel"].partition(" ")[0], record["config"])
+    for prefix in _PREFIXES:
+        kernel, config = record.get(prefix + "kernel"), record.get(prefix + "config")
+        if isinstance(kernel, str) and isinstance(config, dict):
+            record[prefix + "config"] = current_fields(kernel.partition(" ")[0], config)
     return record
