@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from .arch import Arch
 from .errors import ArgumentError
+from .gpu_rates import H200_RATES, GpuRates
 from .launch import Launch
 from .problem import GemmProblem, Problem, split_batch
 
@@ -137,23 +138,23 @@ class KernelSpec:
     gated, absmax : bool
         Whether it knows epilogues of two factors, and the absolute maximum; so too.
     cost : callable, optional
-        ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
-        equals the first. Without it, configs are told apart by the size of their tiles.
+        ``cost(problem, config, gpu)`` is roughly the time of a config on a GPU of those rates, in any unit: the least is
+        chosen, of equals the first. Without it, configs are told apart by the size of their tiles.
     following : callable, optional
-        ``following(problem, config)`` is what runs behind the launch, where the kernel only prepares operands.
+        ``following(problem, config, gpu)`` is what runs behind the launch, where the kernel only prepares operands.
     refuses : callable, optional
         ``refuses(problem, arch)`` is the reason for which `why_not` refuses a problem whatever the config, or None.
         Asked first: it is one question instead of one for every config. The problem has at most `batch_dims` batch
         dimensions.
     costs : callable, optional
-        ``costs(problem, configs, multiprocessors)`` are the costs of many configs, faster than one after the other.
+        ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one after the other.
     cost_in_us : bool
         Whether costs are microseconds, and may be told as a prediction.
     further : callable, optional
         ``further()`` are configs that only a search takes into account, beside `configs`.
     outdone : callable, optional
-        ``outdone(problem, cost)`` is the name of a later kernel that is expected to be faster than this one with that
-        cost, where it takes the problem too; else None.
+        ``outdone(problem, cost, gpu)`` is the name of a later kernel that is expected to be faster than this one with
+        that cost, where it takes the problem too; else None.
     mirrors : bool
         Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
     """
@@ -174,13 +175,15 @@ class KernelSpec:
     epilogues: bool = False
     gated: bool = False
     absmax: bool = False
-    cost: Callable[[Any, Any, int], float] | None = dataclasses.field(default=None, compare=False)
-    following: Callable[[Any, Any], Following] | None = dataclasses.field(default=None, compare=False)
+    cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
+    following: Callable[[Any, Any, GpuRates], Following] | None = dataclasses.field(default=None, compare=False)
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
-    costs: Callable[[Any, Sequence[Any], int], Sequence[float]] | None = dataclasses.field(default=None, compare=False)
+    costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]] | None = dataclasses.field(
+        default=None, compare=False
+    )
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
-    outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
+    outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)
     mirrors: bool = False
 
     def __post_init__(self) -> None:
@@ -253,6 +256,8 @@ class Choice:
         Expected time in microseconds: the one that was measured, or the predicted one; None where neither is known.
     source : str
         Where a tuned config comes from; empty for others.
+    gpu : GpuRates
+        Rates of the GPU that it was chosen for: what follows is chosen by them too.
     """
 
     spec: KernelSpec
@@ -261,6 +266,7 @@ class Choice:
     chosen_by: str = "only one"
     predicted_us: float | None = None
     source: str = ""
+    gpu: GpuRates = H200_RATES
 
     def signature(self, problem: Problem) -> Signature:
         """Return what the kernel must be specialised for."""
@@ -271,7 +277,7 @@ class Choice:
         if self.spec.following is None:
             return None
         inner, _, _ = split_batch(problem, self.spec.batch_dims)
-        return self.spec.following(inner, self.config)
+        return self.spec.following(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
         """Return the launches that make a problem, in order, and the bytes of their workspaces by name.
@@ -287,7 +293,7 @@ class Choice:
         chain = [ChainedLaunch(self.spec, self.config, inner, self.spec.launch(inner, self.config), {}, {})]
         workspaces: dict[str, int] = {}
         if self.spec.following is not None:
-            then = self.spec.following(inner, self.config)
+            then = self.spec.following(inner, self.config, self.gpu)
             workspaces.update(then.workspaces)
             for one in then.chain():
                 recipe = one.spec.launch(one.problem, one.config)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .problem_key import key_of
+from .rates_table import rates_for
 from .recording import record_shape
 from .registry import REGISTRY
 from .tuned_file import Entry
@@ -114,6 +116,7 @@ def _choose(
     operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
     in_place = isinstance(problem, TransposeProblem) and problem.in_place
     own = isinstance(problem, GemmProblem) and problem.own_transpose
+    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
     measured = None
     if tuned and chip is not None and isinstance(problem, GemmProblem):
         record_shape(problem, chip)
@@ -128,11 +131,11 @@ def _choose(
             # It is there for other products; to name it with every one would only be in the way.
             continue
         if measured is not None and spec is measured.spec:
-            return dataclasses.replace(measured, refused=tuple(refused))
+            return dataclasses.replace(measured, refused=tuple(refused), gpu=gpu or H200_RATES)
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = split_batch(problem, spec.batch_dims)[:2]
         inner, outer = parts[spec.batch_dims]
-        config, reason, by, cost = _config(spec, inner, arch, multiprocessors)
+        config, reason, by, cost = _config(spec, inner, arch, gpu)
         launches = math.prod(outer)
         if config is None:
             refused.append((spec.name, reason))
@@ -140,11 +143,11 @@ def _choose(
             refused.append((spec.name, f"it would take {launches} launches, one for each matrix of the batch"))
         elif measured is not None and not (spec.mirrors and _is_less(cost, measured)):
             refused.append((spec.name, f"it can, and {measured.spec.name} was measured to be faster"))
-        elif (faster := _faster(spec, problem, inner, cost, arch, registry)) is not None:
+        elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
             refused.append((spec.name, f"it can, and {faster} is expected to be faster"))
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
-            return Choice(spec, config, tuple(refused), by, predicted)
+            return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
     raise NoKernelError(refused)
 
 
@@ -154,12 +157,18 @@ def _is_less(cost: float | None, tuned: Choice) -> bool:
 
 
 def _faster(
-    spec: KernelSpec, problem: Problem, inner: Problem, cost: float | None, arch: Arch, registry: Sequence[KernelSpec]
+    spec: KernelSpec,
+    problem: Problem,
+    inner: Problem,
+    cost: float | None,
+    arch: Arch,
+    gpu: GpuRates | None,
+    registry: Sequence[KernelSpec],
 ) -> str | None:
     """Return the name of a later kernel that takes the problem and is expected to be faster, or None."""
-    if spec.outdone is None or cost is None:
+    if spec.outdone is None or cost is None or gpu is None:
         return None
-    name = spec.outdone(inner, cost)
+    name = spec.outdone(inner, cost, gpu)
     other = next((one for one in registry if one.name == name), None)
     if other is None:
         return None
@@ -204,18 +213,18 @@ def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
 
 
 def _config(
-    spec: KernelSpec, problem: Problem, arch: Arch, multiprocessors: int | None
+    spec: KernelSpec, problem: Problem, arch: Arch, gpu: GpuRates | None
 ) -> tuple[Config | None, str, str, float | None]:
     """Return the config that suits, or why there is none; what it was chosen by, and its cost where that is known."""
     if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
         return None, reason, "", None
-    by = "cost" if multiprocessors is not None and len(spec.configs) > 1 else "only one"
-    if multiprocessors is None or spec.costs is not None:
+    by = "cost" if gpu is not None and len(spec.configs) > 1 else "only one"
+    if gpu is None or spec.costs is not None:
         # The first that can, of the cheapest first: the others need not be asked.
         costs: Sequence[float | None] = [None] * len(spec.configs)
         order = list(range(len(spec.configs)))
-        if multiprocessors is not None and spec.costs is not None:
-            known = costs = spec.costs(problem, spec.configs, multiprocessors)
+        if gpu is not None and spec.costs is not None:
+            known = costs = spec.costs(problem, spec.configs, gpu)
             order.sort(key=known.__getitem__)
         for number in order:
             if spec.why_not(problem, arch, spec.configs[number]) is None:
@@ -223,18 +232,18 @@ def _config(
     else:
         able = [config for config in spec.configs if spec.why_not(problem, arch, config) is None]
         if able:
-            config = _suitable(spec, problem, able, multiprocessors)
-            return config, "", by, spec.cost(problem, config, multiprocessors) if spec.cost is not None else None
+            config = _suitable(spec, problem, able, gpu)
+            return config, "", by, spec.cost(problem, config, gpu) if spec.cost is not None else None
     return None, spec.why_not(problem, arch, spec.default) or "", "", None
 
 
-def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], multiprocessors: int) -> Config:
+def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu: GpuRates) -> Config:
     """Return the config that computes least beyond the edges with a CTA for each multiprocessor, else the most CTAs."""
     if spec.cost is not None:
         cost = spec.cost
-        return min(configs, key=lambda config: cost(problem, config, multiprocessors))
+        return min(configs, key=lambda config: cost(problem, config, gpu))
     ctas = {config: math.prod(spec.launch(problem, config).grid) for config in configs}
-    enough = [config for config in configs if ctas[config] >= multiprocessors]
+    enough = [config for config in configs if ctas[config] >= gpu.multiprocessors]
     if enough:
         return min(enough, key=lambda config: (ctas[config] * config.outputs, ctas[config]))
     # Of equals the last, whose tiles are smaller.

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmule.core.arch import Arch
-from gemmule.core.chip_in_use import use_chip
 from gemmule.core.errors import ArgumentError
 
 from .driver import call, driver, driver_module
@@ -75,7 +74,6 @@ def get_device(ordinal: int = 0) -> Device:
         return int(call("cuDeviceGetAttribute", getattr(attribute, "CU_DEVICE_ATTRIBUTE_" + name), handle))
 
     name = call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode()
-    use_chip(name)
     return Device(
         ordinal=ordinal,
         name=name,

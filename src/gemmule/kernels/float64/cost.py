@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
@@ -57,7 +58,7 @@ def _rates(config: DoubleConfig) -> tuple[float, float, float, float, float, int
     return products, copies, alone, written, sums, config.resident
 
 
-def costs(problem: GemmProblem, configs: Sequence[DoubleConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[DoubleConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: the slices of a multiprocessor's CTAs, side by side and in turn."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
@@ -67,7 +68,7 @@ def costs(problem: GemmProblem, configs: Sequence[DoubleConfig], multiprocessors
         products, copies, alone, written, sums, resident = _rates(config)
         shared = config.cluster_k
         ctas = -(-n // config.tile_n) * -(-m // config.tile_m) * batch * shared
-        reached = multiprocessors * _REACHED.get(shared, 0.5)
+        reached = gpu.multiprocessors * _REACHED.get(shared, 0.5)
         each = math.ceil(ctas / reached)
         slices = -(-k // (config.tile_k * shared))
         if each <= resident:
@@ -83,6 +84,6 @@ def costs(problem: GemmProblem, configs: Sequence[DoubleConfig], multiprocessors
     return found
 
 
-def cost(problem: GemmProblem, config: DoubleConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: DoubleConfig, gpu: GpuRates) -> float:
     """Return roughly the time of a config in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]

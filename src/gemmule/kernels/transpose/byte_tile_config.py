@@ -9,6 +9,7 @@ from typing import ClassVar
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
@@ -202,7 +203,7 @@ def launches_overlap(problem: TransposeProblem) -> bool:
     return problem.bytes_min <= _OVERLAPPING
 
 
-def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors: int) -> float:
+def tile_cost(problem: TransposeProblem, config: ByteTileConfig, gpu: GpuRates) -> float:
     """Return roughly the seconds that tiles of a config take.
 
     What passes between the L2 cache and the multiprocessors, in whole sectors; what the threads do, those outside of
@@ -228,11 +229,12 @@ def tile_cost(problem: TransposeProblem, config: ByteTileConfig, multiprocessors
     size = config.tile_bytes(item)
     work = (0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size * ctas
     resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS)
-    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     # Of equals the grid of two dimensions, and the threads that were fastest.
     preferred = 1.0 if config.group == 0 else 1.02
     if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]:
         preferred *= 1.01
     return preferred * max(
-        max(moved, work) / (multiprocessors * _BYTES_A_SECOND), waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE)
+        max(moved, work) / (gpu.multiprocessors * _BYTES_A_SECOND),
+        waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE),
     )

@@ -7,6 +7,7 @@ import math
 from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, MAX_GRID
 from gemmule.core.spec import Config
@@ -145,7 +146,7 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
     return None
 
 
-def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiprocessors: int) -> float:
+def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
     """Return roughly the seconds that tiles of a config take: what is moved, or how long the CTAs wait."""
     item = problem.itemsize
     ctas = math.prod((*config.tiles(problem), *problem.batch))
@@ -157,8 +158,8 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiproces
     resident = min(
         _RESIDENT_BYTES // config.tile_bytes(item), _RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
     )
-    waves = -(-ctas // (multiprocessors * max(resident, 1)))
+    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     preferred = 1.0 if config.group == 0 else 1.02
     if item in _FASTEST and (config.spans, config.write_bytes) != _FASTEST[item]:
         preferred *= 1.02
-    return preferred * (max(moved / (multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)
+    return preferred * (max(moved / (gpu.multiprocessors * _BYTES_A_SECOND), waves * alone) + alone / 2)

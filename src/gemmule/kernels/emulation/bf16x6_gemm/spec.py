@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -115,15 +116,15 @@ def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     )
 
 
-def following(problem: GemmProblem, config: SplitConfig) -> Following:
+def following(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> Following:
     """Return the product of the parts, in the config that suits it."""
     del config
-    return _following(problem)
+    return _following(problem, gpu)
 
 
 # Selection, a plan and the launch ask for the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
     parts = dict(problem.operands())
     splits = _splits(problem)
     k = PARTS * _rounded(problem.k, SLICE)
@@ -138,7 +139,7 @@ def _following(problem: GemmProblem) -> Following:
     if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
         raise ArgumentError(reason)
     assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(then, PRODUCTS.configs, _multiprocessors())
+    costs = PRODUCTS.costs(then, PRODUCTS.configs, gpu)
     chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
     return Following(PRODUCTS, chosen, then, operands, workspaces)
 
@@ -174,7 +175,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
         return "there is nothing to multiply: an extent, the batch or alpha is 0"
     try:
-        _following(problem)
+        _following(problem, H200_RATES)
     except ArgumentError as error:
         return str(error)
     return None
@@ -211,29 +212,25 @@ _LAUNCH, _BYTES = 1.8, 3.0e6
 _PLAIN_SHARE = 0.85
 
 
-def costs(problem: GemmProblem, configs: Sequence[SplitConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
-    found = _following(problem)
+    found = _following(problem, gpu)
     assert found.spec.cost is not None
-    product = found.spec.cost(found.problem, found.config, multiprocessors)
+    product = found.spec.cost(found.problem, found.config, gpu)
     moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [_LAUNCH + moved / _BYTES + product for _ in configs]
 
 
-def cost(problem: GemmProblem, config: SplitConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: SplitConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
     assert PLAIN.cost is not None
-    nanoseconds = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    nanoseconds = min(PLAIN.cost(problem, config, gpu) for config in PLAIN.configs)
     return PLAIN.name if _PLAIN_SHARE * nanoseconds / 1e3 < cost else None
-
-
-def _multiprocessors() -> int:
-    return PRODUCTS.default.as_dict()["ctas"]
 
 
 def build(config: SplitConfig, signature: Signature) -> Buildable:

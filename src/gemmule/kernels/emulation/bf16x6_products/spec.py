@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -203,22 +204,22 @@ _LAUNCH, _WRITE = 1.9, 1.0
 _SLICE = {192: 2.94, 128: 1.98, 64: 1.04}
 
 
-def costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a multiprocessor computes one after another."""
     m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
     slices, batch = problem.k // (PARTS * SLICE), (problem.batch or (1,))[0]
     found = []
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
-        waves = -(-tiles // min(multiprocessors, config.ctas))
+        waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
         written = _WRITE * config.tile_n / 128 * (1 if problem.c is None else 2)
         found.append(_LAUNCH + waves * (slices * _SLICE[config.tile_n] + written))
     return found
 
 
-def cost(problem: GemmProblem, config: SixProductsConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: SixProductsConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
 SPEC = KernelSpec(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -48,15 +50,15 @@ def _rounded(extent: int, unit: int) -> int:
     return -(-extent // unit) * unit
 
 
-def following(problem: GemmProblem, config: ScalesConfig) -> Following:
+def following(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200_RATES) -> Following:
     """Return what runs behind the scales: for each block of columns residues, their products, and what they say."""
     del config
-    return _following(problem)
+    return _following(problem, gpu)
 
 
 # Selection, a plan and the launch ask for the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
     oriented, first, second = row_result(problem)
     count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
     length = _rounded(oriented.k, SLICE)
@@ -69,19 +71,29 @@ def _following(problem: GemmProblem) -> Following:
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
+    whole = _Product(oriented, first, second, length, count, gpu)
     then: Following | None = None
     # From the last one on: each knows what runs behind it.
     for begin in reversed(range(0, n, block)):
-        then = _block(oriented, first, second, begin, min(n - begin, block), length, count, then)
+        then = _block(whole, begin, min(n - begin, block), then)
     assert then is not None
     return dataclasses.replace(then, workspaces=workspaces)
 
 
-def _block(
-    problem: GemmProblem, first: str, second: str, begin: int, n: int, length: int, count: int, then: Following | None
-) -> Following:
+class _Product(NamedTuple):
+    """The whole product: with its result in rows, what A and B are called, K padded, residues, and the GPU."""
+
+    problem: GemmProblem
+    first: str
+    second: str
+    length: int
+    count: int
+    gpu: GpuRates
+
+
+def _block(whole: _Product, begin: int, n: int, then: Following | None) -> Following:
     """Return what runs for `n` columns from `begin` on, and `then` behind it."""
-    item = FLOAT64.itemsize
+    item, problem = FLOAT64.itemsize, whole.problem
     c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
     b = dataclasses.replace(problem.b, cols=n, alignment=item)
     part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
@@ -92,18 +104,19 @@ def _block(
     last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
     products = last
     # The last part of K first: each knows what runs behind it.
-    for start in reversed(range(0, length, MOST_K)):
-        products = _products(problem, n, start, length, count, products)
+    for start in reversed(range(0, whole.length, MOST_K)):
+        products = _products(whole, n, start, products)
     # Those of A are there from the first block on.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
-    names = {"a": first, "b": second, "rows": "scales of rows", "columns": "scales of columns"}
+    names = {"a": whole.first, "b": whole.second, "rows": "scales of rows", "columns": "scales of columns"}
     return Following(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, behind=products)
 
 
-def _products(problem: GemmProblem, n: int, start: int, length: int, count: int, then: Following) -> Following:
+def _products(whole: _Product, n: int, start: int, then: Following) -> Following:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
-    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    length, count = whole.length, whole.count
+    m, width, k = whole.problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
     part = GemmProblem(
         m,
@@ -114,13 +127,13 @@ def _products(problem: GemmProblem, n: int, start: int, length: int, count: int,
         StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
         d if start else None,
         d,
-        precision=problem.precision,
+        precision=whole.problem.precision,
     )
     if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
         raise ArgumentError(reason)
     operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
     assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(part, PRODUCTS.configs, _multiprocessors())
+    costs = PRODUCTS.costs(part, PRODUCTS.configs, whole.gpu)
     chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
     return Following(PRODUCTS, chosen, part, operands, {}, beyond={"a": start, "b": start}, behind=then)
 
@@ -159,7 +172,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if not oriented.d.is_row_major or (oriented.c is not None and not oriented.c.is_row_major):
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
     try:
-        _following(problem)
+        _following(problem, H200_RATES)
     except ArgumentError as error:
         return str(error)
     return None
@@ -209,30 +222,26 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
 _LAUNCH, _BYTES = 2.0, 3.0e6
 
 
-def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of all launches, which is that of all configs."""
     elements = problem.m * problem.k + problem.k * problem.n
     total = _LAUNCH + elements * FLOAT64.itemsize / _BYTES
-    for one in _following(problem).chain():
+    for one in _following(problem, gpu).chain():
         assert one.spec.cost is not None
-        total += one.spec.cost(one.problem, one.config, multiprocessors)
+        total += one.spec.cost(one.problem, one.config, gpu)
     return [total for _ in configs]
 
 
-def cost(problem: GemmProblem, config: ScalesConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float64, where residues do not pay."""
     assert PLAIN.cost is not None
-    plain = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    plain = min(PLAIN.cost(problem, config, gpu) for config in PLAIN.configs)
     return PLAIN.name if plain < cost else None
-
-
-def _multiprocessors() -> int:
-    return PRODUCTS.default.as_dict()["ctas"]
 
 
 def build(config: ScalesConfig, signature: Signature) -> Buildable:

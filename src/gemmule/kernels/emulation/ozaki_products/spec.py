@@ -9,6 +9,7 @@ from typing import ClassVar
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT8
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import why_not_extents
@@ -180,19 +181,19 @@ _TIMES = {(128, 256, 0): (0.63, 3.2), (256, 192, 0): (0.6, 4.0), (256, 128, 0): 
 _OTHERS = (0.8, 2.0)
 
 
-def costs(problem: GemmProblem, configs: Sequence[ProductsConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a multiprocessor computes one after another."""
     found = []
     for config in configs:
-        waves = -(-_tiles(problem, config) // min(config.clusters, max(multiprocessors // config.cluster, 1)))
+        waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
         each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
         found.append(_LAUNCH + waves * config.outputs / 2**15 * (problem.k / SLICE * each + beside))
     return found
 
 
-def cost(problem: GemmProblem, config: ProductsConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ProductsConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
 SPEC = KernelSpec(

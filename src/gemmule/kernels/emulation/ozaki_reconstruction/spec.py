@@ -6,6 +6,7 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
@@ -72,9 +73,9 @@ def launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
 _LAUNCH, _BYTES = 2.0, 3.0e6
 
 
-def cost(problem: GemmProblem, config: ReconstructionConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    del config, multiprocessors
+    del config, gpu
     moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
     return _LAUNCH + problem.m * problem.n * moved / _BYTES
 

@@ -6,6 +6,7 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -88,9 +89,9 @@ def launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
 _LAUNCH, _BYTES = 2.0, 2.5e6
 
 
-def cost(problem: GemmProblem, config: ResiduesConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    del config, multiprocessors
+    del config, gpu
     elements = (problem.a.rows + problem.b.cols) * problem.k
     return _LAUNCH + elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision]) / _BYTES
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, KernelSpec, Signature
@@ -49,18 +50,18 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(one for found, one in along_k if (found["a_along"] == "k") == (found["b_along"] == "k"))
 
 
-def costs(problem: GemmProblem, configs: Sequence[MmaDoubleConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[MmaDoubleConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: the share of the whole result's that is computed."""
-    found = whole_costs(problem, configs, multiprocessors)
+    found = whole_costs(problem, configs, gpu)
     return [
         time * _tiles(problem, config) / (-(-problem.m // config.tile_m) * -(-problem.n // config.tile_n))
         for time, config in zip(found, configs, strict=True)
     ]
 
 
-def cost(problem: GemmProblem, config: MmaDoubleConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: MmaDoubleConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
 def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:

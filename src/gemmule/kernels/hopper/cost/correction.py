@@ -1,4 +1,4 @@
-"""What measured times add to the limits of the cost model: small networks, shipped as data for each chip.
+"""What measured times add to the limits of the cost model: small networks, shipped as data.
 
 A network reads what a config is, what a product is and what the limits say of both, and gives the logarithm of the
 factor by which measured times differ from the limits. Several, fitted from different beginnings, give their mean.
@@ -14,30 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.core.chip_in_use import chip_in_use
-
 from .rates import Lines, Numbers, Operation, TileRates
 
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.8
-#: Chip of the rates where none was named.
-_DEFAULT = "H200"
-
-
-class ChipRates(NamedTuple):
-    """What tells chips apart that have one processor.
-
-    Attributes
-    ----------
-    memory : float
-        Bytes a microsecond from memory.
-    number : int
-        Of the chip among those that the networks were fitted to.
-    """
-
-    memory: float
-    number: int
 
 
 class Networks(NamedTuple):
@@ -69,10 +50,15 @@ class Networks(NamedTuple):
 
 
 @functools.cache
-def _data() -> tuple[dict[str, ChipRates], Networks]:
+def _data() -> tuple[tuple[str, ...], Networks]:
+    """Return the chips that the networks were fitted to, in the order of their biases, and the networks."""
     content = json.loads(_DATA.read_text(encoding="utf-8"))
-    chips = {name: ChipRates(one["memory"], number) for number, (name, one) in enumerate(content["chips"].items())}
-    return chips, networks(content["networks"])
+    return tuple(content["chips"]), networks(content["networks"])
+
+
+def learned_chips() -> tuple[str, ...]:
+    """Return the chips that the correction was fitted to."""
+    return _data()[0]
 
 
 def networks(content: list[dict[str, Any]]) -> Networks:
@@ -89,17 +75,6 @@ def networks(content: list[dict[str, Any]]) -> Networks:
     )
 
 
-def chip_rates() -> ChipRates:
-    """Return the rates of the chip in use; of one without rates, those of an H200."""
-    return _rates(chip_in_use())
-
-
-@functools.cache
-def _rates(name: str) -> ChipRates:
-    chips = _data()[0]
-    return chips[next((chip for chip in chips if chip in name), _DEFAULT)]
-
-
 def problem_features(one: Operation) -> list[list[float]]:
     """Return what is read of a product: in two rows, as it is and with swap-AB."""
     logs = math.log2(one.slices), one.last, math.log2(one.read + one.written), math.log2(one.written)
@@ -113,24 +88,21 @@ def _of_lines(lines: Lines) -> tuple[bool, bool, bool]:
     return lines.begin in (1, 2), lines.begin == 3, lines.across
 
 
-def correction(of: TileRates, one: Operation, mixed: Numbers, multiprocessors: int) -> Numbers:
+def correction(of: TileRates, one: Operation, mixed: Numbers) -> Numbers:
     """Return for each config the factor by which it is expected to take longer than the limits say.
 
     Parameters
     ----------
     of : TileRates
-        The configs.
+        The configs, on a GPU.
     one : Operation
         The product.
     mixed : array
-        What `hopper_cost.limits` gives of both, a row for each quantity.
-    multiprocessors : int
-        The GPU's.
+        What `times.limits` gives of both, a row for each quantity.
     """
     nets = _data()[1]
     layer = mixed.T.astype(np.float32) @ nets.mixed
-    key = (one.a, one.b, multiprocessors, chip_in_use())
-    layer += of.remembered(key, lambda: _of_configs(nets, of, one, multiprocessors))
+    layer += of.remembered((one.a, one.b), lambda: _of_configs(nets, of, one))
     layer += (np.array(problem_features(one), np.float32) @ nets.problem).take(of.side, axis=0)
     np.maximum(layer, 0, out=layer)
     count, _, units = nets.hidden.shape
@@ -145,8 +117,8 @@ def correction(of: TileRates, one: Operation, mixed: Numbers, multiprocessors: i
     return factor
 
 
-def _of_configs(nets: Networks, of: TileRates, one: Operation, multiprocessors: int) -> Numbers:
-    """Return the part of the first layer that only the configs and the operands' lines decide."""
-    own = of.features(multiprocessors) @ nets.config + of.operands(one.a, one.b).features @ nets.operands
-    found: Numbers = (own + nets.chips[chip_rates().number]).astype(np.float32)
+def _of_configs(nets: Networks, of: TileRates, one: Operation) -> Numbers:
+    """Return the part of the first layer that only the configs, the GPU and the operands' lines decide."""
+    own = of.features() @ nets.config + of.operands(one.a, one.b).features @ nets.operands
+    found: Numbers = (own + nets.chips[learned_chips().index(of.gpu.learned)]).astype(np.float32)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmule.core.epilogue_inputs import factors_of
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
 
 from .operation import slices_of
@@ -16,7 +17,7 @@ _PROMOTE_US = 0.01, 0.0003
 _FINISH_US = 5.0
 
 
-def promote_us(problem: GemmProblem, config: TileConfig, multiprocessors: int) -> float:
+def promote_us(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> float:
     """Return the time in which nothing is multiplied, since one warpgroup of a CTA takes over sums of 8-bit floats.
 
     Parameters
@@ -25,31 +26,31 @@ def promote_us(problem: GemmProblem, config: TileConfig, multiprocessors: int) -
         The product, its result in rows.
     config : TileConfig
         The config.
-    multiprocessors : int
+    gpu : GpuRates
         The GPU's.
     """
     if not config.pingpong:
         return 0.0
     slices = -(-slices_of(problem) // config.cluster_k)
     first, more = _PROMOTE_US
-    return _waves(problem, config, multiprocessors) * slices * (first + more * config.tile_n)
+    return _waves(problem, config, gpu) * slices * (first + more * config.tile_n) * gpu.load
 
 
-def finish_us(problem: GemmProblem, config: TileConfig, multiprocessors: int) -> float:
+def finish_us(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> float:
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue.
 
     Parameters as of `promote_us`.
     """
     if config.pingpong:
         return 0.0
-    waves = _waves(problem, config, multiprocessors)
-    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15
+    waves = _waves(problem, config, gpu)
+    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15 * gpu.load
 
 
-def _waves(problem: GemmProblem, config: TileConfig, multiprocessors: int) -> int:
+def _waves(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> int:
     """Return how many tiles the busiest CTA computes."""
     columns = problem.n * factors_of(problem.epilogue)
     m, n = (columns, problem.m) if config.swapped else (problem.m, columns)
-    at_once = max(min(multiprocessors // config.cluster, config.clusters), 1)
+    at_once = max(min(gpu.multiprocessors // config.cluster, config.clusters), 1)
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     return -(-(-(-m // rows) * -(-n // cols) * (problem.batch or (1,))[0]) // at_once)

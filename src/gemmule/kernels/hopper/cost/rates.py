@@ -1,7 +1,7 @@
-"""Arrays of what a config alone decides, for the cost model of Hopper's persistent kernels.
+"""Arrays of what configs and a GPU decide, for the cost model of Hopper's persistent kernels.
 
 Constants are of one CTA on each SM, in microseconds unless a comment says otherwise. They were fitted to times of all
-registered configs on random products, on an H200 whose processor is that of an H100.
+registered configs on random products, on an H200 whose processor is that of an H100; `GpuRates` scales them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Value = TypeVar("Value")
@@ -95,14 +97,6 @@ class OperandRates(NamedTuple):
     features: Numbers
 
 
-class ChipSlots(NamedTuple):
-    """How many run at the same time: clusters, their CTAs, and the clusters beyond which TPCs are shared."""
-
-    clusters: Numbers
-    ctas: Numbers
-    alone: Numbers
-
-
 class Operation(NamedTuple):
     """A product as the kernels see it, its result in rows.
 
@@ -142,43 +136,47 @@ class Operation(NamedTuple):
 
 
 class TileRates:
-    """What a list of configs decides, an array for each quantity: with two rows where it is of rows and of columns.
+    """What a list of configs decides on a GPU, an array for each quantity: with two rows where it is of rows and columns.
 
     Parameters
     ----------
     configs : sequence of TileConfig
         The configs.
+    gpu : GpuRates
+        The GPU's.
     """
 
-    def __init__(self, configs: Sequence[TileConfig]) -> None:
+    def __init__(self, configs: Sequence[TileConfig], gpu: GpuRates = H200_RATES) -> None:
         def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> Numbers:
             return np.array([value(config) for config in configs], dtype)
 
-        self.configs = configs
+        self.configs, self.gpu = configs, gpu
         self.side = each(lambda c: c.swapped, np.intp)
         self._sides = np.array((self.side, 1 - self.side))
         self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
         self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
         self.cluster_tile = self.tile * self._multicast[::-1]
-        self._resident = each(lambda c: c.clusters)
         self.cluster = each(lambda c: c.cluster)
+        # Clusters that run at the same time, their CTAs, and the clusters beyond which TPCs are shared.
+        self.clusters = np.maximum(np.minimum(gpu.multiprocessors // self.cluster, each(lambda c: c.clusters)), 1)
+        self.ctas = self.clusters * self.cluster
+        self.alone = np.floor(gpu.multiprocessors // _TPC / self.cluster)
         self.cluster_k = each(lambda c: c.cluster_k)
         self._pingpong = each(lambda c: c.pingpong)
         self._stages = each(lambda c: c.stages)
-        self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14)
-        self.write = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k)
+        self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14) * gpu.multiply
+        self.write = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k) * gpu.load
         # With ping-pong one warpgroup writes while the other multiplies: half of it counts, and all of the last tile's.
         self.write_tile = self.write * (1 - self._pingpong / 2)
         self.write_last = self.write * self._pingpong / 2
         others = 1 - 1 / self.cluster_k
         exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
-        self.once = exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)
+        self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, ROW_BYTES), np.intp)
-        self._chips: dict[int, ChipSlots] = {}
         self._operands: dict[tuple[Lines, Lines], OperandRates] = {}
         self._remembered: dict[Hashable, Any] = {}
 
@@ -194,19 +192,10 @@ class TileRates:
         found: Numbers = np.array((first, second), np.float64).take(self._sides, axis=0)
         return found
 
-    def on_chip(self, multiprocessors: int) -> ChipSlots:
-        """Return what follows from the number of SMs."""
-        found = self._chips.get(multiprocessors)
-        if found is None:
-            clusters = np.maximum(np.minimum(multiprocessors // self.cluster, self._resident), 1)
-            alone = np.floor(multiprocessors // _TPC / self.cluster)
-            found = self._chips[multiprocessors] = ChipSlots(clusters, clusters * self.cluster, alone)
-        return found
-
-    def features(self, multiprocessors: int) -> Numbers:
+    def features(self) -> Numbers:
         """Return a row for each config of what a learned correction reads of it."""
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
-        share = self.on_chip(multiprocessors).ctas / multiprocessors
+        share = self.ctas / self.gpu.multiprocessors
         narrow = np.log2(ROW_BYTES / self._row)
         return np.column_stack((logs.T, self._pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
 
@@ -221,13 +210,16 @@ class TileRates:
         aligned, both, carried, multicast = (
             self.of_sides(x[a.begin], x[b.begin]) for x in (_ALIGNED, _BOTH, _CARRIED, _MULTICAST)
         )
-        loaded = _LOAD / 256 * self.tile / self._multicast * aligned
+        loaded = _LOAD / 256 * self.tile / self._multicast * aligned * self.gpu.load
         loaded[1] *= [_narrow(int(row), b if not side else a) for row, side in zip(self._row, self.side, strict=True)]
-        latency = LATENCY / self._stages
-        one = _norm(self._multiply, loaded.sum(axis=0), latency) + _BARRIERS
+        latency = LATENCY / self._stages * self.gpu.load
+        barriers = _BARRIERS * self.gpu.load
+        one = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
         shared = (loaded * (1 + both)).sum(axis=0)
-        two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + _BARRIERS
-        in_l2 = ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
+        two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
+        in_l2 = (
+            ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1)) * self.gpu.l2
+        )
         across = self.of_sides(a.across, b.across)[1]
         features = np.column_stack(
             (

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .correction import chip_rates, correction
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
+
+from .correction import correction
 from .rates import Numbers, Operation, TileConfig, TileRates
 
 #: Microseconds of a launch.
@@ -26,21 +28,21 @@ _MOST_KNOWN = 16
 
 
 # What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
-_known: dict[int, TileRates] = {}
+_known: dict[tuple[int, GpuRates], TileRates] = {}
 
 
-def rates_of(configs: Sequence[TileConfig]) -> TileRates:
-    """Return what a list of configs decides, remembered for a kernel's own."""
-    known = _known.get(id(configs))
+def rates_of(configs: Sequence[TileConfig], gpu: GpuRates = H200_RATES) -> TileRates:
+    """Return what a list of configs decides on a GPU, remembered for a kernel's own."""
+    known = _known.get((id(configs), gpu))
     if known is not None and known.configs is configs:
         return known
-    rates = TileRates(configs)
+    rates = TileRates(configs, gpu)
     if isinstance(configs, tuple) and len(_known) < _MOST_KNOWN:
-        _known[id(configs)] = rates
+        _known[id(configs), gpu] = rates
     return rates
 
 
-def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int) -> list[float]:
+def times_us(one: Operation, configs: Sequence[TileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of every config.
 
     Parameters
@@ -49,21 +51,21 @@ def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int
         The product.
     configs : sequence of TileConfig
         The configs: those that are `swapped` compute the transpose.
-    multiprocessors : int
+    gpu : GpuRates
         The GPU's.
     """
-    of = rates_of(configs)
-    total, mixed = limits(one, of, multiprocessors)
-    times: list[float] = (total * correction(of, one, mixed, multiprocessors)).tolist()
+    of = rates_of(configs, gpu)
+    total, mixed = limits(one, of)
+    times: list[float] = (total * correction(of, one, mixed)).tolist()
     return times
 
 
-def limits(one: Operation, of: TileRates, multiprocessors: int) -> tuple[Numbers, Numbers]:
+def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     """Return the microseconds in which three limits hold together, and what the correction reads of them.
 
     The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
-    operands, chip = of.operands(one.a, one.b), of.on_chip(multiprocessors)
+    operands, gpu = of.operands(one.a, one.b), of.gpu
     extents = of.of_sides(one.rows, one.cols)
     whole = np.ceil(extents / of.cluster_tile)
     tiles = whole[0] * whole[1]
@@ -72,30 +74,31 @@ def limits(one: Operation, of: TileRates, multiprocessors: int) -> tuple[Numbers
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
         tiles *= one.batch
-    waves = np.ceil(tiles / chip.clusters)
-    fill = tiles / (waves * chip.clusters)
-    both = tiles > chip.alone
+    waves = np.ceil(tiles / of.clusters)
+    fill = tiles / (waves * of.clusters)
+    both = tiles > of.alone
     each = np.ceil(one.slices / of.cluster_k)
     left: Any = 0.0
     if of.any_stream_k:
-        waves, each, left = _shared_out(of, tiles, chip.clusters, waves, each, one.slices)
+        waves, each, left = _shared_out(of, tiles, waves, each, one.slices)
     multiplied = each * np.where(both, operands.both, operands.one)
     writes = one.writes * (1 + _WIDER * (one.result_item - 2))
     computed = waves * (multiplied + writes * of.write_tile) + writes * of.write_last + of.once + left
     carried = operands.carried * (tiles * one.slices)
-    memory = (one.read + one.written) / chip_rates().memory
+    memory = (one.read + one.written) / gpu.memory
     squares = computed * computed, carried * carried, memory * memory
-    total = _LAUNCH + np.sqrt(np.sqrt(sum(square * square for square in squares)))
+    total = _LAUNCH * gpu.launch + np.sqrt(np.sqrt(sum(square * square for square in squares)))
     mixed = np.empty((12, total.size))
     mixed[0], mixed[1], mixed[2], mixed[3], mixed[4], mixed[5] = total, computed, carried, waves, each, multiplied
     np.log2(mixed[:6], out=mixed[:6])
-    ctas = np.minimum(tiles * of.cluster, chip.ctas)
-    mixed[6], mixed[7], mixed[8:10], mixed[10], mixed[11] = 1 / waves, fill, inside, ctas / multiprocessors, both
+    ctas = np.minimum(tiles * of.cluster, of.ctas)
+    mixed[6], mixed[7], mixed[8:10], mixed[10], mixed[11] = 1 / waves, fill, inside, ctas / gpu.multiprocessors, both
     return total, mixed
 
 
-def _shared_out(of: TileRates, tiles: Any, at_once: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:
+def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:
     """Return waves, slices of each, and what is added, where stream-K shares out the last waves' slices evenly."""
+    at_once = of.clusters
     splits = of.stream_k & (tiles % at_once > 0)
     sharers = np.minimum(at_once, tiles * slices)
     fewer = np.maximum(tiles / at_once, 1)

@@ -27,6 +27,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import (
     MAP_ALIGNMENT,
     ExtentsParam,
@@ -326,18 +327,18 @@ def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int],
 operation = operation_of
 
 
-def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
     oriented, _, _ = row_result(problem)
-    times = times_us(operation(problem), configs, multiprocessors)
+    times = times_us(operation(problem), configs, gpu)
     if problem.a.dtype.is_float8:
-        times = [time + promote_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+        times = [time + promote_us(oriented, one, gpu) for time, one in zip(times, configs, strict=True)]
     else:
-        for number in rates_of(configs).remembered("float8", lambda: _for_float8(configs)):
+        for number in rates_of(configs, gpu).remembered("float8", lambda: _for_float8(configs)):
             times[number] = math.inf
     if problem.epilogue is None and problem.c is None:
         return times
-    return [time + finish_us(oriented, one, multiprocessors) for time, one in zip(times, configs, strict=True)]
+    return [time + finish_us(oriented, one, gpu) for time, one in zip(times, configs, strict=True)]
 
 
 def _for_float8(configs: Sequence[ProductionConfig]) -> tuple[int, ...]:
@@ -345,9 +346,9 @@ def _for_float8(configs: Sequence[ProductionConfig]) -> tuple[int, ...]:
     return tuple(number for number, one in enumerate(configs) if one in FOR_FLOAT8)
 
 
-def cost(problem: GemmProblem, config: ProductionConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ProductionConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, [config], multiprocessors)[0]
+    return costs(problem, [config], gpu)[0]
 
 
 @functools.cache

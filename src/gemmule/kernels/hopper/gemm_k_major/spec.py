@@ -9,15 +9,16 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, INT8, DType, Precision, opaque_dtype
-from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_repacked.spec import PITCH
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as WIDENED
+from gemmule.kernels.ladder.h01_mma_sync.cost import expected_us
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
@@ -84,43 +85,46 @@ def _turned(problem: GemmProblem) -> tuple[_Turned, ...]:
     return tuple(found)
 
 
-def following(problem: GemmProblem, config: ByteTileConfig) -> Following:
+@remembered
+def _along(problem: GemmProblem) -> GemmProblem:
+    """Return the product of operands that lie along K."""
+    return problem.with_operands(
+        problem.batch, problem.operands() | {one.operand: one.matrix for one in _turned(problem)}
+    )
+
+
+def following(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> Following:
     """Return the transpose of the second operand, if it needs one too, and the product behind it."""
     turned = _turned(problem)
-    found = _product(problem)
+    found, _ = _product(problem, gpu)
     for one in turned[1:]:
         operands = {"a": one.operand, "d": one.workspace}
         found = Following(TRANSPOSE, config, one.problem, operands, found.workspaces, behind=found)
     return found
 
 
-# Selection, a plan and the launch ask for the same.
+# A choice asks again at once; a plan and the launch ask for an equal problem later.
+@remembered
 @functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem) -> Following:
-    turned = _turned(problem)
-    along = problem.operands() | {one.operand: one.matrix for one in turned}
-    then = problem.with_operands(problem.batch, along)
-    operands = {name: name for name in along} | {one.operand: one.workspace for one in turned}
-    workspaces = {one.workspace: one.nbytes for one in turned}
-    configs = _ordered(then)
-    chosen = next((config for config in configs if PRODUCTION.why_not(then, _HOPPER, config) is None), None)
-    if chosen is None:
-        reason = PRODUCTION.why_not(then, _HOPPER, PRODUCTION.default)
-        raise ArgumentError(f"{PRODUCTION.name} does not take what lies along K: {reason}")
-    return Following(PRODUCTION, chosen, then, operands, workspaces)
-
-
-def _ordered(problem: GemmProblem) -> list[Config]:
-    """Return the configs of the product, the cheapest first."""
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
+    """Return the product of what lies along K, and the microseconds that it is expected to take."""
     assert PRODUCTION.costs is not None
-    if PRODUCTION.refuses is not None and PRODUCTION.refuses(problem, _HOPPER):
-        return []
-    costs = PRODUCTION.costs(problem, PRODUCTION.configs, _multiprocessors(PRODUCTION.default))
-    return [PRODUCTION.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__)]
+    turned, then = _turned(problem), _along(problem)
+    operands = {name: name for name in then.operands()} | {one.operand: one.workspace for one in turned}
+    workspaces = {one.workspace: one.nbytes for one in turned}
+    costs = PRODUCTION.costs(then, PRODUCTION.configs, gpu)
+    order = sorted(range(len(costs)), key=costs.__getitem__)
+    chosen = next(one for one in order if PRODUCTION.why_not(then, _HOPPER, PRODUCTION.configs[one]) is None)
+    return Following(PRODUCTION, PRODUCTION.configs[chosen], then, operands, workspaces), costs[chosen]
 
 
-def _multiprocessors(config: Config) -> int:
-    return config.as_dict()["ctas"]
+def _why_no_product(problem: GemmProblem) -> str | None:
+    """Say why nothing multiplies operands that lie along K, or None where a config does."""
+    if PRODUCTION.refuses is not None and (reason := PRODUCTION.refuses(problem, _HOPPER)):
+        return reason
+    if any(PRODUCTION.why_not(problem, _HOPPER, config) is None for config in PRODUCTION.configs):
+        return None
+    return PRODUCTION.why_not(problem, _HOPPER, PRODUCTION.default)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
@@ -155,10 +159,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _turned(problem):
         if problem.batch and not one.problem.source.batch_strides[0]:
             return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
-    try:
-        _product(problem)
-    except ArgumentError as error:
-        return str(error)
+    if reason := _why_no_product(_along(problem)):
+        return f"{PRODUCTION.name} does not take what lies along K: {reason}"
     return None
 
 
@@ -189,50 +191,32 @@ def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
 _LAUNCH = 1.3
 
 
-def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    turned, found = _turned(problem), _product(problem)
-    assert found.spec.cost is not None
+    turned, (_, product) = _turned(problem), _product(problem, gpu)
     assert TRANSPOSE.cost is not None
-    product = found.spec.cost(found.problem, found.config, multiprocessors) + _LAUNCH * len(turned)
+    product += _LAUNCH * len(turned)
     cost = TRANSPOSE.cost
-    return [product + 1e6 * sum(cost(one.problem, config, multiprocessors) for one in turned) for config in configs]
+    return [product + 1e6 * sum(cost(one.problem, config, gpu) for one in turned) for config in configs]
 
 
-def cost(problem: GemmProblem, config: ByteTileConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-#: What h01_mma_sync takes on an H200: microseconds of a launch; of 128 bytes of K in tiles of so many rows and columns,
-#: as long as multiprocessors have one each; and how much of that where they have more, in float32 and in int8.
-_READ_LAUNCH, _READ_TILES, _READ_MORE, _MULTIPROCESSORS = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}, 132
-
-
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that reads operands as they lie, or widens 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
-        return WIDENED.name if _widened_us(problem) < cost else None
-    return "h01_mma_sync" if _reading_us(problem) < cost else None
+        return WIDENED.name if _widened_us(problem, gpu) < cost else None
+    return "h01_mma_sync" if expected_us(problem, gpu) < cost else None
 
 
-def _widened_us(problem: GemmProblem) -> float:
+def _widened_us(problem: GemmProblem, gpu: GpuRates) -> float:
     if WIDENED.refuses is not None and WIDENED.refuses(problem, _HOPPER):
         return math.inf
     assert WIDENED.costs is not None
-    return min(WIDENED.costs(problem, WIDENED.configs, _MULTIPROCESSORS))
-
-
-def _reading_us(problem: GemmProblem) -> float:
-    """Return roughly the time in microseconds of h01_mma_sync: records 20261122T190626 and 20261122T190657."""
-    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
-    slices = -(-problem.k * item // PITCH)
-
-    def tiled(side: int, slice_us: float) -> float:
-        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / _MULTIPROCESSORS
-        return slices * slice_us * max(1.0, tiles * _READ_MORE[item])
-
-    return _READ_LAUNCH + min(tiled(*one) for one in _READ_TILES)
+    return min(WIDENED.costs(problem, WIDENED.configs, gpu))
 
 
 def build(config: ByteTileConfig, signature: Signature) -> Buildable:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
-from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYMMETRIC
+from gemmule.kernels.ladder.h01_mma_sync.cost import expected_us
 
 #: Kernels that may multiply what was packed, best first.
 FOLLOWERS = (SYMMETRIC, PRODUCTION, RAGGED_RESULT)
@@ -54,15 +55,17 @@ def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
     return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
 
-def following(problem: GemmProblem, config: PackedConfig) -> Following:
-    """Return the product of the packed matrices, in the kernel and config that suit it."""
-    del config
-    return _following(problem)
+class _Packed(NamedTuple):
+    """The product of what is packed: its problem, the name of each operand's memory, and bytes of that by name."""
+
+    problem: GemmProblem
+    operands: dict[str, str]
+    workspaces: dict[str, int]
 
 
-# Selection, a plan and the launch ask for the same.
-@functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+@remembered
+def _packed(problem: GemmProblem) -> _Packed:
+    """Return the product of the packed matrices."""
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _to_pack(problem):
         matrix = packed[found.operand]
@@ -76,24 +79,45 @@ def _following(problem: GemmProblem) -> Following:
         workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
     if problem.own_transpose:
         packed["b"], operands["b"] = packed["a"].transposed(), operands["a"]
-    then = problem.with_operands(problem.batch, packed)
-    for spec in FOLLOWERS:
-        if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
-            continue
-        costs = spec.costs(then, spec.configs, _multiprocessors(spec.default))
-        ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
-        chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
-        if chosen is not None and spec.outdone is not None:
-            # Of another follower, which is asked next.
-            chosen = None if spec.outdone(then, min(costs)) else chosen
-        if chosen is not None:
-            return Following(spec, chosen, then, operands, workspaces)
-    reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
-    raise ArgumentError(f"no kernel multiplies what is packed: {reason}")
+    return _Packed(problem.with_operands(problem.batch, packed), operands, workspaces)
 
 
-def _multiprocessors(config: Config) -> int:
-    return config.as_dict()["ctas"]
+def following(problem: GemmProblem, config: PackedConfig, gpu: GpuRates = H200_RATES) -> Following:
+    """Return the product of the packed matrices, in the kernel and config that suit it."""
+    del config
+    return _product(problem, gpu)[0]
+
+
+# A choice asks again at once; a plan and the launch ask for an equal problem later.
+@remembered
+@functools.lru_cache(maxsize=256)
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
+    """Return the product of the packed matrices, and the microseconds that it is expected to take."""
+    then, operands, workspaces = _packed(problem)
+    outdone: tuple[Following, float] | None = None
+    for spec in _takers(then):
+        assert spec.costs is not None
+        costs = spec.costs(then, spec.configs, gpu)
+        order = sorted(range(len(costs)), key=costs.__getitem__)
+        chosen = next(number for number in order if spec.why_not(then, spec.archs[0], spec.configs[number]) is None)
+        found = Following(spec, spec.configs[chosen], then, operands, workspaces), costs[chosen]
+        if spec.outdone is None or not spec.outdone(then, costs[order[0]], gpu):
+            return found
+        # By another of them, which is asked next.
+        outdone = outdone or found
+    assert outdone is not None
+    return outdone
+
+
+@remembered
+def _takers(problem: GemmProblem) -> tuple[KernelSpec, ...]:
+    """Return the kernels that multiply what was packed, best first."""
+    return tuple(
+        spec
+        for spec in FOLLOWERS
+        if not (spec.refuses is not None and spec.refuses(problem, spec.archs[0]))
+        and any(spec.why_not(problem, spec.archs[0], config) is None for config in spec.configs)
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
@@ -125,10 +149,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             return reason
     if not _to_pack(problem):
         return "A and B need no packing"
-    try:
-        _following(problem)
-    except ArgumentError as error:
-        return str(error)
+    then = _packed(problem).problem
+    if not _takers(then):
+        last = FOLLOWERS[-1]
+        return f"no kernel multiplies what is packed: {last.why_not(then, last.archs[0], last.default)}"
     return None
 
 
@@ -182,61 +206,23 @@ def _packing_us(nbytes: int, result: int, config: PackedConfig) -> float:
     return _LAUNCH + vectors + 2 * nbytes / rate + min(result, _UNSETTLED) / _SETTLED
 
 
-def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: PackedConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds of packing and of the product."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[PackedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     if not configs:
         return []
-    found = following(problem, configs[0])
-    assert found.spec.cost is not None
-    product = found.spec.cost(found.problem, found.config, multiprocessors)
+    found, product = _product(problem, gpu)
     packed, result = sum(found.workspaces.values()), problem.d.distinct_bytes(problem.batch)
     return [product + _packing_us(packed, result, config) for config in configs]
 
 
-#: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
-#: bits, and where rows of the result begin anywhere. What C or an epilogue add is not measured: it is taken for what
-#: h09 was seen to take.
-_READ_LAUNCH, _READ_WRITE, _READ_ODD, _READ_TILE, _READ_FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
-#: Of 128 bytes of K for 64 rows or columns, by the bytes that an operand's lines let a copy have, and how much of that
-#: where a tile has hardly any of its lines; what tiles take that wait for their turn, as so many run at once; bytes to
-#: and from memory in a microsecond.
-_READ, _READ_EMPTY, _READ_LATER, _READ_AT_ONCE, _READ_BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 132, 2.72e6
-
-
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
-    return "h01_mma_sync" if _reading_us(problem) < cost else None
-
-
-def _reading_us(problem: GemmProblem) -> float:
-    """Return roughly the time in microseconds of h01_mma_sync."""
-    item = problem.a.dtype.itemsize
-    tiles = -(-problem.m // _READ_TILE) * -(-problem.n // _READ_TILE) * (problem.batch or (1,))[0]
-    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
-    wide = max(problem.d.dtype.itemsize / 2, 1.0)
-    written = _READ_WRITE * wide if _whole(problem.d) % MAP_ALIGNMENT == 0 else _READ_ODD
-    finished = _READ_FINISH * ((problem.c is not None) + (problem.epilogue is not None))
-    each = problem.k * item / PITCH * read + written + finished
-    later = _READ_LATER * max(tiles / _READ_AT_ONCE - 1, 0.0)
-    return _READ_LAUNCH + each * (1 + later) + problem.bytes_min / _READ_BYTES
-
-
-def _read_us(matrix: StridedMatrix, lines: int) -> float:
-    """Return what an operand of so many rows or columns takes of 128 bytes of K."""
-    whole, item = _whole(matrix), matrix.dtype.itemsize
-    found = _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
-    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _READ_TILE, 1.0))
-
-
-def _whole(matrix: StridedMatrix) -> int:
-    """Return bytes that all lines begin at multiples of."""
-    pitch = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
-    return math.gcd(pitch * matrix.dtype.itemsize, matrix.alignment)
+    return "h01_mma_sync" if expected_us(problem, gpu) < cost else None
 
 
 def build(config: PackedConfig, signature: Signature) -> Buildable:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -195,7 +196,7 @@ _LAUNCH, _SLICE, _NEXT, _ACROSS = 2.4, 0.327, 0.308, 0.146
 _WRITE, _BEYOND = 2.98, 0.58
 
 
-def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a multiprocessor computes one after another, and their cost.
 
     Where warpgroups take turns, one writes while the other multiplies, but for the last tile; else both write a half.
@@ -206,7 +207,7 @@ def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiproc
     found = []
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
-        waves = -(-tiles // min(multiprocessors, config.ctas))
+        waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
         beyond = 1 - m * n * batch / (tiles * config.outputs)
         products = slices_us * config.outputs / 2**14 / _RATES.get((config.tile_m, config.tile_n), 0.5)
         # C, which is read as the result is written, is not measured.
@@ -219,9 +220,9 @@ def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], multiproc
     return found
 
 
-def cost(problem: GemmProblem, config: RaggedResultConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: RaggedResultConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
 def build(config: RaggedResultConfig, signature: Signature) -> Buildable:

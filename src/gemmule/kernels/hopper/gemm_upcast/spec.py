@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
-from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.remembered import remembered
+from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
@@ -20,7 +22,7 @@ from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as ANY_RESULT
 
 #: Kernels that may multiply what was widened, best first; the last one takes every result, and predicts no times.
 FOLLOWERS = (PRODUCTION, RAGGED_RESULT, ANY_RESULT)
-_HOPPER, _MULTIPROCESSORS = Arch(9, 0, True), 132
+_HOPPER = Arch(9, 0, True)
 #: Types that are widened, and those that they may become, bytes of an element.
 NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
 #: Elements that widened pitches are a multiple of: 128 bytes, a line of the L2 cache.
@@ -33,6 +35,7 @@ class WidenedConfig(VectorsConfig):
     """How the operands are widened, see `VectorsConfig`; vectors are of 16 bytes that are read."""
 
 
+@remembered
 def _narrow(problem: GemmProblem) -> list[CopiedLines]:
     """Return the operands that are widened."""
     return [
@@ -48,15 +51,17 @@ def _wide(problem: GemmProblem) -> DType:
     return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
 
 
-def following(problem: GemmProblem, config: WidenedConfig) -> Following:
-    """Return the product of the widened matrices, in the kernel and config that suit it."""
-    del config
-    return _following(problem)
+class _Widened(NamedTuple):
+    """The product of what is widened: its problem, the name of each operand's memory, and bytes of that by name."""
+
+    problem: GemmProblem
+    operands: dict[str, str]
+    workspaces: dict[str, int]
 
 
-# Selection, a plan and the launch ask for the same.
-@functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+@remembered
+def _widened(problem: GemmProblem) -> _Widened:
+    """Return the product of the widened matrices."""
     wide = _wide(problem)
     widened, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _narrow(problem):
@@ -69,29 +74,47 @@ def _following(problem: GemmProblem) -> Following:
         )
         operands[found.operand] = name
         workspaces[name] = step * found.matrices * _ITEM
-    then = problem.with_operands(problem.batch, widened)
-    for spec in FOLLOWERS:
-        if spec.refuses is not None and spec.refuses(then, _HOPPER):
-            continue
-        # Launches, which tell how many tiles there are, are asked for what a kernel takes alone.
-        taken = [config for config in spec.configs if spec.why_not(then, _HOPPER, config) is None]
-        if taken:
-            return Following(spec, _best(spec, taken, then), then, operands, workspaces)
-    reason = FOLLOWERS[-1].why_not(then, _HOPPER, FOLLOWERS[-1].default)
-    raise ArgumentError(f"no kernel multiplies what is widened: {reason}")
+    return _Widened(problem.with_operands(problem.batch, widened), operands, workspaces)
 
 
-def _best(spec: KernelSpec, configs: Sequence[Config], problem: GemmProblem) -> Config:
-    """Return the best of a kernel's configs: by cost, or the largest tiles of which there are enough."""
+def following(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates = H200_RATES) -> Following:
+    """Return the product of the widened matrices, in the kernel and config that suit it."""
+    del config
+    return _product(problem, gpu)[0]
+
+
+# A choice asks again at once; a plan and the launch ask for an equal problem later.
+@remembered
+@functools.lru_cache(maxsize=256)
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
+    """Return the product of the widened matrices, and the microseconds that it is expected to take."""
+    then, operands, workspaces = _widened(problem)
+    spec = _taker(then)
+    assert spec is not None
+    taken = [number for number, config in enumerate(spec.configs) if spec.why_not(then, _HOPPER, config) is None]
     if spec.costs is not None:
-        costs = spec.costs(problem, configs, _MULTIPROCESSORS)
-        return configs[min(range(len(costs)), key=costs.__getitem__)]
+        costs = spec.costs(then, spec.configs, gpu)
+        best = min(taken, key=costs.__getitem__)
+        return Following(spec, spec.configs[best], then, operands, workspaces), costs[best]
 
-    def few(config: Config) -> tuple[bool, int]:
-        ctas = math.prod(spec.launch(problem, config).grid)
-        return (False, -config.outputs) if ctas >= _MULTIPROCESSORS else (True, -ctas)
+    # Launches, which tell how many tiles there are, are asked for what a kernel takes alone.
+    def few(number: int) -> tuple[bool, int]:
+        ctas = math.prod(spec.launch(then, spec.configs[number]).grid)
+        return (False, -spec.configs[number].outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
 
-    return min(configs, key=few)
+    chosen = spec.configs[min(taken, key=few)]
+    return Following(spec, chosen, then, operands, workspaces), problem.flop / _RATE
+
+
+@remembered
+def _taker(problem: GemmProblem) -> KernelSpec | None:
+    """Return the first kernel that multiplies what was widened, or None."""
+    for spec in FOLLOWERS:
+        if spec.refuses is not None and spec.refuses(problem, _HOPPER):
+            continue
+        if any(spec.why_not(problem, _HOPPER, config) is None for config in spec.configs):
+            return spec
+    return None
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:
@@ -104,6 +127,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | No
     return None
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if arch.capability != (9, 0):
@@ -123,10 +147,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             )
         if reason := found.why_not("widened"):
             return reason
-    try:
-        _following(problem)
-    except ArgumentError as error:
-        return str(error)
+    then = _widened(problem).problem
+    if _taker(then) is None:
+        last = FOLLOWERS[-1]
+        return f"no kernel multiplies what is widened: {last.why_not(then, _HOPPER, last.default)}"
     return None
 
 
@@ -174,22 +198,20 @@ _RATE = 2e8
 _MOVED, _ENOUGH = 1.5, 4
 
 
-def cost(problem: GemmProblem, config: WidenedConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds of widening and of the product."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    found = _following(problem)
-    cost = found.spec.cost
-    product = problem.flop / _RATE if cost is None else cost(found.problem, found.config, multiprocessors)
+    found, product = _product(problem, gpu)
     moved = _MOVED * sum(found.workspaces.values()) / _BYTES
 
     def widening(config: WidenedConfig) -> float:
         ctas = sum(_ctas(one, config) * one.matrices for one in _narrow(problem))
         # Where few CTAs leave multiprocessors idle, fewer vectors for each of them are better.
-        return moved * max(1.0, _ENOUGH * multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
+        return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
     return [product + _LAUNCH + widening(config) for config in configs]
 

@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType, accumulator
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
@@ -235,7 +236,7 @@ _UNEVEN = {4: 1.05, 5: 1.04, 8: 1.06}
 _ALL, _MOST_ROWS = 132, 512
 
 
-def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[MixedConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds."""
     oriented, _, _ = row_result(problem)
     slices = -(-oriented.k // TILE_K)
@@ -244,12 +245,12 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
     def time(config: MixedConfig) -> float:
         cluster, kilobytes = config.cluster_k, config.outputs * 4 / 1024
         ctas = math.prod(_grid(oriented, config))
-        at_once = max(_CLUSTERS[cluster] * config.residents * multiprocessors // _ALL, 1) * cluster
+        at_once = max(_CLUSTERS[cluster] * config.residents * gpu.multiprocessors // _ALL, 1) * cluster
         waves = math.ceil(ctas / at_once)
         brought = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
         each = math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
         # Where a multiprocessor has several CTAs, the first that ends makes room.
-        several = waves if config.residents == 1 else max(ctas / multiprocessors, 1.0)
+        several = waves if config.residents == 1 else max(ctas / gpu.multiprocessors, 1.0)
         read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
         total = _LAUNCH + read + _WAVE * (waves - 1)
         if cluster > 1:
@@ -259,18 +260,18 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], multiprocessors:
     return [time(config) for config in configs]
 
 
-def cost(problem: GemmProblem, config: MixedConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: MixedConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
+    return costs(problem, (config,), gpu)[0]
 
 
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that widens operands in memory, where that is expected to be faster."""
     if min(problem.m, problem.n) > _MOST_ROWS:
         return WIDENED.name
     if WIDENED.costs is None or WIDENED.refuses is None or WIDENED.refuses(problem, WIDENED.archs[0]):
         return None
-    return WIDENED.name if min(WIDENED.costs(problem, WIDENED.configs, _ALL)) < cost else None
+    return WIDENED.name if min(WIDENED.costs(problem, WIDENED.configs, gpu)) < cost else None
 
 
 def build(config: MixedConfig, signature: Signature) -> Buildable:

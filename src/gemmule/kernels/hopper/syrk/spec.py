@@ -9,6 +9,7 @@ from typing import cast
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, accumulator
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import ExtentsParam, Launch, Param, TensorParam
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
@@ -29,7 +30,6 @@ _MOST_SHARED, _PAIRS = 227 << 10, (2, 1)
 #: Tiles that 32-bit numbers count, and those of a wave beyond.
 _MOST_TILES = 1 << 30
 #: Multiprocessors for which the other kernel's time is predicted.
-_MULTIPROCESSORS = 132
 #: Of the time of other kernels what this one must be expected to need: predictions are off by so much.
 _EXPECTED = 0.92
 #: How much longer tiles take in several waves for each 64 columns beyond 128: between what was measured on an H200.
@@ -173,12 +173,12 @@ def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
     return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
 
 
-def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], multiprocessors: int) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: those of the production kernel, with fewer tiles, written twice."""
     one = operation_of(problem)
     tiles = [config.tiles(problem.m, one.batch) for config in configs]
     writes = _THREADS_WRITE if _by_threads(problem) else _WRITES
-    times = times_us(one._replace(tiles=tiles, writes=writes), configs, multiprocessors)
+    times = times_us(one._replace(tiles=tiles, writes=writes), configs, gpu)
     return [time * _wider(config, count) for time, config, count in zip(times, configs, tiles, strict=True)]
 
 
@@ -187,18 +187,18 @@ def _wider(config: SymmetricConfig, tiles: int) -> float:
     return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.clusters else 1.0
 
 
-def cost(problem: GemmProblem, config: SymmetricConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: SymmetricConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    return costs(problem, [config], multiprocessors)[0]
+    return costs(problem, [config], gpu)[0]
 
 
-def outdone(problem: GemmProblem, cost: float) -> str | None:
+def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
     if _by_threads(problem):
-        times = ragged.costs(problem, cast("tuple[RaggedResultConfig, ...]", ragged.SPEC.configs), _MULTIPROCESSORS)
+        times = ragged.costs(problem, cast("tuple[RaggedResultConfig, ...]", ragged.SPEC.configs), gpu)
         return ragged.SPEC.name if min(times) * _EXPECTED <= cost else None
     every = cast("tuple[ProductionConfig, ...]", production.SPEC.configs)
-    return production.SPEC.name if min(production.costs(problem, every, _MULTIPROCESSORS)) * _EXPECTED <= cost else None
+    return production.SPEC.name if min(production.costs(problem, every, gpu)) * _EXPECTED <= cost else None
 
 
 def build(config: SymmetricConfig, signature: Signature) -> Buildable:

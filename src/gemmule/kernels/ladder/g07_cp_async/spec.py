@@ -8,6 +8,7 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import (
@@ -143,15 +144,15 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
 _TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
 
 
-def cost(problem: GemmProblem, config: CpAsyncConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds."""
-    return cost_of(_grid(problem, config)[0], problem.k, config, multiprocessors)
+    return cost_of(_grid(problem, config)[0], problem.k, config, gpu)
 
 
-def cost_of(ctas: int, k: int, config: CpAsyncConfig, multiprocessors: int) -> float:
+def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds of so many CTAs, of tiles with sums of `k` products."""
     each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
-    tiles = -(-ctas // multiprocessors)
+    tiles = -(-ctas // gpu.multiprocessors)
     return max(each * tiles, alone) * (k + ends)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, KernelSpec, Signature
@@ -39,9 +40,9 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(one for one in WHOLE.signatures(arch) if (dict(one)["a"] == "k") == (dict(one)["b"] == "k"))
 
 
-def cost(problem: GemmProblem, config: CpAsyncConfig, multiprocessors: int) -> float:
+def cost(problem: GemmProblem, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds."""
-    return cost_of(_tiles(problem, config), problem.k, config, multiprocessors)
+    return cost_of(_tiles(problem, config), problem.k, config, gpu)
 
 
 def build(config: CpAsyncConfig, signature: Signature) -> Buildable:

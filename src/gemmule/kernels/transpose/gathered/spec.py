@@ -6,6 +6,7 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
@@ -95,9 +96,9 @@ def why_not(problem: TransposeProblem, arch: Arch, config: GatherConfig) -> str 
     return None
 
 
-def cost(problem: TransposeProblem, config: GatherConfig, multiprocessors: int) -> float:
+def cost(problem: TransposeProblem, config: GatherConfig, gpu: GpuRates) -> float:
     """Return how much slower than the fastest a config is expected to be: what was measured knows one."""
-    del problem, multiprocessors
+    del problem, gpu
     return 0.0 if config == GatherConfig() else 1.0
 
 

@@ -7,6 +7,7 @@ import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
@@ -123,9 +124,9 @@ def why_not(problem: TransposeProblem, arch: Arch, config: UnshiftedConfig) -> s
     return None
 
 
-def cost(problem: TransposeProblem, config: UnshiftedConfig, multiprocessors: int) -> float:
+def cost(problem: TransposeProblem, config: UnshiftedConfig, gpu: GpuRates) -> float:
     """Return how much slower than the fastest a config is expected to be: what was measured knows one for each size."""
-    del multiprocessors
+    del gpu
     return 0.0 if config == _FASTEST[problem.itemsize] else 1.0
 
 
