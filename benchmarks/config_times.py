@@ -28,6 +28,7 @@ from gemmule.compiler.pool import compile_all
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, ProductionConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import protocol
@@ -115,7 +116,7 @@ def draws(seed: int) -> Iterator[GemmProblem]:
 def plausible(problem: GemmProblem, configs: Sequence[ProductionConfig], device: Any, seed: int) -> list[int]:
     """Return the numbers of the configs to time, those predicted to be fastest first."""
     assert SPEC.costs is not None
-    costs = SPEC.costs(problem, configs, device.multiprocessors)
+    costs = SPEC.costs(problem, configs, rates_for(device.name, device.multiprocessors))
     order = sorted(range(len(configs)), key=costs.__getitem__)
     order = [x for x in order if SPEC.why_not(problem, device.arch, configs[x]) is None]
     least = costs[order[0]]
@@ -170,6 +171,7 @@ class Session:
     def __init__(self, gpu: BenchGpu, lt: Any, configs: Sequence[ProductionConfig], failing: set[str]) -> None:
         self._gpu, self._lt, self._configs, self._failing = gpu, lt, configs, failing
         self._pool, self._timer, self._checked = Pool(), Timer(gpu), set[tuple[int, str]]()
+        self._rates = rates_for(gpu.name, gpu.multiprocessors)
         self._pool.fill("bfloat16")
 
     def record(self, problem: GemmProblem, numbers: Sequence[int]) -> dict[str, Any]:
@@ -202,7 +204,7 @@ class Session:
                     algorithms.append(one)
                 except UnsupportedError:
                     algorithms.append(None)
-            costs = SPEC.costs(problem, [self._configs[x] for x, _ in works], self._gpu.multiprocessors)
+            costs = SPEC.costs(problem, [self._configs[x] for x, _ in works], self._rates)
             runs = [one for one in algorithms if one is not None]
             every = [work for _, work in works] + [one.work for one in runs]
             times = self._timer(every, [*costs, *[min(costs)] * len(runs)], operands.sets)

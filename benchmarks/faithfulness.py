@@ -175,7 +175,7 @@ def virtual_result(case: Case, options: Options | None = None) -> Arrays:
 def _one_after_another(case: Case, arrays: Arrays, options: Options) -> Arrays:
     """Run a kernel, and then the one that finishes what it prepared."""
     problem, spec, config = case.problem(), case.choice.spec, case.choice.config
-    then = spec.following(problem, config)
+    then = spec.following(problem, config, case.choice.gpu)
     itemsize = dtype_named(case.dtype).itemsize
     spaces = {name: np.zeros(size // itemsize, f"u{itemsize}") for name, size in then.workspaces.items()}
     every = arrays | spaces

@@ -20,6 +20,7 @@ from float8_products import HOPPER, graph_of, in_turns
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.dtype import dtype_named
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
@@ -54,7 +55,7 @@ def ways(problem: GemmProblem, search: int) -> dict[str, Choice]:
     widened = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_upcast")
     found = {"mixed": chosen(MIXED, problem), "widened": chosen(widened, problem)}
     able = [config for config in MIXED.configs if MIXED.why_not(problem, HOPPER, config) is None]
-    order = sorted(zip(costs(problem, able, 132), range(len(able)), strict=True))
+    order = sorted(zip(costs(problem, able, H200_RATES), range(len(able)), strict=True))
     for _, number in order[:search]:
         found[str(able[number])] = Choice(MIXED, able[number])
     return found

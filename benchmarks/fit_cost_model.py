@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from untuned_choices import product
 
-from gemmule.core.chip_in_use import use_chip
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost.correction import problem_features
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import correction as hopper_correction
@@ -69,11 +70,11 @@ class Measured:
     held_out: bool = False
 
 
-def widths(one: Any, configs: tuple[ProductionConfig, ...]) -> tuple[list[int], Any, Any]:
+def widths(one: Any, configs: tuple[ProductionConfig, ...], gpu: GpuRates) -> tuple[list[int], Any, Any]:
     """Return the widths of the parts of features, what the limits expect, and the features of configs."""
-    of = rates_of(configs)
-    total, mixed = limits(one, of, _SMS)
-    parts = [of.features(_SMS), of.operands(one.a, one.b).features, mixed.T]
+    of = rates_of(configs, gpu)
+    total, mixed = limits(one, of)
+    parts = [of.features(), of.operands(one.a, one.b).features, mixed.T]
     parts.append(np.array(problem_features(one), float)[of.side])
     return [part.shape[1] for part in parts], total, np.concatenate(parts, axis=1).astype(np.float32)
 
@@ -83,17 +84,17 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
     for path in paths:
         number = -1
         configs: tuple[ProductionConfig, ...] = ()
-        chip = ""
+        chip, gpu = "", H200_RATES
         for line in path.read_text().splitlines():
             record = json.loads(line)
             if record["record"] == "experiment":
                 chip = record["gpu"]
-                use_chip(chip)
+                gpu = rates_for(chip, _SMS)
             elif record["record"] == "configs":
                 configs = tuple(ProductionConfig(**one) for one in record["configs"])
             elif record["record"] == "config_times":
                 number += 1
-                _, expected, features = widths(_operation(record), configs)
+                _, expected, features = widths(_operation(record), configs, gpu)
                 places = [int(number) for number in record["times_us"]]
                 times = np.array(list(record["times_us"].values()))
                 every = [configs[place] for place in places]
@@ -103,7 +104,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 number += 1
                 looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
                 some = tuple(ProductionConfig(**one["config"]) for one in looked)
-                _, expected, features = widths(_operation(record), some)
+                _, expected, features = widths(_operation(record), some, gpu)
                 times = np.array([one["median_us"] for one in looked])
                 yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0)
 
@@ -250,8 +251,8 @@ def main() -> None:
         return
     path = Path(hopper_correction.__file__).with_name("correction.json")
     content = json.loads(path.read_text())
-    parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS)[0]
-    fit = Fit([one for one in products if not one.held_out], parts, list(content["chips"]))
+    parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS, H200_RATES)[0]
+    fit = Fit([one for one in products if not one.held_out], parts, content["chips"])
     for chip in content["chips"]:
         for weight, name in ((1.0, "random products of 64 to 8192"), (_WEIGHT_UNTUNED, "of registered configs alone")):
             some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]

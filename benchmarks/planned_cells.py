@@ -26,6 +26,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, Following, KernelSpec
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab.bench_plan import BenchPlan
@@ -47,9 +48,9 @@ def promoted(spec: KernelSpec, promotion: int | None = None) -> KernelSpec:
     return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch, following=following)
 
 
-def promoted_following(following: Callable[..., Following], promotion: int, problem: Any, config: Any) -> Following:
+def promoted_following(following: Callable[..., Following], promotion: int, *given: Any) -> Following:
     """Return what runs behind a kernel's launch, with other tensor maps."""
-    found = following(problem, config)
+    found = following(*given)
     return dataclasses.replace(found, spec=promoted(found.spec, promotion))
 
 
@@ -61,9 +62,9 @@ def followed(spec: KernelSpec, fields: dict[str, Any]) -> KernelSpec:
     return dataclasses.replace(spec, name=f"{spec.name}_then_{given}", following=following)
 
 
-def followed_following(following: Callable[..., Following], fields: dict[str, Any], problem: Any, config: Any) -> Any:
+def followed_following(following: Callable[..., Following], fields: dict[str, Any], *given: Any) -> Any:
     """Return what runs behind a kernel's launch, in another config."""
-    found = following(problem, config)
+    found = following(*given)
     return dataclasses.replace(found, config=type(found.config)(**(found.config.as_dict() | fields)))
 
 
@@ -100,9 +101,9 @@ def variant(spec: KernelSpec, other: int | str | dict[str, Any] | None = None) -
     return promoted(spec, other)
 
 
-def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
+def searches(plan: Path, arch: Arch, chip: str, multiprocessors: int) -> list[Search]:
     """Return what a plan asks for: each product with the kernels and configs that take it."""
-    found = []
+    found, gpu = [], rates_for(chip, multiprocessors)
     for line in filter(None, plan.read_text(encoding="utf-8").splitlines()):
         asked: dict[str, Any] = json.loads(line)
         dtype = asked.get("dtype", "bfloat16")
@@ -116,9 +117,9 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
             else:
-                tried.append(Choice(spec, config))
-        taken = choose(problem, arch, REGISTRY, multiprocessors=multiprocessors)
-        found.append(Search(problem, tuple(tried), Choice(taken.spec, taken.config)))
+                tried.append(Choice(spec, config, gpu=gpu))
+        taken = choose(problem, arch, REGISTRY, multiprocessors=multiprocessors, chip=chip, tuned=False)
+        found.append(Search(problem, tuple(tried), Choice(taken.spec, taken.config, gpu=gpu)))
     return found
 
 
@@ -158,7 +159,7 @@ def main() -> None:
     options.end = time.monotonic() + options.limit
     with open_gpu(yardstick=not options.compile) as (gpu, library):
         for plan in options.plans:
-            wanted = compiled(searches(plan, gpu.arch, gpu.multiprocessors), gpu.arch, options.workers)
+            wanted = compiled(searches(plan, gpu.arch, gpu.name, gpu.multiprocessors), gpu.arch, options.workers)
             if not options.compile and time.monotonic() < options.end:
                 measure(plan, wanted, gpu, library, options)
 

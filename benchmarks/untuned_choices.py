@@ -24,6 +24,7 @@ from gemmule.core.dtype import Kind, Precision
 from gemmule.core.errors import CompileError, WrongResultError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
@@ -35,7 +36,7 @@ from gemmule.lab.timing import estimate
 from gemmule.lab.tuning.cells import preset
 from gemmule.lab.tuning.search import candidates
 from gemmule.runtime.bench import BenchGpu, bench_gpu
-from gemmule.runtime.device import get_device
+from gemmule.runtime.device import Device, get_device
 from gemmule.runtime.workspaces import Workspaces
 
 H01 = next(spec for spec in REGISTRY if spec.name == "h01_mma_sync")
@@ -104,14 +105,17 @@ def jobs_of(problem: GemmProblem, choice: Choice, arch: Any) -> Iterator[Job]:
         yield Job(then.spec, then.config, then.spec.signature(then.problem, then.config), arch)
 
 
-def trial(problem: GemmProblem, arch: Any, multiprocessors: int) -> Trial:
+def trial(problem: GemmProblem, device: Device) -> Trial:
     """Return what is tried for a product."""
-    taken = choose(problem, arch, multiprocessors=multiprocessors)
-    found = candidates(problem, arch, REGISTRY, multiprocessors, factor=_FACTOR, most=99, further=False)
+    arch = device.arch
+    facts: dict[str, Any] = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
+    taken = choose(problem, arch, **facts)
+    rates = rates_for(device.name, device.multiprocessors)
+    found = candidates(problem, arch, REGISTRY, rates, factor=_FACTOR, most=99, further=False)
     # Of a kernel without a cost model, one config.
     found = tuple(x for x in found if x.spec.cost is not None)
     if any(x.spec.following is not None for x in found):
-        found += (choose(problem, arch, (H01,), multiprocessors=multiprocessors),)
+        found += (choose(problem, arch, (H01,), **facts),)
     every = {(one.spec.name, one.config): one for one in (*found, taken)}
     return Trial(problem, taken, tuple(every.values()))
 
@@ -271,7 +275,7 @@ def main() -> None:
     began = time.time()
     device = get_device()
     found = (cells() if given.cells else products(given.count, given.seed, ragged_only=given.ragged))[given.first :]
-    trials = [trial(problem, device.arch, device.multiprocessors) for problem in found]
+    trials = [trial(problem, device) for problem in found]
     jobs = {str(job): job for one in trials for x in one.tried for job in jobs_of(one.problem, x, device.arch)}
     print(f"{len(trials)} products, {len(jobs)} kernels to compile", flush=True)
     failing = set()

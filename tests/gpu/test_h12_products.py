@@ -36,8 +36,8 @@ def _hopper():
 def with_tile(config):
     """The kernel, with the products in one config."""
 
-    def following(problem, own):
-        return dataclasses.replace(SPEC.following(problem, own), config=config)
+    def following(*given):
+        return dataclasses.replace(SPEC.following(*given), config=config)
 
     return dataclasses.replace(SPEC, following=following)
 

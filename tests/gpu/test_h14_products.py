@@ -57,7 +57,7 @@ def with_tile(config):
         chosen = config if one.spec is PRODUCTS else one.config
         return dataclasses.replace(one, config=chosen, behind=turned(one.behind))
 
-    return dataclasses.replace(SPEC, following=lambda problem, scales: turned(SPEC.following(problem, scales)))
+    return dataclasses.replace(SPEC, following=lambda *given: turned(SPEC.following(*given)))
 
 
 def matrices(rng, *shapes):

@@ -26,7 +26,7 @@ SLOW, FAST, WRONG = CONFIGS
 COSTS = {SLOW: 10.0, FAST: 11.0, WRONG: 12.0}
 SPEC = dataclasses.replace(
     kernel_spec("g01_naive", only("float32")),
-    cost=lambda problem, config, multiprocessors: COSTS[config],
+    cost=lambda problem, config, gpu: COSTS[config],
     cost_in_us=True,
 )
 SIZES = ("--sizes", "32,24,16", "--sizes", "64,64,16", "--dtype", "float32")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
@@ -22,7 +23,7 @@ def config(**fields):
 
 
 def us(m, n, k, taken):
-    return SPEC.cost(gemm_problem(m, n, k, "float64", "float64", "nn"), taken, 132)
+    return SPEC.cost(gemm_problem(m, n, k, "float64", "float64", "nn"), taken, H200_RATES)
 
 
 def test_every_round_of_ctas_begins_with_a_wait():
@@ -44,7 +45,8 @@ def test_memory_limits_wide_results_of_a_short_k():
 
 def test_all_at_once_as_one_by_one():
     problem = gemm_problem(500, 700, 900, "float64", "float64", "tt")
-    assert SPEC.costs(problem, SPEC.configs, 132) == [SPEC.cost(problem, one, 132) for one in SPEC.configs]
+    one_by_one = [SPEC.cost(problem, one, H200_RATES) for one in SPEC.configs]
+    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == one_by_one
 
 
 @pytest.mark.parametrize(

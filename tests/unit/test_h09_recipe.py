@@ -10,6 +10,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
@@ -216,7 +217,7 @@ def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, cr
         # The result and B in rows begin at multiples of 128 bytes or not with n.
         width = n if k == crooked else -(-n // 64) * 64
         problem = gemm_problem(m, width, k, "bfloat16", "bfloat16", layout)
-        slower.append(SPEC.cost(problem, small, 132) / SPEC.cost(problem, large, 132))
+        slower.append(SPEC.cost(problem, small, H200_RATES) / SPEC.cost(problem, large, H200_RATES))
     assert slower[1] > 1.2 * slower[0]
 
 
@@ -274,7 +275,7 @@ def test_halves_of_gated_forms_are_lines_that_the_compiler_lays_out(tile_n, able
 
 def test_lines_between_those_of_the_cache_cost_more():
     def times(n, k, layout="nn"):
-        return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, 132)
+        return SPEC.costs(gemm_problem(2048, n, k, "bfloat16", "bfloat16", layout), SPEC.configs, H200_RATES)
 
     aligned, both = times(2048, 2048), times(2040, 2040)
     assert min(both) > min(aligned)
@@ -284,4 +285,4 @@ def test_lines_between_those_of_the_cache_cost_more():
     # One line has none beside it.
     row = gemm_problem(1, 2048, 2040, "bfloat16", "bfloat16", "nn")
     padded = gemm_problem(1, 2048, 2048, "bfloat16", "bfloat16", "nn")
-    assert min(SPEC.costs(row, SPEC.configs, 132)) <= min(SPEC.costs(padded, SPEC.configs, 132))
+    assert min(SPEC.costs(row, SPEC.configs, H200_RATES)) <= min(SPEC.costs(padded, SPEC.configs, H200_RATES))

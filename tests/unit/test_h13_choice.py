@@ -8,6 +8,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
@@ -40,7 +41,7 @@ def test_elements_that_do_not_touch_are_refused(change):
 def test_the_cheapest_config_multiplies():
     problem = mixed(128, 4096, 4096)
     then = SPEC.following(problem, SPEC.default)
-    costs = then.spec.costs(then.problem, then.spec.configs, 132)
+    costs = then.spec.costs(then.problem, then.spec.configs, H200_RATES)
     able = [then.spec.why_not(then.problem, HOPPER, config) is None for config in then.spec.configs]
     least = min(cost for cost, takes in zip(costs, able, strict=True) if takes)
     assert costs[then.spec.configs.index(then.config)] == least

@@ -9,6 +9,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
@@ -82,7 +83,7 @@ def test_times_are_those_that_were_measured(shape):
     """The fastest is expected to be it, and its time within 8 %."""
     configs = {(one.tile_n, one.blocks, one.cluster_k): one for one in reversed(SPEC.configs)}
     keys = list(MEASURED[shape])
-    found = costs(problem_of(*shape), [configs[key] for key in keys], 132)
+    found = costs(problem_of(*shape), [configs[key] for key in keys], H200_RATES)
     fastest = min(MEASURED[shape], key=MEASURED[shape].__getitem__)
     assert keys[found.index(min(found))] == fastest
     assert min(found) == pytest.approx(MEASURED[shape][fastest], rel=0.08)

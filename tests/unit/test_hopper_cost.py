@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.core.chip_in_use import use_chip
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
@@ -26,8 +26,8 @@ def config(**fields):
 SMALL = config(tile_m=64, tile_n=64, stages=8)
 
 
-def us(m, n, k, taken=SMALL, layout="nt", dtype="bfloat16"):
-    return costs(gemm_problem(m, n, k, dtype, dtype, layout), (taken,), 132)[0]
+def us(m, n, k, taken=SMALL, layout="nt", dtype="bfloat16", gpu=H200_RATES):
+    return costs(gemm_problem(m, n, k, dtype, dtype, layout), (taken,), gpu)[0]
 
 
 def test_a_tile_more_than_there_are_pairs_of_multiprocessors_costs_all_of_them():
@@ -79,14 +79,13 @@ def test_a_narrow_swizzle_takes_longer_and_no_more_where_lines_begin_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("record", "chip", "mean", "least"),
+    ("record", "gpu", "mean", "least"),
     [
-        ("20261123T035727-nvidia-h100-80gb-hbm3-bee0d839d3.jsonl", "NVIDIA H100 80GB HBM3", 1.1, 0.75),
-        ("20261123T040212-nvidia-h200-bee0d839d3.jsonl", "NVIDIA H200", 1.1, 0.75),
+        ("20261123T035727-nvidia-h100-80gb-hbm3-bee0d839d3.jsonl", H100_RATES, 1.1, 0.75),
+        ("20261123T040212-nvidia-h200-bee0d839d3.jsonl", H200_RATES, 1.1, 0.75),
     ],
 )
-def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(record, chip, mean, least, named_chip):
-    named_chip(chip)
+def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(record, gpu, mean, least):
     lines = [json.loads(line) for line in (RESULTS / record).read_text().splitlines()]
     numbers = {}
     for number, fields in enumerate(next(one for one in lines if one["record"] == "configs")["configs"]):
@@ -96,7 +95,7 @@ def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(recor
     # benchmarks/fit_cost_model.py leaves out every eighth.
     for one in [line for line in lines if line["record"] == "config_times"][::8]:
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])
-        predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, 132), strict=True))
+        predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, gpu), strict=True))
         timed = {}
         for config in SPEC.configs:
             names = numbers.get(dataclasses.replace(config, stages=2), [])
@@ -113,28 +112,31 @@ def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(recor
     assert sum(ratio < 0.95 for ratio in ratios) <= 0.15 * len(ratios)
 
 
-@pytest.fixture
-def named_chip():
-    yield use_chip
-    use_chip("")
-
-
-def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit(named_chip):
+def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():
     wide = config(tile_m=128, tile_n=192)
-    named_chip("NVIDIA H200")
     fast = us(16384, 16384, 64, wide)
-    named_chip("NVIDIA H100 80GB HBM3")
-    assert us(16384, 16384, 64, wide) > 1.15 * fast
-    # Of a chip that nobody fitted, the rates of the default.
-    named_chip("NVIDIA of tomorrow")
-    assert us(16384, 16384, 64, wide) == fast
+    assert us(16384, 16384, 64, wide, gpu=H100_RATES) > 1.15 * fast
+
+
+@pytest.mark.parametrize(
+    ("rate", "shape", "taken", "share"),
+    [
+        ("multiply", (8192, 8192, 8192), config(tile_m=128, tile_n=192), 0.6),
+        ("load", (4104, 4104, 4104), SMALL, 0.3),
+        ("launch", (64, 64, 64), SMALL, 0.2),
+    ],
+)
+def test_a_rate_counts_where_it_is_the_limit(rate, shape, taken, share):
+    # Of twice the factor, at least that share of twice the time.
+    slower = dataclasses.replace(H200_RATES, **{rate: 2.0})
+    assert us(*shape, taken, gpu=slower) > (1 + share) * us(*shape, taken)
 
 
 def test_the_correction_is_bounded_far_from_what_was_measured():
     for shape in ((1, 1, 1), (2**20, 64, 64), (64, 2**20, 2**14), (2**17, 2**17, 2**17)):
         operation = operation_of(gemm_problem(*shape, "bfloat16", "bfloat16", "nn"))
         rates = rates_of(SPEC.configs)
-        total, mixed = limits(operation, rates, 132)
-        factor = correction(rates, operation, mixed, 132)
+        total, mixed = limits(operation, rates)
+        factor = correction(rates, operation, mixed)
         assert ((factor > 0.57) & (factor < 1.75)).all()
         assert (total > 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
@@ -21,7 +22,7 @@ def product(size, config, ratio, kernel=SPEC.name):
 
 def taken(size):
     problem = gemm_problem(*size, "bfloat16", "bfloat16", "nn")
-    return min(SPEC.configs, key=lambda config: SPEC.cost(problem, config, 132))
+    return min(SPEC.configs, key=lambda config: SPEC.cost(problem, config, H200_RATES))
 
 
 def test_best_and_taken_stand_side_by_side():

@@ -12,6 +12,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
@@ -96,7 +97,7 @@ def test_the_predicted_gain():
     """Of a wave that is filled a little much is saved, of one that is full nothing."""
 
     def gain(m, n, k):
-        plain, shared = SPEC.costs(gemm_problem(m, n, k, "bfloat16", "bfloat16", "nn"), [PLAIN, SHARED], 132)
+        plain, shared = SPEC.costs(gemm_problem(m, n, k, "bfloat16", "bfloat16", "nn"), [PLAIN, SHARED], H200_RATES)
         return plain - shared
 
     # 133 tiles on 132 multiprocessors, and 132.

@@ -9,6 +9,7 @@ import pytest
 from tuned_entries import CHIP, GPU, HOPPER, PROBLEM, SPEC, chosen, entry, forget, table
 
 from gemmule.api import kept
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Config
 from gemmule.dispatch import select, tuned_table
 from gemmule.dispatch.problem_key import key_of, problem_of
@@ -25,7 +26,7 @@ def test_this_process_then_the_users_file_then_the_shipped_one_then_the_cost_mod
     by_cost = chosen()
     assert by_cost.chosen_by == "cost"
     assert by_cost.config == choose(PROBLEM, HOPPER, multiprocessors=132).config
-    assert by_cost.predicted_us == SPEC.cost(PROBLEM, by_cost.config, 132)
+    assert by_cost.predicted_us == SPEC.cost(PROBLEM, by_cost.config, H200_RATES)
     write_tuned(tuned_table.shipped_file(CHIP), [entry(SPEC.configs[5], us=5.0)])
     forget()
     assert (chosen().config, chosen().predicted_us, chosen().chosen_by) == (SPEC.configs[5], 5.0, "tuned")

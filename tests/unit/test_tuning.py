@@ -11,6 +11,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, ForbiddenFileError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -48,7 +49,7 @@ def test_random_cells_are_told_by_their_seed():
 
 
 def configs(problem, **options):
-    found = candidates(problem, HOPPER, REGISTRY, 132, **options)
+    found = candidates(problem, HOPPER, REGISTRY, H200_RATES, **options)
     return [choice.config for choice in found if choice.spec is SPEC]
 
 
@@ -56,16 +57,16 @@ def configs(problem, **options):
 @pytest.mark.parametrize("size", [(512, 576, 7168), (128, 28672, 4096), (1, 4096, 64), (8192, 8192, 8192)], ids=str)
 def test_candidates_take_the_product_and_are_not_predicted_to_be_slow(size, layout):
     problem = gemm_problem(*size, "bfloat16", "bfloat16", layout)
-    found = candidates(problem, HOPPER, REGISTRY, 132, factor=1.5, most=6)
+    found = candidates(problem, HOPPER, REGISTRY, H200_RATES, factor=1.5, most=6)
     assert {choice.spec.name for choice in found} == {SPEC.name}
     assert len({choice.config for choice in found}) == len(found) <= 12
     assert all(choice.spec.why_not(problem, HOPPER, choice.config) is None for choice in found)
     able = [config for config in SPEC.configs if SPEC.why_not(problem, HOPPER, config) is None]
-    least = min(SPEC.cost(problem, config, 132) for config in able)
+    least = min(SPEC.cost(problem, config, H200_RATES) for config in able)
     # What a call would take is among them.
-    assert any(SPEC.cost(problem, choice.config, 132) == least for choice in found)
+    assert any(SPEC.cost(problem, choice.config, H200_RATES) == least for choice in found)
     registered = [choice.config for choice in found if choice.config in SPEC.configs]
-    assert all(SPEC.cost(problem, config, 132) <= 1.5 * least for config in registered)
+    assert all(SPEC.cost(problem, config, H200_RATES) <= 1.5 * least for config in registered)
     shapes = [(c.config.tile_m, c.config.tile_n, c.config.cluster_k) for c in found]
     assert max(map(shapes.count, shapes)) <= 2
 
@@ -83,9 +84,9 @@ def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
         assert (found.spec is SPEC) == bool(able)
         if able:
             taken += 1
-            assert found.config == min(able, key=lambda config: SPEC.cost(problem, config, 132))
+            assert found.config == min(able, key=lambda config: SPEC.cost(problem, config, H200_RATES))
             # One config and many are not summed in one order.
-            assert found.predicted_us == pytest.approx(SPEC.cost(problem, found.config, 132), rel=1e-5)
+            assert found.predicted_us == pytest.approx(SPEC.cost(problem, found.config, H200_RATES), rel=1e-5)
             assert found.chosen_by == "cost"
         else:
             assert found.refused[0] == (SPEC.name, SPEC.why_not(problem, HOPPER, SPEC.default))
@@ -100,13 +101,13 @@ def test_options_narrow_what_is_tried():
     assert any(config not in SPEC.configs for config in every)
     assert len(configs(problem, most=6, factor=1.0)) < len(every)
     assert len(configs(problem, most=2)) <= 4
-    named = candidates(problem, HOPPER, REGISTRY, 132, kernels=("h01_mma_sync",))
+    named = candidates(problem, HOPPER, REGISTRY, H200_RATES, kernels=("h01_mma_sync",))
     assert {choice.spec.name for choice in named} == {"h01_mma_sync"}
 
 
 def test_a_kernel_that_packs_is_tried_beside_one_that_does_not():
     problem = gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")
-    names = {choice.spec.name for choice in candidates(problem, HOPPER, REGISTRY, 132)}
+    names = {choice.spec.name for choice in candidates(problem, HOPPER, REGISTRY, H200_RATES)}
     assert names == {"hopper_gemm_repacked", "h01_mma_sync"}
 
 

@@ -50,8 +50,8 @@ def choose_compiling(problem: Problem, device: Device) -> Choice:
     take_table_of_named_pack()
     specs = _COMPILING.specs(device)
     # A tuned config may be the one that was refused.
-    chip = device.name if specs is REGISTRY else None
-    return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=chip)
+    tuned = specs is REGISTRY
+    return choose(problem, device.arch, specs, multiprocessors=device.multiprocessors, chip=device.name, tuned=tuned)
 
 
 def run_first_that_compiles(problem: Problem, choice: Choice, device: Device, run: Callable[[Choice], None]) -> Choice:

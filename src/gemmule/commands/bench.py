@@ -120,6 +120,7 @@ def _gemm(
     as_json: bool,
 ) -> None:  # fmt: skip
     from ..dispatch import registry
+    from ..dispatch.rates_table import rates_for
     from ..lab.bench import Bench
     from ..lab.bench_plan import BenchPlan
     from ..lab.candidates import parse_kernels, without_chosen
@@ -145,7 +146,8 @@ def _gemm(
     # Names are looked up before a GPU is opened, so that a wrong one is reported first.
     named(None)
     with gpu.open_gpu(yardstick=yardstick) as (device, library):
-        choices = named(device.arch)
+        rates = rates_for(device.name, device.multiprocessors)
+        choices = tuple(dataclasses.replace(one, gpu=rates) for one in named(device.arch))
         if not choices and not asks_chosen:
             raise UnsupportedError(
                 f"no rung of the ladder takes {', '.join(dtypes)}; name kernels with --kernels, or all"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,14 +130,17 @@ def _check_gpu() -> None:
 def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:
     """Return the kernels that are asked for and take the product, else the one that is chosen for it."""
     from ..dispatch import registry
+    from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose
     from ..lab.candidates import parse_kernels
     from ..runtime.device import get_device
 
+    multiprocessors = get_device(0).multiprocessors
     if not words:
-        multiprocessors = get_device(0).multiprocessors
         return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=device.name),)
-    asked = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
+    rates = rates_for(device.name, multiprocessors)
+    named = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
+    asked = [dataclasses.replace(one, gpu=rates) for one in named]
     reasons = [(one, one.spec.why_not(problem, device.arch, one.config)) for one in asked]
     skipped = [f"{one.spec.name}: {reason}" for one, reason in reasons if reason is not None]
     taken = tuple(one for one, reason in reasons if reason is None)

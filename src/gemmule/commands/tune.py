@@ -106,7 +106,7 @@ def _tune(
     pruned: dict[str, Any] = {"kernels": names, "factor": factor, "most": most, "further": not registered}
     if dry_run and chip is not None:
         arch, multiprocessors, name = of_chip(chip)
-        wanted = searches(problems, arch, multiprocessors, TunedTable(name, table), **pruned)
+        wanted = searches(problems, arch, multiprocessors, name, TunedTable(name, table), **pruned)
         tell_dry_run(wanted, arch, table, as_json=as_json)
         return
     if not dry_run:
@@ -114,7 +114,7 @@ def _tune(
         read_or_make_way(table)
     with gpu.open_gpu(yardstick=yardstick and not dry_run, required=False) as (device, library):
         known = TunedTable(chip_name(device.name), table)
-        wanted = searches(problems, device.arch, device.multiprocessors, known, **pruned)
+        wanted = searches(problems, device.arch, device.multiprocessors, device.name, known, **pruned)
         if dry_run:
             tell_dry_run(wanted, device.arch, table, as_json=as_json)
             return

@@ -72,25 +72,27 @@ def of_chip(name: str) -> tuple[Arch, int, str]:
 
 
 def searches(
-    problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, table: TunedTable, **pruned: Any
+    problems: Iterable[GemmProblem], arch: Arch, multiprocessors: int, chip: str, table: TunedTable, **pruned: Any
 ) -> list[Search]:
-    """Return what is tried for every product; tells of those that no kernel takes."""
+    """Return what is tried for every product on a chip; tells of those that no kernel takes."""
     from ..core.spec import Choice as Chosen
     from ..dispatch import registry
+    from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose, tuned_choice
     from ..lab.tuning.search import candidates
     from ..lab.tuning.tuner import Search as Searched
 
+    gpu = rates_for(chip, multiprocessors)
     found = []
     for problem in problems:
-        tried = candidates(problem, arch, registry.REGISTRY, multiprocessors, **pruned)
+        tried = candidates(problem, arch, registry.REGISTRY, gpu, **pruned)
         if not tried:
             click.echo(f"left out: {problem.m} x {problem.n} x {problem.k}: no kernel takes it", err=True)
             continue
-        taken = choose(problem, arch, registry.REGISTRY, multiprocessors=multiprocessors)
+        taken = choose(problem, arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=chip, tuned=False)
         present = tuned_choice(problem, arch, registry.REGISTRY, table)
-        kept = Chosen(present.spec, present.config) if present is not None else None
-        found.append(Searched(problem, tried, Chosen(taken.spec, taken.config), kept))
+        kept = Chosen(present.spec, present.config, gpu=gpu) if present is not None else None
+        found.append(Searched(problem, tried, Chosen(taken.spec, taken.config, gpu=gpu), kept))
     if not found:
         raise UnsupportedError("no kernel takes any of the products")
     return found

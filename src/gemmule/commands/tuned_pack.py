@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .gpu import known_chip
+
 if TYPE_CHECKING:
     from ..compiler.pack import Pack
     from ..core.arch import Arch
@@ -55,8 +57,10 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
     """Return the compiled kernels that tuned entries need, by key; what this version cannot follow is left out."""
     from ..compiler.cache import artifact_for
     from ..compiler.key import artifact_key
+    from ..core.gpu_rates import H200_RATES
     from ..core.problem import split_batch
     from ..dispatch.problem_key import problem_of
+    from ..dispatch.rates_table import rates_for
     from ..dispatch.registry import REGISTRY
     from ..dispatch.select import tuned_config
 
@@ -72,7 +76,9 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
             continue
         parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
         if spec.following is not None:
-            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config).chain()]
+            chip = known_chip(entry.chip)
+            gpu = rates_for(entry.chip, chip.sms if chip is not None else H200_RATES.multiprocessors)
+            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config, gpu).chain()]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()

@@ -138,8 +138,8 @@ class KernelSpec:
     gated, absmax : bool
         Whether it knows epilogues of two factors, and the absolute maximum; so too.
     cost : callable, optional
-        ``cost(problem, config, gpu)`` is roughly the time of a config on a GPU of those rates, in any unit: the least is
-        chosen, of equals the first. Without it, configs are told apart by the size of their tiles.
+        ``cost(problem, config, gpu)`` is roughly the time of a config on a GPU, in any unit: the least is chosen, of
+        equals the first. Without it, configs are told apart by the size of their tiles.
     following : callable, optional
         ``following(problem, config, gpu)`` is what runs behind the launch, where the kernel only prepares operands.
     refuses : callable, optional

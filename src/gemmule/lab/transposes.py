@@ -112,7 +112,7 @@ def in_order(choice: Choice) -> Choice:
     """Return a kernel whose launches begin only when the one in front of them has ended."""
     launch = choice.spec.launch
     spec = dataclasses.replace(choice.spec, launch=lambda *given: dataclasses.replace(launch(*given), overlaps=False))
-    return Choice(spec, choice.config)
+    return dataclasses.replace(choice, spec=spec)
 
 
 def is_copy(problem: TransposeProblem) -> bool:

@@ -234,7 +234,5 @@ def tile_cost(problem: TransposeProblem, config: ByteTileConfig, gpu: GpuRates) 
     preferred = 1.0 if config.group == 0 else 1.02
     if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]:
         preferred *= 1.01
-    return preferred * max(
-        max(moved, work) / (gpu.multiprocessors * _BYTES_A_SECOND),
-        waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE),
-    )
+    together = max(moved, work) / (gpu.multiprocessors * _BYTES_A_SECOND)
+    return preferred * max(together, waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE))

@@ -184,7 +184,7 @@ def _following(
 ) -> Explanation:
     """Explain the product behind a launch that prepares operands, and say what that moves."""
     assert choice.spec.following is not None
-    then = choice.spec.following(problem, choice.config)
+    then = choice.spec.following(problem, choice.config, choice.gpu)
     assert isinstance(then.problem, GemmProblem)
     explained = explain(
         then.problem, Choice(then.spec, then.config), chip, compile_kernel, bandwidth=bandwidth,

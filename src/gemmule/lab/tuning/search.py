@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.spec import Choice, Config, KernelSpec
 
@@ -18,7 +19,7 @@ def candidates(
     problem: GemmProblem,
     arch: Arch,
     registry: Sequence[KernelSpec],
-    multiprocessors: int,
+    gpu: GpuRates,
     *,
     kernels: Sequence[str] = (),
     factor: float = FACTOR,
@@ -35,7 +36,7 @@ def candidates(
         The GPU's.
     registry : sequence of KernelSpec
         The kernels, best first.
-    multiprocessors : int
+    gpu : GpuRates
         The GPU's.
     kernels : sequence of str, optional
         Names of the only kernels to try. Without it the first that takes the product and, where that one packs operands
@@ -56,11 +57,11 @@ def candidates(
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):
             continue
-        tried = _pruned(spec, inner, arch, spec.configs, multiprocessors, factor, most)
+        tried = _pruned(spec, inner, arch, spec.configs, gpu, factor, most)
         if further and spec.further is not None and spec.cost is not None:
             more = [config for config in spec.further() if config not in tried]
-            tried = _diverse(tried + _pruned(spec, inner, arch, more, multiprocessors, factor, _MANY * most), most)
-        found += [Choice(spec, config) for config in tried]
+            tried = _diverse(tried + _pruned(spec, inner, arch, more, gpu, factor, _MANY * most), most)
+        found += [Choice(spec, config, gpu=gpu) for config in tried]
     return tuple(found)
 
 
@@ -84,7 +85,7 @@ def _pruned(
     problem: GemmProblem,
     arch: Arch,
     configs: Sequence[Config],
-    multiprocessors: int,
+    gpu: GpuRates,
     factor: float,
     most: int,
 ) -> list[Config]:
@@ -92,11 +93,11 @@ def _pruned(
     if spec.cost is None:
         return [config for config in configs if spec.why_not(problem, arch, config) is None][:most]
     if spec.costs is not None:
-        costs = list(spec.costs(problem, configs, multiprocessors))
+        costs = list(spec.costs(problem, configs, gpu))
     else:
         able = [config for config in configs if spec.why_not(problem, arch, config) is None]
         cost = spec.cost
-        configs, costs = able, [cost(problem, config, multiprocessors) for config in able]
+        configs, costs = able, [cost(problem, config, gpu) for config in able]
     found: list[Config] = []
     least = None
     for number in sorted(range(len(configs)), key=costs.__getitem__):

@@ -87,7 +87,7 @@ class _Product(NamedTuple):
     first: str
     second: str
     length: int
-    count: int
+    moduli: int
     gpu: GpuRates
 
 
@@ -115,7 +115,7 @@ def _block(whole: _Product, begin: int, n: int, then: Following | None) -> Follo
 
 def _products(whole: _Product, n: int, start: int, then: Following) -> Following:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
-    length, count = whole.length, whole.count
+    length, count = whole.length, whole.moduli
     m, width, k = whole.problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
     part = GemmProblem(

@@ -136,7 +136,7 @@ class Operation(NamedTuple):
 
 
 class TileRates:
-    """What a list of configs decides on a GPU, an array for each quantity: with two rows where it is of rows and columns.
+    """What configs decide on a GPU, an array for each quantity, with two rows where it is of rows and of columns.
 
     Parameters
     ----------
@@ -217,9 +217,7 @@ class TileRates:
         one = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
         shared = (loaded * (1 + both)).sum(axis=0)
         two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
-        in_l2 = (
-            ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1)) * self.gpu.l2
-        )
+        in_l2 = ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
         across = self.of_sides(a.across, b.across)[1]
         features = np.column_stack(
             (
@@ -228,7 +226,7 @@ class TileRates:
                 across * np.log2(ROW_BYTES / self._row),
             )
         )
-        return OperandRates(one, two, in_l2.sum(axis=0), features)
+        return OperandRates(one, two, in_l2.sum(axis=0) * self.gpu.l2, features)
 
 
 def _norm(*times: Numbers) -> Numbers:

@@ -1,8 +1,8 @@
 """What h01_mma_sync is expected to take: for kernels that rearrange operands first, and are compared with it.
 
-Times are of the config that suits a product, on an H200. Two sets of products were measured. Where operands lie along K,
-and for 16-bit elements in every layout: 206 products that `hopper_gemm_repacked` was timed on too, those most where the
-two are close. Other operands of 8 and 32 bits: records 20261122T190626 and 20261122T190657.
+Times are of the config that suits a product, on an H200. Two sets of products were measured: 206 that
+`hopper_gemm_repacked` was timed on too, of 16 bits or of operands that lie along K; and those of operands of 8 and 32
+bits across K of records 20261122T190626 and 20261122T190657.
 """
 
 from __future__ import annotations
