@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from untuned_choices import product
 
+from gemmule.core.former_names import current_names
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost.correction import problem_features
@@ -26,6 +27,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import correction as hopper_correction
 from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
 HELD_OUT = 8
@@ -100,9 +102,9 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 every = [configs[place] for place in places]
                 yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
                                number % HELD_OUT == 0)  # fmt: skip
-            elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
+            elif record["record"] == "untuned" and current_names(record["kernel"]) == SPEC.name and _type(record) in _TYPES:
                 number += 1
-                looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
+                looked = [one for one in record["looked"] if current_names(one["kernel"]) == SPEC.name]
                 some = tuple(ProductionConfig(**one["config"]) for one in looked)
                 _, expected, features = widths(_operation(record), some, gpu)
                 times = np.array([one["median_us"] for one in looked])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.former_names import current_names
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
 from gemmule.kernels.float64.gemm.spec import SPEC
@@ -62,7 +63,7 @@ def test_choices_beside_measured_times_of_all_configs(record):
     shares, told = [], []
     for line in (RESULTS / record).read_text().splitlines():
         one = json.loads(line)
-        if one.get("kernel") != SPEC.name:
+        if current_names(one.get("kernel", "")) != SPEC.name:
             continue
         problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
         looked = {json.dumps(x["config"], sort_keys=True): x["median_us"] for x in one["looked"]}

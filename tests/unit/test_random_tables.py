@@ -38,5 +38,5 @@ def test_choices_beside_a_search():
     assert "| bfloat16 nn | 2 | 0.707 | 0.500 | 1 | 1 |" in text
     assert "| tf32 nt | 1 | 0.850 | 0.850 | 1 | 0 |" in text
     assert "| all | 3 | 0.752 | 0.500 | 2 | 1 |" in text
-    taken = "h09 128 x 64 cluster 2 K / 2 swapped"
-    assert f"| 32 x 8 x 16 | bfloat16 nn | 0.500 | {taken} | 20.0 | h09 64 x 64 pingpong | 10.0 |" in text
+    taken = "hopper_gemm 128 x 64 cluster 2 K / 2 swapped"
+    assert f"| 32 x 8 x 16 | bfloat16 nn | 0.500 | {taken} | 20.0 | hopper_gemm 64 x 64 pingpong | 10.0 |" in text

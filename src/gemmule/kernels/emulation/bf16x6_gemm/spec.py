@@ -245,7 +245,7 @@ SPEC = KernelSpec(
     name="bf16x6_gemm",
     operation="gemm",
     summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
-    package="gemmule.kernels.emulation.bf16x6_gemm",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
     signatures=signatures,

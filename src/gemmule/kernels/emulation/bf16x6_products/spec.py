@@ -13,7 +13,7 @@ from gemmule.core.launch import ExtentsParam, Launch, Param, ScalarParam, Tensor
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES, padded, why_not_copied
 
 #: Parts of a number, the greatest first; K of a slice, to whose multiples the parts of a line are filled up.
@@ -192,13 +192,6 @@ def _rows_of(operand: str, matrix: StridedMatrix, batch: int) -> TensorParam:
     return TensorParam(operand, (matrix.rows, matrix.cols, batch), (matrix.row_stride, *(matrix.batch_strides or (0,))))
 
 
-def build(config: SixProductsConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 #: Microseconds on an H200: a launch; writing 128 x 128; and six products of a slice by columns of the tile.
 _LAUNCH, _WRITE = 1.9, 1.0
 _SLICE = {192: 2.94, 128: 1.98, 64: 1.04}
@@ -226,7 +219,7 @@ SPEC = KernelSpec(
     name="bf16x6_products",
     operation="gemm",
     summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, sums rounded every 32 of K",
-    package="gemmule.kernels.emulation.bf16x6_products",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(
         SixProductsConfig(),
@@ -237,7 +230,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

@@ -15,7 +15,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.core.spec import Config, Following, KernelSpec, Signature
 from gemmule.kernels.emulation.ozaki_products.spec import GROUP, SLICE
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import NOT_FINITE
@@ -244,25 +244,17 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return PLAIN.name if plain < cost else None
 
 
-def build(config: ScalesConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
     summary="float64 with precision='int8x15', any pitches: 15 products of int8 residues by wgmma",
-    package="gemmule.kernels.emulation.ozaki_gemm",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=0,
     cost=cost,
     refuses=refuses,

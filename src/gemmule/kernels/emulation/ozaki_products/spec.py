@@ -13,7 +13,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import why_not_extents
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.emulation.residues import MOST_K
 from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES, slice_params
 
@@ -167,13 +167,6 @@ def launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     )
 
 
-def build(config: ProductsConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 #: Microseconds on an H200: a launch; and a slice of 128 x 256, and what a tile takes besides, by tiles and how they are
 #: shared.
 _LAUNCH = 2.4
@@ -200,7 +193,7 @@ SPEC = KernelSpec(
     name="ozaki_products",
     operation="gemm",
     summary="products of int8 residues, written modulo their own number: wgmma, TMA",
-    package="gemmule.kernels.emulation.ozaki_products",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(
         ProductsConfig(),
@@ -214,7 +207,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

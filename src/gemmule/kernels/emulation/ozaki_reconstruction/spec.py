@@ -9,7 +9,7 @@ from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.emulation.ozaki_products.spec import GROUP
 
 #: Threads of a CTA, and columns that each of them puts together.
@@ -80,25 +80,17 @@ def cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> f
     return _LAUNCH + problem.m * problem.n * moved / _BYTES
 
 
-def build(config: ReconstructionConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="ozaki_reconstruction",
     operation="gemm",
     summary="float64 from residues for 15 moduli, scaled back, alpha and beta applied",
-    package="gemmule.kernels.emulation.ozaki_reconstruction",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(ReconstructionConfig(),),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=0,
     cost=cost,
     cost_in_us=True,

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.emulation.ozaki_products.spec import SLICE
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import NOT_FINITE
 
@@ -96,25 +96,17 @@ def cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     return _LAUNCH + elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision]) / _BYTES
 
 
-def build(config: ResiduesConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="ozaki_residues",
     operation="gemm",
     summary="float64 to integers and these to int8 residues for 15 moduli, along K",
-    package="gemmule.kernels.emulation.ozaki_residues",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=0,
     cost=cost,
     cost_in_us=True,

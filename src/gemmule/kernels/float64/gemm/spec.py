@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid, why_not_lines
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.float64.cost import cost, costs
 from gemmule.kernels.parts.lines import Lines, line_bytes, lines_of
 
@@ -201,18 +201,11 @@ def launch(problem: GemmProblem, config: MmaDoubleConfig) -> Launch:
     )
 
 
-def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="float64_gemm",
     operation="gemm",
     summary="float64, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
-    package="gemmule.kernels.float64.gemm",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         MmaDoubleConfig(),
@@ -233,7 +226,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     refuses=refuses,
     cost=cost,
     costs=costs,

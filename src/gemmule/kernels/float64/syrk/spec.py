@@ -10,7 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.cost import costs as whole_costs
 from gemmule.kernels.float64.gemm.spec import SPEC as WHOLE
 from gemmule.kernels.float64.gemm.spec import MmaDoubleConfig
@@ -64,18 +64,11 @@ def cost(problem: GemmProblem, config: MmaDoubleConfig, gpu: GpuRates) -> float:
     return costs(problem, (config,), gpu)[0]
 
 
-def build(config: MmaDoubleConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="float64_syrk",
     operation="gemm",
     summary="float64 where only what is on and below the diagonal is needed: a CTA for each of its tiles, none above",
-    package="gemmule.kernels.float64.syrk",
+    package=__package__,
     archs=WHOLE.archs,
     # Large results: clusters that share a tile, and narrow tiles, are for small ones.
     configs=tuple(
@@ -87,7 +80,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     refuses=refuses,
     cost=cost,
     costs=costs,

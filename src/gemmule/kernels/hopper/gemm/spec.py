@@ -42,7 +42,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of, slices_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
@@ -357,26 +357,18 @@ def further() -> tuple[ProductionConfig, ...]:
     return tuple(one for one in every_config() if one not in SPEC.configs)
 
 
-def build(config: ProductionConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="hopper_gemm",
     operation="gemm",
     summary="float16 and bfloat16 in any layout, TF32, int8 and float8 along K, pitches of whole 16 bytes: wgmma, TMA, "
     "persistent CTAs, sums shared by clusters",
-    package="gemmule.kernels.hopper.gemm",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=CONFIGS,
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

@@ -13,7 +13,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
+from gemmule.core.spec import Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
@@ -225,25 +225,17 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return "h01_mma_sync" if expected_us(problem, gpu) < cost else None
 
 
-def build(config: PackedConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="hopper_gemm_repacked",
     operation="gemm",
     summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
-    package="gemmule.kernels.hopper.gemm_repacked",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(PackedConfig(), PackedConfig(threads=256), PackedConfig(threads=256, vectors=1), PackedConfig(vectors=4)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     epilogues=True,
     absmax=True,
     cost=cost,

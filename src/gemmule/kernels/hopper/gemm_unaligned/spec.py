@@ -15,7 +15,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.hopper.tma_tiles import padded, why_not_copied
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -225,18 +225,11 @@ def cost(problem: GemmProblem, config: RaggedResultConfig, gpu: GpuRates) -> flo
     return costs(problem, (config,), gpu)[0]
 
 
-def build(config: RaggedResultConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
     summary="float16 and bfloat16, C and the result anywhere, A and B with pitches of whole 16 bytes: wgmma, TMA",
-    package="gemmule.kernels.hopper.gemm_unaligned",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(
         RaggedResultConfig(),
@@ -250,7 +243,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

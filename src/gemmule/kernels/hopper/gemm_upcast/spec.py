@@ -14,7 +14,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
+from gemmule.core.spec import Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
@@ -216,25 +216,17 @@ def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], gpu: GpuRates)
     return [product + _LAUNCH + widening(config) for config in configs]
 
 
-def build(config: WidenedConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="hopper_gemm_upcast",
     operation="gemm",
     summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
-    package="gemmule.kernels.hopper.gemm_upcast",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     epilogues=True,
     absmax=True,
     cost=cost,

@@ -16,7 +16,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as WIDENED
 from gemmule.kernels.hopper.tma_tiles import padded, why_not_copied
 
@@ -274,13 +274,6 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return WIDENED.name if min(WIDENED.costs(problem, WIDENED.configs, gpu)) < cost else None
 
 
-def build(config: MixedConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 #: For each tile its stages, slots, CTAs on a multiprocessor and blocks.
 _SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (16, 4, 4, 2, 1),
@@ -308,14 +301,13 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="few rows of 8-bit or 16-bit floats by 8-bit floats, both along K, pitches of whole 16 bytes: weights are "
     "read once, and widened in registers",
-    package="gemmule.kernels.hopper.gemm_w8a16",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(*_configs((1, 2, 3, 4, 5, 6, 7, 8), _SHAPES), *_configs((1, 2, 4, 6), _FOR_16_BITS)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

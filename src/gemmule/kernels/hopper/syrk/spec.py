@@ -14,7 +14,7 @@ from gemmule.core.launch import ExtentsParam, Launch, Param, TensorParam
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import times_us
 from gemmule.kernels.hopper.gemm import spec as production
@@ -201,18 +201,11 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return production.SPEC.name if min(production.costs(problem, every, gpu)) * _EXPECTED <= cost else None
 
 
-def build(config: SymmetricConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="hopper_syrk",
     operation="gemm",
     summary="a matrix times its own transpose, float16, bfloat16, TF32 along K: half of the tiles, each written twice",
-    package="gemmule.kernels.hopper.syrk",
+    package=__package__,
     archs=(Arch(9, 0, True),),
     configs=(
         SymmetricConfig(),
@@ -236,7 +229,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
     refuses=refuses,
     costs=costs,

@@ -26,7 +26,7 @@ class SharedABConfig(ThreadTileConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.d01_shared_ab",
+    package=__package__,
     dtype=FLOAT64,
     summary="float64, row-major: slices of A and B in shared memory, sums in registers",
     configs=(

@@ -88,7 +88,7 @@ class BInRegistersConfig(ThreadTileConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.d02_b_in_registers",
+    package=__package__,
     dtype=FLOAT64,
     summary="float64, row-major: a thread owns columns of C and keeps its part of B in registers",
     configs=(BInRegistersConfig(), BInRegistersConfig(64, 128, 16, 16, 4, 32, 2, 16)),

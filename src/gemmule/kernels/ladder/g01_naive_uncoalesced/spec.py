@@ -36,7 +36,7 @@ class NaiveUncoalescedConfig(RowMajorConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g01_naive_uncoalesced",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: one thread an element, neighbouring threads in different rows",
     configs=(NaiveUncoalescedConfig(),),

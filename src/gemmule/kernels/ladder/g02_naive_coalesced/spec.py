@@ -32,7 +32,7 @@ class NaiveCoalescedConfig(RowMajorConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g02_naive_coalesced",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: one thread an element, neighbouring threads along a row of C",
     configs=(

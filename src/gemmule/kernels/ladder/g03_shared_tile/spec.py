@@ -36,7 +36,7 @@ class SharedTileConfig(RowMajorConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g03_shared_tile",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: square tiles of A and B in shared memory, one thread an element",
     configs=(

@@ -24,7 +24,7 @@ class RegisterTileConfig(ThreadTileConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g04_register_tile",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: 128 x 128 tiles, 8 x 8 elements a thread, 16-byte copies",
     configs=(RegisterTileConfig(),),

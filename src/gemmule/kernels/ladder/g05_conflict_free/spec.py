@@ -24,7 +24,7 @@ class ConflictFreeConfig(ThreadTileConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g05_conflict_free",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: A stored transposed, the thread tile split in halves",
     configs=(ConflictFreeConfig(), ConflictFreeConfig(tile_k=16)),

@@ -24,7 +24,7 @@ class DoubleBufferConfig(ThreadTileConfig):
 
 
 SPEC = row_major_spec(
-    package="gemmule.kernels.ladder.g06_double_buffer",
+    package=__package__,
     dtype=FLOAT32,
     summary="float32, row-major: two buffers in shared memory, one barrier a slice",
     configs=(DoubleBufferConfig(),),

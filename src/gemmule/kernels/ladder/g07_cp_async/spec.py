@@ -19,7 +19,7 @@ from gemmule.core.row_major import (
     why_not_grid,
     why_not_lines,
 )
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 
 #: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
 LANES_M, LANES_N, RUN = 4, 8, 4
@@ -156,18 +156,11 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return max(each * tiles, alone) * (k + ends)
 
 
-def build(config: CpAsyncConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="g07_cp_async",
     operation="gemm",
     summary="float32, any of the four layouts: asynchronous copies, 128 x 256 tiles, 16 x 8 elements a thread",
-    package="gemmule.kernels.ladder.g07_cp_async",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         CpAsyncConfig(),
@@ -178,6 +171,5 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
 )

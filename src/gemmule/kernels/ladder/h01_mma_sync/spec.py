@@ -30,7 +30,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.parts.lines import line_bytes, lines_of
 
 #: Types that C and D may have for each type of A and B.
@@ -289,18 +289,11 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     )
 
 
-def build(config: MmaSyncConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
     summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
-    package="gemmule.kernels.ladder.h01_mma_sync",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         MmaSyncConfig(),
@@ -316,7 +309,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     refuses=refuses,
     epilogues=True,
     gated=True,

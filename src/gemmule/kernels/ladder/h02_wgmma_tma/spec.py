@@ -13,7 +13,7 @@ class WgmmaConfig(RungConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h02_wgmma_tma",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma from shared memory, slices by TMA, one at a time",
     configs=(WgmmaConfig(),),
 )

@@ -15,7 +15,7 @@ class StagesConfig(RungConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h03_stages",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, slices by TMA, several on their way",
     configs=(StagesConfig(), StagesConfig(stages=2), StagesConfig(stages=6)),
 )

@@ -13,7 +13,7 @@ class SpecialisedConfig(RolesConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h04_warp_specialised",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, TMA; one warpgroup feeds two that multiply",
     configs=(SpecialisedConfig(), SpecialisedConfig(tile_n=128)),
 )

@@ -13,7 +13,7 @@ class StayingConfig(PersistentConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h05_persistent",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, TMA, roles; persistent CTAs",
     configs=(StayingConfig(), StayingConfig(tile_n=128)),
 )

@@ -19,7 +19,7 @@ class ClusterConfig(PersistentConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h06_cluster_multicast",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, TMA, persistent CTAs; clusters share slices",
     configs=(ClusterConfig(), ClusterConfig(tile_n=128)),
 )

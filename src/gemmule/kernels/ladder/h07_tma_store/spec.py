@@ -20,7 +20,7 @@ class StoreConfig(PersistentConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h07_tma_store",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, TMA both ways, roles, persistent CTAs, clusters",
     configs=(StoreConfig(), StoreConfig(tile_n=128)),
 )

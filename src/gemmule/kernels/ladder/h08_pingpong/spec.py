@@ -36,7 +36,7 @@ class PingpongConfig(PersistentConfig):
 
 
 SPEC = hopper_spec(
-    package="gemmule.kernels.ladder.h08_pingpong",
+    package=__package__,
     summary="float16 and bfloat16, pitches of whole 16 bytes: wgmma, TMA both ways, clusters; warpgroups take turns",
     configs=(PingpongConfig(), PingpongConfig(tile_n=192, stages=4)),
 )

@@ -20,7 +20,7 @@ class UnrolledConfig(BlockConfig):
 
 
 SPEC = block_spec(
-    package="gemmule.kernels.ladder.t05_unroll_row",
+    package=__package__,
     summary="reads along rows, writes along columns, 4 elements a thread",
     configs=tuple(UnrolledConfig(*shape) for shape in SHAPES),
     x="i",

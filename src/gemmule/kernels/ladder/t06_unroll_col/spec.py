@@ -20,7 +20,7 @@ class UnrolledConfig(BlockConfig):
 
 
 SPEC = block_spec(
-    package="gemmule.kernels.ladder.t06_unroll_col",
+    package=__package__,
     summary="reads along columns, writes along rows, 4 elements a thread",
     configs=tuple(UnrolledConfig(*shape) for shape in SHAPES),
     x="j",

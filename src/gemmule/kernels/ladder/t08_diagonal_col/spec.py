@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemmule.kernels.ladder.block_transpose import SHAPES, BlockConfig, block_spec
 
 SPEC = block_spec(
-    package="gemmule.kernels.ladder.t08_diagonal_col",
+    package=__package__,
     summary="reads along columns, writes along rows, blocks in diagonal order",
     configs=tuple(BlockConfig(*shape) for shape in SHAPES),
     x="j",

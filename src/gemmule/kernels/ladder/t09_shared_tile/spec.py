@@ -29,7 +29,7 @@ class TileConfig(BlockConfig):
 
 
 SPEC = block_spec(
-    package="gemmule.kernels.ladder.t09_shared_tile",
+    package=__package__,
     summary="reads and writes along rows, through a square tile in shared memory",
     configs=tuple(TileConfig(*shape) for shape in ((32, 8), (32, 16), (32, 32), (64, 8), (64, 16))),
     x="i",

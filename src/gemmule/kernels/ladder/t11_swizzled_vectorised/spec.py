@@ -43,7 +43,7 @@ class VectorConfig(BlockConfig):
 
 
 SPEC = block_spec(
-    package="gemmule.kernels.ladder.t11_swizzled_vectorised",
+    package=__package__,
     summary="4 bytes, rows of whole 16 bytes: vectors on both sides, through a square swizzled by an XOR",
     configs=(VectorConfig(), VectorConfig(128), VectorConfig(64, side=32)),
     x="i",

@@ -23,7 +23,7 @@ from gemmule.core.epilogue_inputs import absmax_params
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 
 #: What each accumulator may be rounded into.
 OUTPUTS = {
@@ -142,25 +142,17 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     )
 
 
-def build(config: ReferenceConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="gemm_reference",
     operation="gemm",
     summary="every type, any strides, alignment, shape and batch: 64 x 64 tiles in shared memory, predicated",
-    package="gemmule.kernels.simt.reference",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(ReferenceConfig(),),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=2,
     epilogues=True,
     gated=True,

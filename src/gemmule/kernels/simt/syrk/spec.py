@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as WHOLE
 from gemmule.kernels.ladder.g07_cp_async.spec import CpAsyncConfig, cost_of
 from gemmule.kernels.parts.block_triangle import first_tile, signature_below, tiles_below, why_not_below
@@ -45,24 +45,16 @@ def cost(problem: GemmProblem, config: CpAsyncConfig, gpu: GpuRates) -> float:
     return cost_of(_tiles(problem, config), problem.k, config, gpu)
 
 
-def build(config: CpAsyncConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="simt_syrk",
     operation="gemm",
     summary="float32 where only what is on and below the diagonal is needed: a CTA for each of its tiles, none above",
-    package="gemmule.kernels.simt.syrk",
+    package=__package__,
     archs=WHOLE.archs,
     configs=WHOLE.configs,
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     cost=cost,
 )

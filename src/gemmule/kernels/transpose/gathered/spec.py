@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, rows_are_wide
 from gemmule.kernels.transpose.sector_tile_config import SECTOR
 from gemmule.kernels.transpose.small_matrices import (
@@ -119,18 +119,11 @@ def launch(problem: TransposeProblem, config: GatherConfig) -> Launch:
     return word_launch(problem, config.tiles(problem), config.warps)
 
 
-def build(config: GatherConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_gathered",
     operation="transpose",
     summary="small matrices, elements of 1 or 2 bytes, rows that begin anywhere, batch: a word of the target a thread",
-    package="gemmule.kernels.transpose.gathered",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         GatherConfig(),
@@ -143,7 +136,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=BATCH_DIMS,
     cost=cost,
 )

@@ -7,7 +7,7 @@ import math
 from gemmule.core.arch import Arch
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec
 from gemmule.kernels.transpose.byte_tile_config import (
     BATCH_DIMS,
     ByteTileConfig,
@@ -47,18 +47,11 @@ def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
     )
 
 
-def build(config: ByteTileConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_in_place",
     operation="transpose",
     summary="square matrices in their own memory: elements of 1 to 16 bytes, neighbours that touch, any pitch, batch",
-    package="gemmule.kernels.transpose.in_place",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         ByteTileConfig(256, 256, 256, 1),
@@ -68,7 +61,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=tile_signature,
     launch=launch,
-    build=build,
     batch_dims=BATCH_DIMS,
     cost=tile_cost,
     in_place=True,

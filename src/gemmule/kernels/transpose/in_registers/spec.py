@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, packed_rows, rows_are_multiples
 from gemmule.kernels.transpose.small_matrices import (
     element_signature,
@@ -88,24 +88,16 @@ def launch(problem: TransposeProblem, config: SquareConfig) -> Launch:
     return word_launch(problem, config.tiles(problem), config.warps)
 
 
-def build(config: SquareConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_in_registers",
     operation="transpose",
     summary="small matrices, elements of 1 or 2 bytes, rows of whole words, batch: squares exchanged in registers",
-    package="gemmule.kernels.transpose.in_registers",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(SquareConfig(),),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=BATCH_DIMS,
 )

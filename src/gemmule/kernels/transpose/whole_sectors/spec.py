@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, launches_overlap, tile_params
 from gemmule.kernels.transpose.sector_tile_config import ITEMSIZES, SectorTileConfig, sector_cost, why_not_sector_tiles
 
@@ -46,18 +46,11 @@ def launch(problem: TransposeProblem, config: SectorTileConfig) -> Launch:
     )
 
 
-def build(config: SectorTileConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_whole_sectors",
     operation="transpose",
     summary="elements of 1 to 8 bytes, rows that begin anywhere: whole words read, whole sectors written, batch",
-    package="gemmule.kernels.transpose.whole_sectors",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         SectorTileConfig(),
@@ -72,7 +65,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=BATCH_DIMS,
     cost=sector_cost,
 )

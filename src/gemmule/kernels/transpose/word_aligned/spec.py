@@ -11,7 +11,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, packed_rows, rows_are_wide, tile_params
 from gemmule.kernels.transpose.sector_tile_config import why_not_apart
 from gemmule.kernels.transpose.small_matrices import (
@@ -154,18 +154,11 @@ def launch(problem: TransposeProblem, config: UnshiftedConfig) -> Launch:
     )
 
 
-def build(config: UnshiftedConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_word_aligned",
     operation="transpose",
     summary="small matrices, elements of 1 or 2 bytes, rows that begin anywhere, batch: words kept as they lie",
-    package="gemmule.kernels.transpose.word_aligned",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         UnshiftedConfig(),
@@ -179,7 +172,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=BATCH_DIMS,
     cost=cost,
 )
