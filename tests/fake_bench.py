@@ -118,6 +118,7 @@ class FakeDevice:
     name, pci_bus_id, arch, l2_bytes = "NVIDIA H100 80GB HBM3", "0000:00:00.0", Arch(9, 0, True), 1 << 20
     no_sensors = None
     cuda = "13.1"
+    multiprocessors = 132
 
     def __init__(self, seconds=None, spoil=None, free=1 << 40):
         self.seconds, self.spoil, self.free = seconds or {}, spoil or {}, free
