@@ -54,6 +54,8 @@ class StridedMatrix:
 
     def distinct_bytes(self, batch: tuple[int, ...]) -> int:
         """Return the bytes of its elements over `batch`, those that a zero stride repeats counted once."""
+        if not batch and self.row_stride and self.col_stride:
+            return self.dtype.itemsize * self.rows * self.cols
         extents = (self.rows, self.cols, *batch)
         strides = (self.row_stride, self.col_stride, *self.batch_strides)
         own = (extent if stride else min(extent, 1) for extent, stride in zip(extents, strides, strict=True))

@@ -1,14 +1,17 @@
-"""The last answer to a question, for who asks the same again at once."""
+"""Answers that are remembered: the last one, for who asks the same again at once, or one for each list of configs."""
 
 from __future__ import annotations
 
 import functools
 import operator
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
+Of = TypeVar("Of")
+#: Most answers that `remembered_for_each` keeps of a function.
+_MOST = 64
 
 
 def remembered(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
@@ -29,5 +32,28 @@ def remembered(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
         if not named:
             last[:] = [(given, found)]
         return found
+
+    return answer
+
+
+def remembered_for_each(
+    ask: Callable[Concatenate[Of, Given], Answer],
+) -> Callable[Concatenate[Of, Given], Answer]:
+    """Let a function keep its answers for each tuple that it is first given, and for the values of what follows.
+
+    A kernel's own configs are one tuple, which stays: to compare their fields would take longer than the answer.
+    """
+    known: dict[tuple[object, ...], tuple[Of, Answer]] = {}
+
+    @functools.wraps(ask)
+    def answer(of: Of, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        key = (id(of), *given, *named.items())
+        found = known.get(key)
+        if found is not None and found[0] is of:
+            return found[1]
+        value = ask(of, *given, **named)
+        if isinstance(of, tuple) and len(known) < _MOST:
+            known[key] = (of, value)
+        return value
 
     return answer

@@ -153,6 +153,8 @@ class KernelSpec:
         and a choice evaluates it once instead of once a config. The problem has at most `batch_dims` batch dimensions.
     costs : callable, optional
         ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one after the other.
+    ctas : callable, optional
+        ``ctas(problem, config)`` is how many CTAs a launch has, where that is faster to tell than by the launch recipe.
     cost_in_us : bool
         Whether costs are microseconds, and may be told as a prediction.
     further : callable, optional
@@ -186,6 +188,7 @@ class KernelSpec:
     costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]] | None = dataclasses.field(
         default=None, compare=False
     )
+    ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(default=None, compare=False)

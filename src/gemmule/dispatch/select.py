@@ -242,7 +242,8 @@ def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu
     if spec.cost is not None:
         cost = spec.cost
         return min(configs, key=lambda config: cost(problem, config, gpu))
-    ctas = {config: math.prod(spec.launch(problem, config).grid) for config in configs}
+    count = spec.ctas or (lambda problem, config: math.prod(spec.launch(problem, config).grid))
+    ctas = {config: count(problem, config) for config in configs}
     enough = [config for config in configs if ctas[config] >= gpu.multiprocessors]
     if enough:
         return min(enough, key=lambda config: (ctas[config] * config.outputs, ctas[config]))

@@ -9,7 +9,6 @@ from typing import ClassVar
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
-from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
@@ -25,14 +24,6 @@ LONG_ROW = 256
 _WIDE = 64
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
-_SECTOR = 32
-# What `tile_cost` counts with, of an H200: bytes a second of a multiprocessor, among all and with one CTA alone, the
-# time from the first read to the last write of a CTA, and what a multiprocessor holds at once.
-_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
-_RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
-# Threads that it is fastest with, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes
-# of an element.
-_FASTEST = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Bytes of both matrices up to which launches were measured to be faster where they overlap.
 _OVERLAPPING = 8 << 20
 # Shared memory that a CTA of any architecture can have.
@@ -98,8 +89,23 @@ def packed_rows(itemsize: int) -> int:
     return max(4 // itemsize, 1)
 
 
+def refuses_tiles(problem: TransposeProblem, arch: Arch) -> str | None:
+    """Say why no tiles can be moved, or None where that depends on the config."""
+    del arch
+    item = problem.itemsize
+    if item not in ITEMSIZES:
+        return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4, 8 or 16 bytes"
+    if reason := why_not_touching(problem):
+        return reason
+    if item == VECTOR_BYTES and not rows_are_wide(problem):
+        return "elements of 16 bytes must lie at multiples of 16 bytes"
+    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
+        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
+    return None
+
+
 def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tiles: int = 1) -> str | None:
-    """Say why tiles cannot be moved, or None where they can.
+    """Say why tiles of a config cannot be moved, or None where they can.
 
     Parameters
     ----------
@@ -108,17 +114,9 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
     shared_tiles : int
         Tiles that a CTA has in shared memory.
     """
-    item = problem.itemsize
-    if item not in ITEMSIZES:
-        return f"elements of {item} bytes are not supported; the kernel moves 1, 2, 4, 8 or 16 bytes"
-    if reason := why_not_touching(problem):
-        return reason
     if problem.in_place and config.read_bytes != config.write_bytes:
         return "tiles that change places must be square"
-    if item == VECTOR_BYTES and not rows_are_wide(problem):
-        return "elements of 16 bytes must lie at multiples of 16 bytes"
-    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
-        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
+    item = problem.itemsize
     size = config.tile_bytes(item)
     if shared_tiles * size > _MAX_SHARED:
         return f"the tiles take {shared_tiles * size} bytes of shared memory, more than {_MAX_SHARED}"
@@ -201,38 +199,3 @@ def tile_params(problem: TransposeProblem) -> tuple[Param, ...]:
 def launches_overlap(problem: TransposeProblem) -> bool:
     """Whether a launch may begin while the one in front of it ends."""
     return problem.bytes_min <= _OVERLAPPING
-
-
-def tile_cost(problem: TransposeProblem, config: ByteTileConfig, gpu: GpuRates) -> float:
-    """Return roughly the seconds that tiles of a config take.
-
-    What passes between the L2 cache and the multiprocessors, in whole sectors; what the threads do, those outside of
-    the matrix too; and how long it takes until the last CTA, which waits for its reads, is through.
-    """
-    item = problem.itemsize
-    tile_i, tile_j = config.tile(item)
-    batch = math.prod(problem.batch)
-    wide = config.is_wide and rows_are_wide(problem)
-
-    def sectors(length: int, tile: int) -> int:
-        """Sectors of a row of the matrix, cut into rows of tiles."""
-        whole, rest = divmod(length, tile)
-        # A row that begins anywhere straddles one sector more than it fills.
-        straddled = 0 if wide else 1
-        cut = -(-rest * item // _SECTOR) + straddled if rest else 0
-        return whole * (-(-tile * item // _SECTOR) + straddled) + cut
-
-    moved = (
-        _SECTOR * batch * (problem.cols * sectors(problem.rows, tile_i) + problem.rows * sectors(problem.cols, tile_j))
-    )
-    ctas = math.prod(config.tiles(problem)) * batch
-    size = config.tile_bytes(item)
-    work = (0.3 if wide else 0.5 + 0.2 * packed_rows(item)) * 2 * size * ctas
-    resident = min(_RESIDENT_BYTES // size, _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS)
-    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
-    # Of equals the grid of two dimensions, and the threads that were fastest.
-    preferred = 1.0 if config.group == 0 else 1.02
-    if config.threads != _FASTEST[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]:
-        preferred *= 1.01
-    together = max(moved, work) / (gpu.multiprocessors * _BYTES_A_SECOND)
-    return preferred * max(together, waves * (_LATENCY + 2 * size / _BYTES_A_SECOND_ALONE))

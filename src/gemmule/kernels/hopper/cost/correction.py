@@ -19,6 +19,8 @@ from .rates import Lines, Numbers, Operation, TileRates
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = 0.8
+#: Numbers of a product among its features, which stand before how its operands lie.
+_NUMBERS = 6
 
 
 class Networks(NamedTuple):
@@ -26,22 +28,24 @@ class Networks(NamedTuple):
 
     Attributes
     ----------
-    config, operands, mixed, problem : array
-        Weights of the first layer: of what is read of a config, of its operands, of the limits and of the product.
+    config, operands, lines : array
+        Weights of the first layer, a row for each input: what configs decide, and how operands and the result lie.
+    numbers : array
+        Weights of the first layer, a row for each unit: of the limits, and of the numbers of a product.
     chips : array
         Biases of the first layer, a row for each chip.
-    hidden, biases : array
-        Weights of the second layer, and its biases, by network.
-    out : array
-        Weights of the result, which is the mean of all networks', by network.
+    hidden : array
+        Weights of the second layer by network, a row for each of its units.
+    biases, out : array
+        Biases of the second layer, and weights of the result, which is the mean of all networks', by unit.
     out_bias : float
         Its bias.
     """
 
     config: Numbers
     operands: Numbers
-    mixed: Numbers
-    problem: Numbers
+    lines: Numbers
+    numbers: Numbers
     chips: Numbers
     hidden: Numbers
     biases: Numbers
@@ -64,24 +68,41 @@ def learned_chips() -> tuple[str, ...]:
 def networks(content: list[dict[str, Any]]) -> Networks:
     """Return networks as one, from their weights."""
     every = [{name: np.array(value, np.float32) for name, value in one.items()} for one in content]
-    side_by_side = {
-        name: np.concatenate([one[name] for one in every], axis=-1)
+    config, operands, mixed, problem, chips = (
+        np.concatenate([one[name] for one in every], axis=-1)
         for name in ("config", "operands", "mixed", "problem", "chips")
-    }
-    hidden, biases, out = (np.stack([one[name] for one in every]) for name in ("hidden", "biases", "out"))
-    bias = float(np.mean([one["out_bias"] for one in every]))
+    )
     return Networks(
-        **side_by_side, hidden=hidden, biases=biases[:, None], out=out[..., None] / len(every), out_bias=bias
+        config=config,
+        operands=operands,
+        lines=problem[_NUMBERS:],
+        numbers=np.ascontiguousarray(np.concatenate((mixed, problem[:_NUMBERS])).T),
+        chips=chips,
+        hidden=np.ascontiguousarray(np.stack([one["hidden"].T for one in every])),
+        biases=np.concatenate([one["biases"] for one in every]),
+        out=np.concatenate([one["out"] for one in every]) / len(every),
+        out_bias=float(np.mean([one["out_bias"] for one in every])),
     )
 
 
 def problem_features(one: Operation) -> list[list[float]]:
     """Return what is read of a product: in two rows, as it is and with swap-AB."""
-    logs = math.log2(one.slices), one.last, math.log2(one.read + one.written), math.log2(one.written)
-    result = (one.result_begin in (1, 2), one.result_begin == 3, one.result_item / 2 - 1)
-    rows, cols = math.log2(one.rows), math.log2(one.cols)
-    a, b = _of_lines(one.a), _of_lines(one.b)
-    return [[rows, cols, *logs, *a, *b, *result], [cols, rows, *logs, *b, *a, *result]]
+    rows, cols, *logs = _numbers(one)
+    return [[rows, cols, *logs, *_lines(one, 0)], [cols, rows, *logs, *_lines(one, 1)]]
+
+
+def _numbers(one: Operation) -> tuple[float, ...]:
+    """Return the numbers that are read of a product, of rows and of columns first."""
+    moved = one.read + one.written
+    sizes = math.log2(one.slices), one.last, math.log2(moved), math.log2(one.written)
+    return math.log2(one.rows), math.log2(one.cols), *sizes
+
+
+def _lines(one: Operation, swapped: int) -> tuple[float, ...]:
+    """Return what is read of how operands and the result lie."""
+    a, b = (one.b, one.a) if swapped else (one.a, one.b)
+    result = one.result_begin in (1, 2), one.result_begin == 3, one.result_item / 2 - 1
+    return *_of_lines(a), *_of_lines(b), *result
 
 
 def _of_lines(lines: Lines) -> tuple[bool, bool, bool]:
@@ -101,24 +122,35 @@ def correction(of: TileRates, one: Operation, mixed: Numbers) -> Numbers:
         What `times.limits` gives of both, a row for each quantity.
     """
     nets = _data()[1]
-    layer = mixed.T.astype(np.float32) @ nets.mixed
-    layer += of.remembered((one.a, one.b), lambda: _of_configs(nets, of, one))
-    layer += (np.array(problem_features(one), np.float32) @ nets.problem).take(of.side, axis=0)
-    np.maximum(layer, 0, out=layer)
-    count, _, units = nets.hidden.shape
-    layer = layer.reshape(-1, count, units).swapaxes(0, 1) @ nets.hidden
-    layer += nets.biases
-    np.maximum(layer, 0, out=layer)
-    found = (layer @ nets.out).sum(axis=0)[:, 0]
+    read = np.empty((nets.numbers.shape[1], of.count), np.float32)
+    rows, cols, *others = _numbers(one)
+    read[: len(mixed)] = mixed
+    read[len(mixed) : -len(others)] = of.of_sides(rows, cols)
+    read[-len(others) :] = np.array(others)[:, None]
+    layer = nets.numbers @ read
+    layer += of.remembered((one.a, one.b, one.result_begin, one.result_item), lambda: _given(nets, of, one))
+    # Arrays of the layer's shape: NumPy is slower with a scalar, and with a column.
+    zeros, biases = of.remembered("hidden", lambda: _hidden(nets, of))
+    np.maximum(layer, zeros, out=layer)
+    layer = np.matmul(nets.hidden, layer.reshape(len(nets.hidden), -1, of.count)).reshape(layer.shape)
+    layer += biases
+    np.maximum(layer, zeros, out=layer)
+    found: Numbers = nets.out @ layer
     found += nets.out_bias
     np.maximum(found, -_MOST, out=found)
     np.minimum(found, _MOST, out=found)
-    factor: Numbers = np.exp2(found)
-    return factor
+    return np.exp2(found, out=found)
 
 
-def _of_configs(nets: Networks, of: TileRates, one: Operation) -> Numbers:
-    """Return the part of the first layer that only the configs, the GPU and the operands' lines decide."""
+def _given(nets: Networks, of: TileRates, one: Operation) -> Numbers:
+    """Return the part of the first layer that the configs, the GPU and how operands lie decide, a row for each unit."""
     own = of.features() @ nets.config + of.operands(one.a, one.b).features @ nets.operands
-    found: Numbers = (own + nets.chips[learned_chips().index(of.gpu.learned)]).astype(np.float32)
-    return found
+    own += nets.chips[learned_chips().index(of.gpu.learned)]
+    own += (np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.lines).take(of.side, axis=0)
+    return np.ascontiguousarray(own.T, np.float32)
+
+
+def _hidden(nets: Networks, of: TileRates) -> tuple[Numbers, Numbers]:
+    """Return zeros, and the biases of the second layer, for each config."""
+    shape = (len(nets.biases), of.count)
+    return np.zeros(shape, np.float32), np.ascontiguousarray(np.broadcast_to(nets.biases[:, None], shape))

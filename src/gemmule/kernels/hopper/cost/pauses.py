@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from gemmule.core.epilogue_inputs import factors_of
-from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.problem import GemmProblem
+import numpy as np
 
-from .operation import slices_of
-from .rates import TileConfig
+from .rates import Numbers, Operation, TileRates
 
 #: Microseconds in which sums of a slice of 8-bit floats are taken over, and more for each column: between what was
 #: measured on an H200 at 2048 and 4096.
@@ -17,40 +14,35 @@ _PROMOTE_US = 0.01, 0.0003
 _FINISH_US = 5.0
 
 
-def promote_us(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> float:
+def promote_us(one: Operation, of: TileRates) -> Numbers:
     """Return the time in which nothing is multiplied, since one warpgroup of a CTA takes over sums of 8-bit floats.
 
     Parameters
     ----------
-    problem : GemmProblem
-        The product, its result in rows.
-    config : TileConfig
-        The config.
-    gpu : GpuRates
-        The GPU's.
+    one : Operation
+        The product.
+    of : TileRates
+        The configs, on a GPU.
     """
-    if not config.pingpong:
-        return 0.0
-    slices = -(-slices_of(problem) // config.cluster_k)
+    slices = np.ceil(one.slices / of.cluster_k)
     first, more = _PROMOTE_US
-    return _waves(problem, config, gpu) * slices * (first + more * config.tile_n) * gpu.load
+    found: Numbers = _waves(one, of) * slices * (first + more * of.tile[1]) * (of.pingpong * of.gpu.load)
+    return found
 
 
-def finish_us(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> float:
+def finish_us(one: Operation, of: TileRates) -> Numbers:
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue.
 
     Parameters as of `promote_us`.
     """
-    if config.pingpong:
-        return 0.0
-    waves = _waves(problem, config, gpu)
-    return _FINISH_US * waves * config.outputs / config.cluster_k / 2**15 * gpu.load
+    outputs = of.tile[0] * of.tile[1]
+    waves = _waves(one, of)
+    found: Numbers = _FINISH_US * waves * outputs / of.cluster_k / 2**15 * ((1 - of.pingpong) * of.gpu.load)
+    return found
 
 
-def _waves(problem: GemmProblem, config: TileConfig, gpu: GpuRates) -> int:
+def _waves(one: Operation, of: TileRates) -> Numbers:
     """Return how many tiles the busiest CTA computes."""
-    columns = problem.n * factors_of(problem.epilogue)
-    m, n = (columns, problem.m) if config.swapped else (problem.m, columns)
-    at_once = max(min(gpu.multiprocessors // config.cluster, config.clusters), 1)
-    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
-    return -(-(-(-m // rows) * -(-n // cols) * (problem.batch or (1,))[0]) // at_once)
+    whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
+    found: Numbers = np.ceil(whole[0] * whole[1] * one.batch / of.clusters)
+    return found

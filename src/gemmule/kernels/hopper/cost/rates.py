@@ -150,7 +150,7 @@ class TileRates:
         def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> Numbers:
             return np.array([value(config) for config in configs], dtype)
 
-        self.configs, self.gpu = configs, gpu
+        self.configs, self.gpu, self.count = configs, gpu, len(configs)
         self.side = each(lambda c: c.swapped, np.intp)
         self._sides = np.array((self.side, 1 - self.side))
         self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
@@ -163,13 +163,13 @@ class TileRates:
         self.ctas = self.clusters * self.cluster
         self.alone = np.floor(gpu.multiprocessors // _TPC / self.cluster)
         self.cluster_k = each(lambda c: c.cluster_k)
-        self._pingpong = each(lambda c: c.pingpong)
+        self.pingpong = each(lambda c: c.pingpong)
         self._stages = each(lambda c: c.stages)
         self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14) * gpu.multiply
         self.write = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k) * gpu.load
         # With ping-pong one warpgroup writes while the other multiplies: half of it counts, and all of the last tile's.
-        self.write_tile = self.write * (1 - self._pingpong / 2)
-        self.write_last = self.write * self._pingpong / 2
+        self.write_tile = self.write * (1 - self.pingpong / 2)
+        self.write_last = self.write * self.pingpong / 2
         others = 1 - 1 / self.cluster_k
         exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
@@ -197,7 +197,13 @@ class TileRates:
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
         share = self.ctas / self.gpu.multiprocessors
         narrow = np.log2(ROW_BYTES / self._row)
-        return np.column_stack((logs.T, self._pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
+        return np.column_stack((logs.T, self.pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
+
+    def written(self, writes: float) -> tuple[Numbers, Numbers]:
+        """Return what each wave writes, and what is added once, for tiles that are written so often or so much."""
+        return self.remembered(
+            ("written", writes), lambda: (writes * self.write_tile, writes * self.write_last + self.once)
+        )
 
     def operands(self, a: Lines, b: Lines) -> OperandRates:
         """Return what operands decide of which A gives the rows of the result, and B the columns."""

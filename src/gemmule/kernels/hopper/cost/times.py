@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.remembered import remembered_for_each
 
 from .correction import correction
 from .rates import Numbers, Operation, TileConfig, TileRates
@@ -23,41 +24,27 @@ _WIDER = 0.344
 #: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
 #: overlap then.
 _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
-# Lists of configs whose rates are kept.
-_MOST_KNOWN = 16
 
 
-# What was worked out for a kernel's own configs, which are asked for again and again; by where those lie.
-_known: dict[tuple[int, GpuRates], TileRates] = {}
-
-
+@remembered_for_each
 def rates_of(configs: Sequence[TileConfig], gpu: GpuRates = H200_RATES) -> TileRates:
-    """Return what a list of configs decides on a GPU, remembered for a kernel's own."""
-    known = _known.get((id(configs), gpu))
-    if known is not None and known.configs is configs:
-        return known
-    rates = TileRates(configs, gpu)
-    if isinstance(configs, tuple) and len(_known) < _MOST_KNOWN:
-        _known[id(configs), gpu] = rates
-    return rates
+    """Return what a list of configs decides on a GPU."""
+    return TileRates(configs, gpu)
 
 
-def times_us(one: Operation, configs: Sequence[TileConfig], gpu: GpuRates) -> list[float]:
+def times_us(one: Operation, of: TileRates) -> Numbers:
     """Return roughly the time in microseconds of every config.
 
     Parameters
     ----------
     one : Operation
         The product.
-    configs : sequence of TileConfig
-        The configs: those that are `swapped` compute the transpose.
-    gpu : GpuRates
-        The GPU's.
+    of : TileRates
+        The configs, on a GPU: those that are `swapped` compute the transpose.
     """
-    of = rates_of(configs, gpu)
     total, mixed = limits(one, of)
-    times: list[float] = (total * correction(of, one, mixed)).tolist()
-    return times
+    total *= correction(of, one, mixed)
+    return total
 
 
 def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
@@ -66,33 +53,40 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
     operands, gpu = of.operands(one.a, one.b), of.gpu
-    extents = of.of_sides(one.rows, one.cols)
-    whole = np.ceil(extents / of.cluster_tile)
+    mixed = np.empty((12, of.count))
+    extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
+    whole = np.ceil(extents)
+    np.divide(extents, whole, out=mixed[8:10])
     tiles = whole[0] * whole[1]
-    inside = extents / (whole * of.cluster_tile)
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
         tiles *= one.batch
-    waves = np.ceil(tiles / of.clusters)
-    fill = tiles / (waves * of.clusters)
+    in_turn = tiles / of.clusters
+    waves: Any = np.ceil(in_turn)
+    np.divide(in_turn, waves, out=mixed[7])
     both = tiles > of.alone
-    each = np.ceil(one.slices / of.cluster_k)
-    left: Any = 0.0
+    each: Any = np.ceil(one.slices / of.cluster_k)
+    per_wave, once = of.written(one.writes * (1 + _WIDER * (one.result_item - 2)))
     if of.any_stream_k:
         waves, each, left = _shared_out(of, tiles, waves, each, one.slices)
+        once = once + left
     multiplied = each * np.where(both, operands.both, operands.one)
-    writes = one.writes * (1 + _WIDER * (one.result_item - 2))
-    computed = waves * (multiplied + writes * of.write_tile) + writes * of.write_last + of.once + left
-    carried = operands.carried * (tiles * one.slices)
-    memory = (one.read + one.written) / gpu.memory
-    squares = computed * computed, carried * carried, memory * memory
-    total = _LAUNCH * gpu.launch + np.sqrt(np.sqrt(sum(square * square for square in squares)))
-    mixed = np.empty((12, total.size))
-    mixed[0], mixed[1], mixed[2], mixed[3], mixed[4], mixed[5] = total, computed, carried, waves, each, multiplied
+    limited = mixed[1:3]
+    np.multiply(waves, multiplied + per_wave, out=limited[0])
+    limited[0] += once
+    np.multiply(operands.carried, tiles * one.slices, out=limited[1])
+    fourth = np.square(limited)
+    np.square(fourth, out=fourth)
+    total = fourth[0] + fourth[1]
+    total += ((one.read + one.written) / gpu.memory) ** 4
+    total = np.sqrt(np.sqrt(total, out=total), out=total)
+    total += _LAUNCH * gpu.launch
+    mixed[0], mixed[3], mixed[4], mixed[5] = total, waves, each, multiplied
     np.log2(mixed[:6], out=mixed[:6])
-    ctas = np.minimum(tiles * of.cluster, of.ctas)
-    mixed[6], mixed[7], mixed[8:10], mixed[10], mixed[11] = 1 / waves, fill, inside, ctas / gpu.multiprocessors, both
+    np.divide(1, waves, out=mixed[6])
+    np.divide(np.minimum(tiles * of.cluster, of.ctas), gpu.multiprocessors, out=mixed[10])
+    mixed[11] = both
     return total, mixed
 
 

@@ -329,21 +329,21 @@ operation = operation_of
 
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
-    oriented, _, _ = row_result(problem)
-    times = times_us(operation(problem), configs, gpu)
+    one, of = operation(problem), rates_of(configs, gpu)
+    times = times_us(one, of)
     if problem.a.dtype.is_float8:
-        times = [time + promote_us(oriented, one, gpu) for time, one in zip(times, configs, strict=True)]
+        times += promote_us(one, of)
     else:
-        for number in rates_of(configs, gpu).remembered("float8", lambda: _for_float8(configs)):
-            times[number] = math.inf
-    if problem.epilogue is None and problem.c is None:
-        return times
-    return [time + finish_us(oriented, one, gpu) for time, one in zip(times, configs, strict=True)]
+        times[of.remembered("float8", lambda: _for_float8(configs))] = math.inf
+    if problem.epilogue is not None or problem.c is not None:
+        times += finish_us(one, of)
+    found: list[float] = times.tolist()
+    return found
 
 
-def _for_float8(configs: Sequence[ProductionConfig]) -> tuple[int, ...]:
+def _for_float8(configs: Sequence[ProductionConfig]) -> list[int]:
     """Return the numbers of the configs that only 8-bit floats pay for."""
-    return tuple(number for number, one in enumerate(configs) if one in FOR_FLOAT8)
+    return [number for number, one in enumerate(configs) if one in FOR_FLOAT8]
 
 
 def cost(problem: GemmProblem, config: ProductionConfig, gpu: GpuRates) -> float:

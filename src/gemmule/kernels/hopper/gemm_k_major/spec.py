@@ -20,6 +20,7 @@ from gemmule.kernels.hopper.gemm_repacked.spec import PITCH
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as WIDENED
 from gemmule.kernels.ladder.h01_mma_sync.cost import expected_us
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
+from gemmule.kernels.transpose.byte_tile_cost import tile_costs
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
 _HOPPER = PRODUCTION.archs[0]
@@ -122,7 +123,8 @@ def _why_no_product(problem: GemmProblem) -> str | None:
     """Say why nothing multiplies operands that lie along K, or None where a config does."""
     if PRODUCTION.refuses is not None and (reason := PRODUCTION.refuses(problem, _HOPPER)):
         return reason
-    if any(PRODUCTION.why_not(problem, _HOPPER, config) is None for config in PRODUCTION.configs):
+    # From the last on, which are for 8-bit floats: most others refuse these.
+    if any(PRODUCTION.why_not(problem, _HOPPER, config) is None for config in reversed(PRODUCTION.configs)):
         return None
     return PRODUCTION.why_not(problem, _HOPPER, PRODUCTION.default)
 
@@ -194,15 +196,9 @@ _LAUNCH = 1.3
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
     turned, (_, product) = _turned(problem), _product(problem, gpu)
-    assert TRANSPOSE.cost is not None
     product += _LAUNCH * len(turned)
-    cost = TRANSPOSE.cost
-    return [product + 1e6 * sum(cost(one.problem, config, gpu) for one in turned) for config in configs]
-
-
-def cost(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, (config,), gpu)[0]
+    seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in turned), strict=True)
+    return [product + 1e6 * sum(one) for one in seconds]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -239,7 +235,6 @@ SPEC = KernelSpec(
     build=build,
     epilogues=True,
     absmax=True,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,

@@ -14,7 +14,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Following, KernelSpec, Signature
+from gemmule.core.spec import Config, Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
@@ -91,18 +91,18 @@ def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
     then, operands, workspaces = _widened(problem)
     spec = _taker(then)
     assert spec is not None
-    taken = [number for number, config in enumerate(spec.configs) if spec.why_not(then, _HOPPER, config) is None]
     if spec.costs is not None:
         costs = spec.costs(then, spec.configs, gpu)
-        best = min(taken, key=costs.__getitem__)
+        order = sorted(range(len(costs)), key=costs.__getitem__)
+        best = next(number for number in order if spec.why_not(then, _HOPPER, spec.configs[number]) is None)
         return Following(spec, spec.configs[best], then, operands, workspaces), costs[best]
 
-    # Launches, which tell how many tiles there are, are asked for what a kernel takes alone.
-    def few(number: int) -> tuple[bool, int]:
-        ctas = math.prod(spec.launch(then, spec.configs[number]).grid)
-        return (False, -spec.configs[number].outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
+    # Launches, which tell how many tiles there are, are evaluated for what a kernel takes alone.
+    def few(config: Config) -> tuple[bool, int]:
+        ctas = math.prod(spec.launch(then, config).grid)
+        return (False, -config.outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
 
-    chosen = spec.configs[min(taken, key=few)]
+    chosen = min((one for one in spec.configs if spec.why_not(then, _HOPPER, one) is None), key=few)
     return Following(spec, chosen, then, operands, workspaces), problem.flop / _RATE
 
 

@@ -16,7 +16,7 @@ from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.times import times_us
+from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.gemm import spec as production
 from gemmule.kernels.hopper.gemm.spec import ProductionConfig
 from gemmule.kernels.hopper.gemm_unaligned import spec as ragged
@@ -178,7 +178,7 @@ def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRate
     one = operation_of(problem)
     tiles = [config.tiles(problem.m, one.batch) for config in configs]
     writes = _THREADS_WRITE if _by_threads(problem) else _WRITES
-    times = times_us(one._replace(tiles=tiles, writes=writes), configs, gpu)
+    times = times_us(one._replace(tiles=tiles, writes=writes), rates_of(configs, gpu)).tolist()
     return [time * _wider(config, count) for time, config, count in zip(times, configs, tiles, strict=True)]
 
 

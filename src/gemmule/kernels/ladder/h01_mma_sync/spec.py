@@ -29,6 +29,7 @@ from gemmule.core.epilogue_inputs import (
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.remembered import remembered
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
 from gemmule.core.spec import Config, KernelSpec, Signature
 from gemmule.kernels.parts.lines import line_bytes, lines_of
@@ -135,22 +136,12 @@ def _most_run(dtype: DType) -> int:
     return min(max(COPIES) // dtype.itemsize, MOST_RUN)
 
 
+@remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes the types of `problem`, or None where one may."""
+    """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
-    return _why_not_types(problem, MmaSyncConfig())
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    if reason := _why_not_types(problem, config):
+    if reason := _why_not_types(problem) or why_not_inputs(problem) or why_not_second(problem):
         return reason
-    if config.shared_bytes > (most := arch.shared_bytes_per_block):
-        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
-    if reason := why_not_inputs(problem) or why_not_second(problem) or _why_not_halves(problem, config):
-        return reason
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    oriented, _, _ = row_result(aligned_with_second(inner))
     operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
     for name, matrix in operands.items():
         if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
@@ -158,14 +149,34 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"
             )
+    oriented = _oriented(problem)
     if oriented.c is not None and not oriented.c.is_row_major:
         return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    return why_not_extents(problem)
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
+    """Say why the kernel cannot take `problem` in a config, or None where it can."""
+    if config.sum_bits == 16 and problem.a.dtype != FLOAT16:
+        return f"config {config} sums in float16; from {problem.a.dtype} this kernel makes sums of 32 bits"
+    if config.shared_bytes > (most := arch.shared_bytes_per_block):
+        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    if reason := _why_not_halves(problem, config):
+        return reason
+    oriented = _oriented(problem)
     if (words := _words(oriented, config)) > _MOST_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
             f"for that: {words} words in each thread are more than {_MOST_WORDS}"
         )
-    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+    return why_not_grid(_grid(oriented, config))
+
+
+@remembered
+def _oriented(problem: GemmProblem) -> GemmProblem:
+    """Return a launch's problem, its result in rows."""
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return row_result(aligned_with_second(inner))[0]
 
 
 def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
@@ -188,13 +199,19 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
     parts = config.k_bytes // FRAGMENT_BYTES - 1
-    for matrix, side in ((problem.a, config.tile_m), (problem.b, config.tile_n)):
-        if lines_of(matrix, COPIES).copy_bytes < _WORD:
-            words += side * config.depth(matrix.dtype) // (parts * config.threads)
+    for copied, side in zip(_copied(problem), (config.tile_m, config.tile_n), strict=True):
+        if copied < _WORD:
+            words += side * config.depth(problem.a.dtype) // (parts * config.threads)
     return words
 
 
-def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
+@remembered
+def _copied(problem: GemmProblem) -> tuple[int, int]:
+    """Return the bytes that copies of A and of B move at once."""
+    return lines_of(problem.a, COPIES).copy_bytes, lines_of(problem.b, COPIES).copy_bytes
+
+
+def _why_not_types(problem: GemmProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
     if a != b or a not in OUTPUTS:
         known = ", ".join(map(str, OUTPUTS))
@@ -205,9 +222,12 @@ def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if problem.c is not None and problem.c.dtype != d:
         return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
-    if config.sum_bits == 16 and a != FLOAT16:
-        return f"config {config} sums in float16; from {a} this kernel makes sums of 32 bits"
     return None
+
+
+def ctas(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return the CTAs of a launch: one for each tile of C and matrix of the batch."""
+    return _grid(_oriented(problem), config)[0]
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
@@ -310,6 +330,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
+    ctas=ctas,
     epilogues=True,
     gated=True,
     absmax=True,

@@ -12,26 +12,32 @@ from gemmule.kernels.transpose.byte_tile_config import (
     BATCH_DIMS,
     ByteTileConfig,
     launches_overlap,
-    tile_cost,
+    refuses_tiles,
     tile_params,
     tile_signature,
     tile_signatures,
     why_not_tiles,
 )
+from gemmule.kernels.transpose.byte_tile_cost import tile_costs
 
 #: Tiles that a CTA exchanges.
 _PAIR = 2
 
 
-def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    del arch
+def refuses(problem: TransposeProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
     if not problem.in_place:
         return "this kernel transposes within one memory"
     source, target = problem.source, problem.target
     mirrored = (target.row_stride, target.col_stride, target.batch_strides)
     if problem.rows != problem.cols or mirrored != (source.col_stride, source.row_stride, source.batch_strides):
         return "within one memory only two axes of equal length can change places"
+    return refuses_tiles(problem, arch)
+
+
+def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> str | None:
+    """Say why the kernel cannot take `problem` in a config, or None where it can."""
+    del arch
     return why_not_tiles(problem, config, shared_tiles=_PAIR)
 
 
@@ -62,6 +68,7 @@ SPEC = KernelSpec(
     signature=tile_signature,
     launch=launch,
     batch_dims=BATCH_DIMS,
-    cost=tile_cost,
+    refuses=refuses,
+    costs=tile_costs,
     in_place=True,
 )

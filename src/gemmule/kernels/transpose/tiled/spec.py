@@ -12,12 +12,13 @@ from gemmule.kernels.transpose.byte_tile_config import (
     BATCH_DIMS,
     ByteTileConfig,
     launches_overlap,
-    tile_cost,
+    refuses_tiles,
     tile_params,
     tile_signature,
     tile_signatures,
     why_not_tiles,
 )
+from gemmule.kernels.transpose.byte_tile_cost import tile_costs
 
 
 def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> str | None:
@@ -70,5 +71,6 @@ SPEC = KernelSpec(
     signature=tile_signature,
     launch=launch,
     batch_dims=BATCH_DIMS,
-    cost=tile_cost,
+    refuses=refuses_tiles,
+    costs=tile_costs,
 )
