@@ -51,7 +51,13 @@ class Config:
         return self.as_dict() == type(self)().as_dict() | dict(fields)
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.as_dict().items()) or "default"
+        return _text(self)
+
+
+@functools.lru_cache(maxsize=1024)
+def _text(config: Config) -> str:
+    # Kept: kernels name the config that they refuse, one after another, with every choice.
+    return " ".join(f"{name}={value}" for name, value in config.as_dict().items()) or "default"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -219,13 +219,15 @@ def _config(
     if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
         return None, reason, "", None
     by = "cost" if gpu is not None and len(spec.configs) > 1 else "only one"
-    if gpu is None or spec.costs is not None:
+    if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first that can, of the cheapest first: the others need not be asked.
         costs: Sequence[float | None] = [None] * len(spec.configs)
         order = list(range(len(spec.configs)))
         if gpu is not None and spec.costs is not None:
             known = costs = spec.costs(problem, spec.configs, gpu)
             order.sort(key=known.__getitem__)
+        elif gpu is not None and spec.ctas is not None:
+            order = _by_size([spec.ctas(problem, config) for config in spec.configs], spec.configs, gpu)
         for number in order:
             if spec.why_not(problem, arch, spec.configs[number]) is None:
                 return spec.configs[number], "", by, costs[number]
@@ -238,17 +240,21 @@ def _config(
 
 
 def _suitable(spec: KernelSpec, problem: Problem, configs: Sequence[Config], gpu: GpuRates) -> Config:
-    """Return the config that computes least beyond the edges with a CTA for each multiprocessor, else the most CTAs."""
+    """Return the config with the least cost, or the first by the size of its tiles."""
     if spec.cost is not None:
         cost = spec.cost
         return min(configs, key=lambda config: cost(problem, config, gpu))
-    count = spec.ctas or (lambda problem, config: math.prod(spec.launch(problem, config).grid))
-    ctas = {config: count(problem, config) for config in configs}
-    enough = [config for config in configs if ctas[config] >= gpu.multiprocessors]
-    if enough:
-        return min(enough, key=lambda config: (ctas[config] * config.outputs, ctas[config]))
+    ctas = [math.prod(spec.launch(problem, config).grid) for config in configs]
+    return configs[_by_size(ctas, configs, gpu)[0]]
+
+
+def _by_size(ctas: Sequence[int], configs: Sequence[Config], gpu: GpuRates) -> list[int]:
+    """Return configs by number: first those with a CTA for each SM, by what they compute beyond the edges."""
+    enough = [number for number, count in enumerate(ctas) if count >= gpu.multiprocessors]
+    enough.sort(key=lambda number: (ctas[number] * configs[number].outputs, ctas[number]))
     # Of equals the last, whose tiles are smaller.
-    return max(reversed(configs), key=lambda config: ctas[config])
+    fewer = [number for number in reversed(range(len(ctas))) if ctas[number] < gpu.multiprocessors]
+    return [*enough, *sorted(fewer, key=lambda number: -ctas[number])]
 
 
 def contiguous_gemm(

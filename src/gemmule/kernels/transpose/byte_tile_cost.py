@@ -62,13 +62,15 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     """
     item, batch = problem.itemsize, math.prod(problem.batch)
     of = _tiles(configs, item, rows_are_wide(problem))
-    lengths = np.array(((problem.rows,), (problem.cols,)))
-    whole, rest = np.divmod(lengths, of.tile)
-    cut = np.where(rest, -(-rest * item // _SECTOR) + of.straddled, 0)
-    moved = (lengths[::-1].astype(np.float64) * (whole * of.sectors + cut)).sum(axis=0) * (_SECTOR * batch)
-    tiles = whole + (rest > 0)
-    ctas = tiles[0].astype(np.float64) * tiles[1] * batch
-    waves = np.ceil(ctas / (gpu.multiprocessors * of.resident))
+    lengths = np.array(((problem.rows,), (problem.cols,)), np.float64)
+    whole = np.floor(lengths / of.tile)
+    rest = lengths - whole * of.tile
+    cut = rest > 0
+    sectors = whole * of.sectors + np.ceil(rest * (item / _SECTOR)) + cut * of.straddled
+    moved = (lengths[::-1] * sectors).sum(axis=0) * (_SECTOR * batch)
+    whole += cut
+    ctas = whole[0] * whole[1] * batch
+    waves = np.ceil(ctas / (of.resident * gpu.multiprocessors))
     together = np.maximum(moved, of.work * ctas) / (gpu.multiprocessors * _BYTES_A_SECOND)
     found: list[float] = (of.preferred * np.maximum(together, waves * of.alone)).tolist()
     return found
@@ -93,4 +95,5 @@ def _tiles(configs: Sequence[ByteTileConfig], item: int, wide: bool) -> _Tiles:
         for one in configs
     ]
     sectors = -(-tile * item // _SECTOR) + straddled
-    return _Tiles(tile, straddled, sectors, *map(np.array, (work, resident, alone, preferred)))
+    every = (tile, straddled, sectors, work, resident, alone, preferred)
+    return _Tiles(*(np.array(one, np.float64) for one in every))

@@ -50,9 +50,15 @@ def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
 @remembered
 def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
     """Return the operands that must be packed: one, where the other is its transpose."""
-    operands = (("a", problem.a), ("b", problem.b))[: 1 if problem.own_transpose else 2]
-    every = [copied_lines(name, x, problem.batch) for name, x in operands]
-    return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
+    every = zip(_lines(problem), (problem.a, problem.b), strict=True)
+    needed = tuple(found for found, matrix in every if not _ready(found, matrix))
+    return needed[:1] if problem.own_transpose else needed
+
+
+@remembered
+def _lines(problem: GemmProblem) -> tuple[CopiedLines, CopiedLines]:
+    """Return the lines of A and of B."""
+    return copied_lines("a", problem.a, problem.batch), copied_lines("b", problem.b, problem.batch)
 
 
 class _Packed(NamedTuple):
@@ -144,7 +150,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"
             )
-        found = copied_lines(name, matrix, problem.batch)
+    for found in _lines(problem):
         if reason := found.why_not("packed"):
             return reason
     if not _to_pack(problem):
