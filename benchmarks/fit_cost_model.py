@@ -102,13 +102,17 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 every = [configs[place] for place in places]
                 yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
                                number % HELD_OUT == 0)  # fmt: skip
-            elif record["record"] == "untuned" and current_names(record["kernel"]) == SPEC.name and _type(record) in _TYPES:
+            elif record["record"] == "untuned" and _is_own(record) and _type(record) in _TYPES:
                 number += 1
-                looked = [one for one in record["looked"] if current_names(one["kernel"]) == SPEC.name]
+                looked = [one for one in record["looked"] if _is_own(one)]
                 some = tuple(ProductionConfig(**one["config"]) for one in looked)
                 _, expected, features = widths(_operation(record), some, gpu)
                 times = np.array([one["median_us"] for one in looked])
                 yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0)
+
+
+def _is_own(record: dict[str, Any]) -> bool:
+    return current_names(record["kernel"]) == SPEC.name
 
 
 def _type(record: dict[str, Any]) -> str:

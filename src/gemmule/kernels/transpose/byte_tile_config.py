@@ -116,8 +116,6 @@ def refuses_tiles(problem: TransposeProblem, arch: Arch) -> str | None:
         return reason
     if item == VECTOR_BYTES and not rows_are_wide(problem):
         return "elements of 16 bytes must lie at multiples of 16 bytes"
-    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
-        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
     return None
 
 
@@ -133,12 +131,7 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
     """
     if problem.in_place and config.read_bytes != config.write_bytes:
         return "tiles that change places must be square"
-<<<<<<< HEAD
     item = problem.itemsize
-=======
-    if item == VECTOR_BYTES and not rows_are_wide(problem):
-        return "elements of 16 bytes must lie at multiples of 16 bytes"
->>>>>>> main
     size = config.tile_bytes(item)
     if size // VECTOR_BYTES < config.threads * packed_rows(item) or config.threads * VECTOR_BYTES < config.write_bytes:
         return f"a tile of {size} bytes leaves some of {config.threads} threads without work"
