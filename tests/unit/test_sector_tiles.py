@@ -8,6 +8,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.sector_tile_config import SECTOR, SectorTileConfig, sector_cost, why_not_sector_tiles
 from gemmule.lab.transposes import transpose_of
@@ -85,6 +86,6 @@ def test_of_whole_vectors_it_takes_large_matrices_that_end_within_sectors(itemsi
 
 
 def test_larger_matrices_cost_more():
-    costs = [sector_cost(transpose_of(m, m, 4), SectorTileConfig(), 132) for m in (101, 1001, 4001, 8001)]
+    costs = [sector_cost(transpose_of(m, m, 4), SectorTileConfig(), H200_RATES) for m in (101, 1001, 4001, 8001)]
     assert costs == sorted(costs)
     assert costs[0] < costs[-1] / 10
