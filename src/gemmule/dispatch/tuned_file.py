@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import json
 import math
-import os
-import tempfile
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gemmule.core.errors import FileFormatError
 from gemmule.core.former_names import current_fields, current_names
 
+from . import settings_file
 from .problem_key import ProblemKey
+from .settings_file import LaterVersionError, locked, read_or_set_aside, write_whole
 
 FORMAT, VERSION = "gemmule tuned configurations", 1
 _BEGINNING = f'{{"format": "{FORMAT}"'
@@ -113,10 +110,6 @@ def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
         raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
 
 
-class LaterVersionError(FileFormatError):
-    """A file that another version of gemmule wrote: it is left as it is."""
-
-
 def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], ...]]) -> Entry:
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
@@ -142,61 +135,19 @@ def _positive(name: str, value: Any) -> float:
 
 
 def read_or_warn(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used.
-
-    The file is only read: a name that was given by mistake belongs to somebody else.
-    """
-    try:
-        return read_tuned(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except FileFormatError as error:
-        warnings.warn(f"{error}; it is not used, and left as it is", TunedFileWarning, stacklevel=2)
-    except OSError as error:
-        warnings.warn(f"tuned configurations cannot be read: {error}", TunedFileWarning, stacklevel=2)
-    return ()
+    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
+    return settings_file.read_or_warn(path, read_tuned, (), TunedFileWarning)
 
 
 def read_or_make_way(path: Path) -> tuple[Entry, ...]:
     """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
 
-    Only what begins as `write_tuned` begins is set aside, under a name that nothing has.
-
     Raises
     ------
-    LaterVersionError
-        If it is of a later version.
-    FileFormatError
-        If it is damaged, and is no file of tuned configurations or cannot be set aside.
-    OSError
-        If it cannot be read: what it holds is not known, and must not be lost.
+    LaterVersionError, FileFormatError, OSError
+        As of `read_or_set_aside`.
     """
-    try:
-        text = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    if not text:
-        return ()
-    try:
-        return tuned_entries(text, str(path))
-    except LaterVersionError as error:
-        remedy = "install the gemmule that wrote it, or name another file"
-        raise LaterVersionError(f"{error}, and leaves it as it is: {remedy}") from error
-    except FileFormatError as error:
-        if not text.startswith(_BEGINNING.encode()):
-            raise FileFormatError(f"{error}; it is left as it is: name another file") from error
-        aside = next(
-            name
-            for number in itertools.count()
-            if not (name := path.with_name(f"{path.name}.damaged{number or ''}")).exists()
-        )
-        try:
-            path.replace(aside)
-        except OSError as stuck:
-            remedy = "move it away, or name another file"
-            raise FileFormatError(f"{error}, and cannot be set aside: {stuck}; {remedy}") from stuck
-        warnings.warn(f"{error}; it was set aside as {aside}", TunedFileWarning, stacklevel=3)
-    return ()
+    return read_or_set_aside(path, tuned_entries, _BEGINNING, (), TunedFileWarning)
 
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
@@ -215,22 +166,7 @@ def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
         lines.append(json.dumps(fields | {"run": runs[one.run]}))
     told = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
     text = f'{_BEGINNING}, "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=path.name, suffix=".partial", delete=False
-    ) as file:
-        try:
-            file.write(text + ",\n".join(f"  {line}" for line in lines) + "\n ]}\n")
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            # A temporary file is its owner's alone; a table is not secret.
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    write_whole(path, text + ",\n".join(f"  {line}" for line in lines) + "\n ]}\n")
 
 
 def _order(entry: Entry) -> tuple[object, ...]:
@@ -260,7 +196,7 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
         If the file cannot be read, or not be written; it is as it was.
     """
     beside = set(measured_beside)
-    with _locked(path):
+    with locked(path):
         present = {(one.chip, one.key): one for one in read_or_make_way(path)}
         taken = 0
         for one in entries:
@@ -271,28 +207,3 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
         if taken:
             write_tuned(path, present.values())
     return taken
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which lies beside it and stays: a lock that were removed would be two."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(path.name + ".lock").open("a+b") as file:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined, unused-ignore]
-            try:
-                yield
-            finally:
-                file.seek(0)
-                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(file.fileno(), fcntl.LOCK_UN)
