@@ -42,8 +42,9 @@ def pytest_configure(config):
     # Kernels that tests compile are kept from run to run, but not among the user's own.
     if hasattr(config, "cache"):
         os.environ.setdefault("GEMMULE_CACHE", str(config.cache.mkdir("gemmule-kernels")))
-        # What the user tuned decides nothing here.
+        # What the user tuned or calibrated decides nothing here.
         os.environ.setdefault("GEMMULE_TUNED", str(config.cache.mkdir("gemmule-kernels") / "no-tuned.json"))
+        os.environ.setdefault("GEMMULE_RATES", str(config.cache.mkdir("gemmule-kernels") / "no-rates.json"))
 
 
 @pytest.hookimpl(wrapper=True)

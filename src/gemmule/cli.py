@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .commands.bench import bench_command
+from .commands.calibrate import calibrate_command
 from .commands.compare import compare_command
 from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
@@ -48,6 +49,7 @@ def gemmule() -> None:
 gemmule.add_command(multiply_command)
 gemmule.add_command(info_command)
 gemmule.add_command(bench_command)
+gemmule.add_command(calibrate_command)
 gemmule.add_command(compare_command)
 gemmule.add_command(explain_command)
 gemmule.add_command(pack_command)

@@ -13,6 +13,7 @@ from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
 from .launch import Launch
 from .problem import GemmProblem, Problem, split_batch
+from .remembered import remembered_for_each
 
 #: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -41,6 +42,14 @@ class Config:
     def outputs(self) -> int:
         """Elements of the result that a CTA computes; 1 where configs do not differ in it."""
         return 1
+
+    def on(self, multiprocessors: int) -> Config:
+        """Return the config with a CTA for each SM of a GPU, where its field `ctas` says how many share all tiles."""
+        ctas = vars(self).get("ctas", multiprocessors)
+        if ctas == multiprocessors:
+            return self
+        changed: dict[str, Any] = {"ctas": multiprocessors}
+        return dataclasses.replace(self, **changed)
 
     def as_dict(self) -> dict[str, int]:
         """Return the config's fields."""
@@ -218,6 +227,30 @@ class KernelSpec:
     def default(self) -> Config:
         """The config used where nothing better is known."""
         return self.configs[0]
+
+    def configs_on(self, gpu: GpuRates | None) -> tuple[Config, ...]:
+        """Return the configs with as many CTAs as a GPU has SMs; as they are where None is known."""
+        return self.configs if gpu is None else configs_on(self.configs, gpu.multiprocessors)
+
+    def cheapest(self, problem: Problem, arch: Arch, gpu: GpuRates) -> tuple[Config, float] | None:
+        """Return the config with the least cost of those that take a problem, and the cost; None where none does.
+
+        For kernels that are given costs of many configs; the problem has at most `batch_dims` batch dimensions.
+        """
+        assert self.costs is not None
+        configs = self.configs_on(gpu)
+        costs = self.costs(problem, configs, gpu)
+        for number in sorted(range(len(costs)), key=costs.__getitem__):
+            if self.why_not(problem, arch, configs[number]) is None:
+                return configs[number], costs[number]
+        return None
+
+
+@remembered_for_each
+def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Config, ...]:
+    """Return configs with as many CTAs as a GPU has SMs, without those whose clusters have more."""
+    found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= multiprocessors)
+    return configs if found == configs else found
 
 
 def _build(package: str, config: Any, signature: Signature) -> Buildable:

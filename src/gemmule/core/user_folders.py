@@ -20,15 +20,20 @@ def user_cache_folder() -> Path:
     return _folder("Caches", "XDG_CACHE_HOME", ".cache", "the user's cache folder", "GEMMULE_CACHE to a folder")
 
 
-def user_settings_folder() -> Path:
+def user_settings_folder(variable: str = "GEMMULE_TUNED") -> Path:
     """Return the folder for settings, e.g. ``~/.config``.
+
+    Parameters
+    ----------
+    variable : str
+        Environment variable that names the file itself, as the remedy where there is no folder.
 
     Raises
     ------
     ArgumentError
         If the user has no home.
     """
-    return _folder("Application Support", "XDG_CONFIG_HOME", ".config", "the user's folder", "GEMMULE_TUNED to a file")
+    return _folder("Application Support", "XDG_CONFIG_HOME", ".config", "the user's folder", f"{variable} to a file")
 
 
 def _folder(library: str, variable: str, hidden: str, what: str, remedy: str) -> Path:

@@ -173,7 +173,9 @@ def _faster(
     if other is None:
         return None
     part, outer, _ = split_batch(problem, other.batch_dims)
-    able = math.prod(outer) <= MAX_LAUNCHES and any(other.why_not(part, arch, one) is None for one in other.configs)
+    able = math.prod(outer) <= MAX_LAUNCHES and any(
+        other.why_not(part, arch, one) is None for one in other.configs_on(gpu)
+    )
     return other.name if able else None
 
 
@@ -218,21 +220,22 @@ def _config(
     """Return the config that suits, or why there is none; what it was chosen by, and its cost where that is known."""
     if spec.refuses is not None and (reason := spec.refuses(problem, arch)):
         return None, reason, "", None
-    by = "cost" if gpu is not None and len(spec.configs) > 1 else "only one"
+    configs = spec.configs_on(gpu)
+    by = "cost" if gpu is not None and len(configs) > 1 else "only one"
     if gpu is None or spec.costs is not None or spec.ctas is not None:
         # The first that can, of the cheapest first: the others need not be asked.
-        costs: Sequence[float | None] = [None] * len(spec.configs)
-        order = list(range(len(spec.configs)))
+        costs: Sequence[float | None] = [None] * len(configs)
+        order = list(range(len(configs)))
         if gpu is not None and spec.costs is not None:
-            known = costs = spec.costs(problem, spec.configs, gpu)
+            known = costs = spec.costs(problem, configs, gpu)
             order.sort(key=known.__getitem__)
         elif gpu is not None and spec.ctas is not None:
-            order = _by_size([spec.ctas(problem, config) for config in spec.configs], spec.configs, gpu)
+            order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:
-            if spec.why_not(problem, arch, spec.configs[number]) is None:
-                return spec.configs[number], "", by, costs[number]
+            if spec.why_not(problem, arch, configs[number]) is None:
+                return configs[number], "", by, costs[number]
     else:
-        able = [config for config in spec.configs if spec.why_not(problem, arch, config) is None]
+        able = [config for config in configs if spec.why_not(problem, arch, config) is None]
         if able:
             config = _suitable(spec, problem, able, gpu)
             return config, "", by, spec.cost(problem, config, gpu) if spec.cost is not None else None

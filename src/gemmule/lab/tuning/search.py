@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, Config, KernelSpec, configs_on
 
 #: Configs whose predicted time is so many times the best one's are left out, and of the others all beyond so many.
 FACTOR, MOST = 1.5, 12
@@ -57,9 +57,9 @@ def candidates(
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):
             continue
-        tried = _pruned(spec, inner, arch, spec.configs, gpu, factor, most)
+        tried = _pruned(spec, inner, arch, spec.configs_on(gpu), gpu, factor, most)
         if further and spec.further is not None and spec.cost is not None:
-            more = [config for config in spec.further() if config not in tried]
+            more = [one for one in configs_on(tuple(spec.further()), gpu.multiprocessors) if one not in tried]
             tried = _diverse(tried + _pruned(spec, inner, arch, more, gpu, factor, _MANY * most), most)
         found += [Choice(spec, config, gpu=gpu) for config in tried]
     return tuple(found)

@@ -138,10 +138,9 @@ def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
     workspaces = {f"parts of {found.operand}": found.nbytes for found in splits}
     if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
         raise ArgumentError(reason)
-    assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(then, PRODUCTS.configs, gpu)
-    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
-    return Following(PRODUCTS, chosen, then, operands, workspaces)
+    chosen = PRODUCTS.cheapest(then, PRODUCTS.archs[0], gpu)
+    assert chosen is not None
+    return Following(PRODUCTS, chosen[0], then, operands, workspaces)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:

@@ -132,10 +132,9 @@ def _products(whole: _Product, n: int, start: int, then: Following) -> Following
     if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
         raise ArgumentError(reason)
     operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(part, PRODUCTS.configs, whole.gpu)
-    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
-    return Following(PRODUCTS, chosen, part, operands, {}, beyond={"a": start, "b": start}, behind=then)
+    chosen = PRODUCTS.cheapest(part, PRODUCTS.archs[0], whole.gpu)
+    assert chosen is not None
+    return Following(PRODUCTS, chosen[0], part, operands, {}, beyond={"a": start, "b": start}, behind=then)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> str | None:

@@ -109,14 +109,12 @@ def following(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200
 @functools.lru_cache(maxsize=256)
 def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
     """Return the product of what lies along K, and the microseconds that it is expected to take."""
-    assert PRODUCTION.costs is not None
     turned, then = _turned(problem), _along(problem)
     operands = {name: name for name in then.operands()} | {one.operand: one.workspace for one in turned}
     workspaces = {one.workspace: one.nbytes for one in turned}
-    costs = PRODUCTION.costs(then, PRODUCTION.configs, gpu)
-    order = sorted(range(len(costs)), key=costs.__getitem__)
-    chosen = next(one for one in order if PRODUCTION.why_not(then, _HOPPER, PRODUCTION.configs[one]) is None)
-    return Following(PRODUCTION, PRODUCTION.configs[chosen], then, operands, workspaces), costs[chosen]
+    chosen = PRODUCTION.cheapest(then, _HOPPER, gpu)
+    assert chosen is not None
+    return Following(PRODUCTION, chosen[0], then, operands, workspaces), chosen[1]
 
 
 def _why_no_product(problem: GemmProblem) -> str | None:

@@ -102,12 +102,10 @@ def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
     then, operands, workspaces = _packed(problem)
     outdone: tuple[Following, float] | None = None
     for spec in _takers(then):
-        assert spec.costs is not None
-        costs = spec.costs(then, spec.configs, gpu)
-        order = sorted(range(len(costs)), key=costs.__getitem__)
-        chosen = next(number for number in order if spec.why_not(then, spec.archs[0], spec.configs[number]) is None)
-        found = Following(spec, spec.configs[chosen], then, operands, workspaces), costs[chosen]
-        if spec.outdone is None or not spec.outdone(then, costs[order[0]], gpu):
+        chosen = spec.cheapest(then, spec.archs[0], gpu)
+        assert chosen is not None
+        found = Following(spec, chosen[0], then, operands, workspaces), chosen[1]
+        if spec.outdone is None or not spec.outdone(then, chosen[1], gpu):
             return found
         # By another of them, which is asked next.
         outdone = outdone or found

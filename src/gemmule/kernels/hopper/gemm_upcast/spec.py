@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
@@ -14,11 +13,12 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Config, Following, KernelSpec, Signature
+from gemmule.core.spec import Following, KernelSpec, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as ANY_RESULT
+from gemmule.kernels.ladder.h01_mma_sync.spec import MmaSyncConfig, ctas
 
 #: Kernels that may multiply what was widened, best first; the last one takes every result, and predicts no times.
 FOLLOWERS = (PRODUCTION, RAGGED_RESULT, ANY_RESULT)
@@ -92,18 +92,18 @@ def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
     spec = _taker(then)
     assert spec is not None
     if spec.costs is not None:
-        costs = spec.costs(then, spec.configs, gpu)
-        order = sorted(range(len(costs)), key=costs.__getitem__)
-        best = next(number for number in order if spec.why_not(then, _HOPPER, spec.configs[number]) is None)
-        return Following(spec, spec.configs[best], then, operands, workspaces), costs[best]
+        chosen = spec.cheapest(then, _HOPPER, gpu)
+        assert chosen is not None
+        return Following(spec, chosen[0], then, operands, workspaces), chosen[1]
+    assert spec is ANY_RESULT
 
-    # Launches, which tell how many tiles there are, are evaluated for what a kernel takes alone.
-    def few(config: Config) -> tuple[bool, int]:
-        ctas = math.prod(spec.launch(then, config).grid)
-        return (False, -config.outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
+    def few(config: MmaSyncConfig) -> tuple[bool, int]:
+        count = ctas(then, config)
+        return (False, -config.outputs) if count >= gpu.multiprocessors else (True, -count)
 
-    chosen = min((one for one in spec.configs if spec.why_not(then, _HOPPER, one) is None), key=few)
-    return Following(spec, chosen, then, operands, workspaces), problem.flop / _RATE
+    able = (one for one in spec.configs if spec.why_not(then, _HOPPER, one) is None)
+    best = min(cast("Iterable[MmaSyncConfig]", able), key=few)
+    return Following(spec, best, then, operands, workspaces), problem.flop / _RATE
 
 
 @remembered

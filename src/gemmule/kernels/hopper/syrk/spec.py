@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import cast
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, accumulator
@@ -20,7 +19,6 @@ from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.gemm import spec as production
 from gemmule.kernels.hopper.gemm.spec import ProductionConfig
 from gemmule.kernels.hopper.gemm_unaligned import spec as ragged
-from gemmule.kernels.hopper.gemm_unaligned.spec import RaggedResultConfig
 from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES, why_not_copied, why_not_written
 from gemmule.kernels.ladder.hopper_rungs import CONSUMERS
 
@@ -194,11 +192,9 @@ def cost(problem: GemmProblem, config: SymmetricConfig, gpu: GpuRates) -> float:
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
-    if _by_threads(problem):
-        times = ragged.costs(problem, cast("tuple[RaggedResultConfig, ...]", ragged.SPEC.configs), gpu)
-        return ragged.SPEC.name if min(times) * _EXPECTED <= cost else None
-    every = cast("tuple[ProductionConfig, ...]", production.SPEC.configs)
-    return production.SPEC.name if min(production.costs(problem, every, gpu)) * _EXPECTED <= cost else None
+    whole = ragged.SPEC if _by_threads(problem) else production.SPEC
+    assert whole.costs is not None
+    return whole.name if min(whole.costs(problem, whole.configs_on(gpu), gpu)) * _EXPECTED <= cost else None
 
 
 SPEC = KernelSpec(

@@ -1,0 +1,261 @@
+"""``gemmule calibrate``: the rates of this GPU, which predicted times are computed from, measured and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import __version__
+from ..core.errors import ArgumentError, UnsupportedError, WrongResultError
+from . import gpu
+from .failures import LEFT
+from .json_output import echo_json, json_option
+from .progress import steps_progress
+from .tables import print_table
+from .told import ToldCommand, command_line
+from .tune_compile import compiled, jobs
+
+if TYPE_CHECKING:
+    from ..core.arch import Arch
+    from ..core.gpu_rates import GpuRates
+    from ..lab.calibration.fit import Fit, Timed
+    from ..lab.calibration.products import Product
+    from ..lab.gemm_records import Record
+    from ..lab.tuning.tuner import Search
+
+#: Fewest products whose times tell five rates, with those that are left out of the fit.
+_FEWEST = 12
+_EPILOG = """\b
+About 40 products in bfloat16 are measured, each in two configs. Every fourth
+is left out of the fit, and the error of its predicted times is printed.
+\b
+Example: gemmule calibrate"""
+
+
+@click.command("calibrate", cls=ToldCommand, short_help="Measure the rates that choices are made by.", epilog=_EPILOG)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True,
+    help="Time for each measurement; slow kernels take more.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--output", metavar="FILE", type=click.Path(path_type=Path),
+    help="The file to write. Default: the user's, which `gemmule calibrate --where` prints and later calls read.",
+)  # fmt: skip
+@click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the figures to a new record file there.")
+@click.option("--workers", type=click.IntRange(1), help="Processes that compile. Default: one for each CPU.")
+@click.option("--dry-run", is_flag=True, help="Print what would be measured, and measure nothing.")
+@click.option("--chip", metavar="NAME", help="The chip of a dry run, where there is no GPU.")
+@click.option("--where", is_flag=True, help="Print the name of the user's file and end.")
+@json_option
+def calibrate_command(**options: Any) -> None:
+    """Measure this GPU's rates, and keep them for later calls: untuned products are predicted, and chosen for, by them.
+
+    Rates of an H100 SXM and of an H200 SXM are shipped. Another chip takes those of one of them until it is calibrated,
+    and so does a part of a GPU.
+    """
+    _calibrate(**options)
+
+
+def _calibrate(
+    *, seconds: float, seed: int, output: Path | None, record: str | None, workers: int | None, dry_run: bool,
+    chip: str | None, where: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from ..core.arch import Arch
+    from ..dispatch.rates_file import read_or_make_way
+    from ..dispatch.rates_table import rates_file, rates_for
+
+    if where:
+        click.echo(str(rates_file()))
+        return
+    if chip is not None and not dry_run:
+        raise ArgumentError("--chip is for --dry-run: a calibration measures the GPU that is here")
+    file = output if output is not None else rates_file()
+    if dry_run and chip is not None:
+        facts = gpu.chip_called(chip)
+        arch = Arch.for_device(*facts.capability)
+        found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
+        _print_dry_run(found, arch, file, as_json=as_json)
+        return
+    if not dry_run:
+        # A file that could not be written in the end is an error now, not after minutes.
+        read_or_make_way(file)
+    with gpu.open_gpu(yardstick=False) as (device, _):
+        before = rates_for(device.name, device.multiprocessors)
+        found = _products(device.arch, before, device.memory_free())
+        if dry_run:
+            _print_dry_run(found, device.arch, file, as_json=as_json)
+            return
+        searches = compiled([_search(one) for one in found], device.arch, workers)
+        block, records = _measured(device, searches, record, {"seconds": seconds, "seed": seed}, quiet=as_json)
+    timed = _timed(searches, records)
+    _end(_Calibration(device.name, before, file, block, records), timed, as_json=as_json)
+
+
+def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
+    """Return the products to be timed."""
+    from ..kernels.hopper.gemm.spec import SPEC
+    from ..lab.calibration.products import products
+
+    if found := products(arch, rates, memory):
+        return found
+    kernels = ", ".join(map(str, SPEC.archs))
+    raise UnsupportedError(
+        f"{SPEC.name}, by which rates are measured, runs on {kernels}, and this GPU is {arch}; its kernels are chosen "
+        "without rates"
+    )
+
+
+def _search(product: Product) -> Search:
+    """Return a product as what is measured by every candidate."""
+    from ..lab.tuning.tuner import Search as Searched
+
+    return Searched(product.problem, product.choices, product.choices[0])
+
+
+def _measured(
+    device: Any, searches: Sequence[Search], folder: str | None, plan: dict[str, Any], *, quiet: bool
+) -> tuple[Record, list[Record]]:
+    """Return the experiment block, and what was measured."""
+    from ..lab.bench_plan import BenchPlan
+    from ..lab.experiment import experiment
+    from ..lab.records import RecordFile
+    from ..lab.tuning.tuner import Tuner
+
+    most = max((len(search.candidates) for search in searches), default=0)
+    first = [search.taken for search in searches[:1]]
+    tuner = Tuner(searches, BenchPlan((), tuple(first), **plan), device, gpu.known_chip(device.name), None, keep=most)
+    block = experiment(command_line(), device.pci_bus_id) | tuner.about()
+    records: list[Record] = []
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(RecordFile(Path(folder), block)) if folder is not None else None
+        if file is not None:
+            click.get_current_context().meta[LEFT] = file.partial
+        step = stack.enter_context(steps_progress("measuring", len(searches)))
+        for cell in tuner.cells(lambda doing: step(doing, 0)):
+            records += cell.records
+            if file is not None:
+                for one in cell.records:
+                    file.write(one)
+            step("", 1)
+    if file is not None:
+        del click.get_current_context().meta[LEFT]
+        if not quiet:
+            click.echo(f"record: {file.path}")
+    return block, records
+
+
+def _timed(searches: Sequence[Search], records: Sequence[Record]) -> list[Timed]:
+    """Return the products that were timed, with the times of their configs."""
+    from ..lab.calibration.fit import Timed as TimedProduct
+
+    found = []
+    for search in searches:
+        size, layout = (search.problem.m, search.problem.n, search.problem.k), search.problem.layout
+        us = {
+            choice.config: one["median_us"]
+            for one in records
+            if one["record"] == "gemm" and ((one["m"], one["n"], one["k"]), one["layout"]) == (size, layout)
+            for choice in search.candidates
+            if one["config"] == choice.config.as_dict()
+        }
+        if us:
+            found.append(TimedProduct(search.problem, us))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Calibration:
+    """A calibration that was measured.
+
+    Attributes
+    ----------
+    gpu : str
+        The GPU's name.
+    before : GpuRates
+        Rates that predicted its times before.
+    file : Path
+        The file that rates are written to.
+    block, records
+        The experiment block, and what was measured.
+    """
+
+    gpu: str
+    before: GpuRates
+    file: Path
+    block: Record
+    records: list[Record]
+
+
+def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
+    """Fit rates, write them, and print them."""
+    from ..dispatch.rates_file import MeasuredRates, merge_rates
+    from ..dispatch.rates_table import forget_rates
+    from ..dispatch.select import forget_choices
+    from ..dispatch.tuned_table import chip_name
+    from ..lab.calibration.fit import fit
+    from ..lab.tuning.shipped import provenance
+
+    if failure := gpu.failure_of([one for one in done.records if one["record"] == "check"]):
+        raise WrongResultError(f"{failure}; no rates were written")
+    if len(timed) < _FEWEST:
+        reasons = dict.fromkeys(one["reason"] for one in done.records if "reason" in one)
+        raise UnsupportedError(
+            f"{len(timed)} products were timed, and a fit needs {_FEWEST}; no rates were written"
+            f"{': ' if reasons else ''}{'; '.join(reasons)}"
+        )
+    found = fit(timed, done.before)
+    run = provenance(done.block, chip_name(done.gpu), gemmule=__version__)
+    measured = MeasuredRates(done.gpu, found.rates, found.products, found.error, tuple(run.items()))
+    merge_rates(done.file, measured)
+    # Calls of this process take them too, where they went into the user's file.
+    forget_rates()
+    forget_choices()
+    if as_json:
+        about = {"held_out": found.held_out, "error_before": found.error_before, "file": str(done.file)}
+        echo_json(measured.as_dict() | about | {"experiment": done.block, "records": done.records})
+        return
+    _print_fit(done.gpu, found)
+    click.echo(f"rates: {done.file}")
+
+
+def _print_fit(name: str, found: Fit) -> None:
+    """Print rates, and how well they predict."""
+    rates = found.rates
+    named = {"tensor cores": rates.multiply, "loads": rates.load, "L2 cache": rates.l2, "launch": rates.launch}
+    click.echo(
+        f"{name}, {rates.multiprocessors} SMs: memory {rates.memory / 1e6:.2f} TB/s; times, with an H200's as 1: "
+        + ", ".join(f"{what} {value:.2f}" for what, value in named.items())
+    )
+    kept = "" if found.error < found.error_before else "; the rates before predict them as well, and are kept"
+    click.echo(
+        f"fitted to {found.products} products; median error of {found.held_out} others: {found.error:.1%}, with the "
+        f"rates before {found.error_before:.1%}{kept}"
+    )
+
+
+def _print_dry_run(found: Sequence[Product], arch: Arch, file: Path, *, as_json: bool) -> None:
+    """Print what would be measured."""
+    count = len(jobs([_search(one) for one in found], arch))
+    if as_json:
+        products = [
+            {
+                "m": one.problem.m, "n": one.problem.n, "k": one.problem.k, "dtype": one.problem.a.dtype.name,
+                "layout": one.problem.layout, "rate": one.rate,
+                "configs": [choice.config.as_dict() for choice in one.choices],
+            }
+            for one in found
+        ]  # fmt: skip
+        echo_json({"products": products, "kernels": count, "file": str(file)})
+        return
+    rows = []
+    for one in found:
+        size = f"{one.problem.m} x {one.problem.n} x {one.problem.k}"
+        rows.append([size, f"{one.problem.a.dtype} {one.problem.layout}", one.rate, str(len(one.choices))])
+    print_table("what would be measured", ["M x N x K", "operands", "for the rate", "configs"], rows, 3)
+    click.echo(f"{len(found)} products, {count} kernels to compile, file {file}")

@@ -1,0 +1,1 @@
+"""Calibration: products that measure a GPU's rates, and the fit of these to their times."""
