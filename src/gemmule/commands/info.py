@@ -53,6 +53,25 @@ def _tuned() -> dict[str, Any]:
         return {"file": str(user), "products": 0, "unreadable": str(error), "shipped": shipped}
 
 
+def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return where rates are, of how many GPUs, and whose rates predict times on each GPU here."""
+    from ..core.errors import FileFormatError
+    from ..dispatch.rates_file import read_rates
+    from ..dispatch.rates_table import known_rates, rates_file
+
+    file = rates_file()
+    count, unreadable = 0, {}
+    try:
+        count = len(read_rates(file))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (FileFormatError, OSError) as error:
+        # It is shown, and nothing is done about it.
+        unreadable = {"unreadable": str(error)}
+    taken = {str(one["ordinal"]): known_rates(one["name"], one["multiprocessors"]).source for one in devices}
+    return {"file": str(file), "gpus": count, **unreadable, "devices": taken}
+
+
 def _virtual() -> str:
     """Name the virtual GPU, and what computes for it."""
     from ..core.errors import ArgumentError
@@ -106,6 +125,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
         ],
         "cache": _cache(content),
         "tuned": _tuned(),
+        "rates": _rates(devices),
     }
 
 
@@ -131,3 +151,8 @@ def _print(found: dict[str, Any]) -> None:
     shipped = ", ".join(f"{count} products for {chip}" for chip, count in tuned["shipped"].items())
     unreadable = f" ({tuned['unreadable']})" if "unreadable" in tuned else ""
     click.echo(f"tuned: {tuned['products']} products in {tuned['file']}{unreadable}; shipped: {shipped or 'none'}")
+    rates = found["rates"]
+    unreadable = f" ({rates['unreadable']})" if "unreadable" in rates else ""
+    click.echo(f"rates: {rates['gpus']} GPUs in {rates['file']}{unreadable}; shipped: H100 SXM, H200 SXM")
+    for ordinal, source in rates["devices"].items():
+        click.echo(f"  {ordinal}: {source}")

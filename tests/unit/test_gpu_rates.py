@@ -1,0 +1,191 @@
+"""Rates of GPUs: which a choice takes, of several GPUs in one process, and from which file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.errors import ArgumentError, FileFormatError
+from gemmule.core.gpu_rates import H100_RATES, H200_RATES, RATES, GpuRates
+from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
+from gemmule.dispatch.rates_table import forget_rates, known_rates, rates_file, rates_for
+from gemmule.dispatch.select import choose, forget_choices
+from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.lab.products import gemm_problem
+
+HOPPER = Arch(9, 0, True)
+H100, H200, PCIE = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H100 PCIe"
+MEASURED = MeasuredRates(PCIE, GpuRates(114, 2.0e6, 1.2, 1.1, 1.3, 1.05, "H100"), 33, 0.03, (("date", "20261124"),))
+
+
+@pytest.fixture(autouse=True)
+def file(monkeypatch, tmp_path):
+    path = tmp_path / "settings" / "rates.json"
+    monkeypatch.setenv("GEMMULE_RATES", str(path))
+    forget_rates()
+    forget_choices()
+    yield path
+    forget_rates()
+    forget_choices()
+
+
+def chosen(problem, chip, multiprocessors=132):
+    return choose(problem, HOPPER, multiprocessors=multiprocessors, chip=chip, tuned=False)
+
+
+def test_each_gpu_of_a_process_has_its_own_predictions():
+    # Memory is the limit, of which an H100 has less.
+    problem = gemm_problem(16384, 16384, 64, "bfloat16", "bfloat16", "nn")
+    us = {}
+    for chip in (H100, H200, H100, H200):
+        forget_choices()
+        us.setdefault(chip, []).append(chosen(problem, chip).predicted_us)
+    assert len(set(us[H100])) == len(set(us[H200])) == 1
+    assert us[H100][0] > 1.2 * us[H200][0]
+
+
+def test_what_follows_is_chosen_for_the_same_gpu():
+    problems = [gemm_problem(511 + 200 * number, 4096, 777, "bfloat16", "bfloat16", "nn") for number in range(30)]
+    found = {chip: [chosen(problem, chip) for problem in problems] for chip in (H200, H100)}
+    assert {choice.spec.name for choices in found.values() for choice in choices} == {REPACKED.name}
+    followers = {
+        chip: [choice.following(problem).config for choice, problem in zip(choices, problems, strict=True)]
+        for chip, choices in found.items()
+    }
+    assert followers[H100] != followers[H200]
+    for chip, rates in ((H100, H100_RATES), (H200, H200_RATES)):
+        for problem, config in zip(problems, followers[chip], strict=True):
+            then = REPACKED.following(problem, REPACKED.default, rates)
+            assert config == then.config == SPEC.cheapest(then.problem, HOPPER, rates)[0]
+
+
+def test_the_launches_of_a_choice_are_those_of_its_gpu():
+    problem = gemm_problem(2047, 2047, 2047, "bfloat16", "bfloat16", "nn")
+    for choice in (chosen(problem, H100), chosen(problem, H200)):
+        launches, workspaces = choice.launches(problem)
+        assert launches[-1].config == choice.following(problem).config
+        assert set(workspaces) == {"packed a", "packed b"}
+
+
+def test_configs_have_a_cta_for_each_multiprocessor():
+    problem = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
+    assert chosen(problem, H200).config.ctas == 132
+    part = chosen(problem, PCIE, 114)
+    assert part.config.ctas == 114
+    assert part.spec.launch(problem, part.config).grid[0] <= 114
+    odd = gemm_problem(4095, 4095, 4095, "bfloat16", "bfloat16", "nn")
+    assert chosen(odd, PCIE, 114).following(odd).config.ctas == 114
+    # A cluster of 8 does not fit into 4 multiprocessors.
+    few = SPEC.configs_on(dataclasses.replace(H200_RATES, multiprocessors=4))
+    assert {config.ctas for config in few} == {4}
+    assert max(config.cluster for config in few) == 4
+    assert SPEC.configs_on(H200_RATES) is SPEC.configs is SPEC.configs_on(None)
+
+
+def test_shipped_rates_and_those_of_chips_like_them():
+    assert rates_for(H100, 132) is H100_RATES
+    assert rates_for(H200, 132) is H200_RATES
+    assert known_rates(H200, 132).own
+    assert known_rates(H200, 132).source == "shipped for H200 SXM 141 GB"
+    like = known_rates(PCIE, 114)
+    assert like.rates == dataclasses.replace(H100_RATES, multiprocessors=114)
+    assert not like.own
+    assert "gemmule calibrate" in like.source
+    # A part of a GPU.
+    assert not known_rates(H100, 66).own
+    assert rates_for("NVIDIA of tomorrow", 144) == dataclasses.replace(H200_RATES, multiprocessors=144)
+    assert rates_for(None, 132) == H200_RATES
+
+
+def test_the_users_rates_come_first(file):
+    merge_rates(file, MEASURED)
+    forget_rates()
+    found = known_rates(PCIE, 114)
+    assert found.rates == MEASURED.rates
+    assert found.own
+    assert found.source == f"calibrated 20261124, {file}"
+    assert rates_for(PCIE, 57) == dataclasses.replace(H100_RATES, multiprocessors=57)
+    assert rates_for(H100, 132) is H100_RATES
+    problem = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nn")
+    assert chosen(problem, PCIE, 114).gpu == MEASURED.rates
+
+
+def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
+    other = dataclasses.replace(MEASURED, gpu="NVIDIA GH200 480GB")
+    again = dataclasses.replace(MEASURED, rates=dataclasses.replace(MEASURED.rates, load=1.5))
+    part = dataclasses.replace(MEASURED, rates=dataclasses.replace(MEASURED.rates, multiprocessors=57))
+    for one in (MEASURED, other, part, again):
+        merge_rates(file, one)
+    assert set(read_rates(file)) == {other, part, again}
+    assert not list(file.parent.glob("*.partial"))
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memory": -1.0}, "memory is -1.0"),
+        ({"load": float("inf")}, "load is inf"),
+        ({"multiprocessors": "many"}, "whole numbers"),
+        ({"multiprocessors": 0}, "whole numbers"),
+        ({"learned": "B200"}, "learned one of H200, H100"),
+        ({"error": -0.1}, "error is -0.1"),
+        ({"l2": None}, "float"),
+        ({"run": 3}, "items"),
+        ({"gpu": 1}, "gpu is a name"),
+    ],
+)
+def test_a_file_that_is_damaged_is_not_used(file, change, message):
+    merge_rates(file, MEASURED)
+    content = json.loads(file.read_text())
+    content["gpus"][0] |= change
+    file.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=message):
+        read_rates(file)
+    forget_rates()
+    with pytest.warns(RatesFileWarning, match="it is not used, and left as it is"):
+        assert rates_for(PCIE, 114) == dataclasses.replace(H100_RATES, multiprocessors=114)
+    # To be replaced, it makes way.
+    with pytest.warns(RatesFileWarning, match="set aside"):
+        merge_rates(file, MEASURED)
+    assert read_rates(file) == (MEASURED,)
+    assert file.with_name("rates.json.damaged").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", '{"format": "another"}'])
+def test_a_file_of_something_else_stays(file, text):
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(FileFormatError, match="not a file of GPU rates"):
+        read_rates(file)
+    if text:
+        with pytest.raises(FileFormatError, match="it is left as it is: name another file"):
+            merge_rates(file, MEASURED)
+        assert file.read_text() == text
+
+
+def test_a_file_of_a_later_version_stays(file):
+    merge_rates(file, MEASURED)
+    text = file.read_text().replace('"version": 1', '"version": 2')
+    file.write_text(text)
+    with pytest.raises(FileFormatError, match="install the gemmule that wrote it"):
+        merge_rates(file, MEASURED)
+    assert file.read_text() == text
+
+
+def test_where_the_file_is(monkeypatch, tmp_path):
+    monkeypatch.delenv("GEMMULE_RATES")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert rates_file() == tmp_path / "gemmule" / "rates.json"
+
+
+@pytest.mark.parametrize("name", ["multiprocessors", *RATES])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+def test_rates_are_finite_and_above_0(name, value):
+    with pytest.raises(ArgumentError, match=f"{name} is"):
+        dataclasses.replace(H200_RATES, **{name: value})
