@@ -15,7 +15,7 @@ from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan
 from .reader import SliceReader
 from .result import check_product
-from .search import plan_product
+from .search import check_budget, plan_product
 from .writer import TileWriter
 
 #: Told after every slice: multiplications done, multiplications in all.
@@ -101,7 +101,8 @@ def plan_multiply(
     ShapeError, DTypeError, ArgumentError
         If the matrices or scalars do not fit together.
     MemoryLimitError
-        If `memory` is too small; the message says what would do.
+        If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
+        would do.
     """
     check_product(a, b, c, out_shape, out_dtype, alpha, beta)
     product = Product(
@@ -116,10 +117,16 @@ def plan_multiply(
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
     symmetric = mirrored and product.c is None and product.k > 0 and is_transpose(a, b)
-    return plan_product(
-        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
-        symmetric=symmetric,
-    )  # fmt: skip
+
+    def tile_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
+        return executor.tile_bytes(a.dtype, b.dtype, out_dtype, tile_m, tile_n, tile_k) + scratch
+
+    def plan_for(budget: int) -> StreamPlan:
+        return plan_product(product, budget, tile_bytes, symmetric=symmetric)
+
+    plan = plan_for(memory)
+    check_budget(plan, memory, plan_for)
+    return plan
 
 
 def _operand(source: MatrixSource) -> Operand:

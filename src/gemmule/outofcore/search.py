@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Callable, Iterator
 
 from ..core.errors import MemoryLimitError
 from .budget import amount, format_bytes
@@ -18,6 +20,16 @@ CALL_BYTES = 16384
 ADD_BYTES = 12
 #: How much dearer the first reads and the last write are, which no computing hides.
 EXPOSED = 4
+#: Budgets below this cut a product into many tiles and slices: then each tile, which is synced and journaled, and each
+#: slice, which threads hand over, costs as much as moving so many bytes.
+TINY_BUDGET = 2**24
+TILE_BYTES, SLICE_BYTES = 2_000_000, 400_000
+#: Bytes that are moved during a multiply-add, for each byte of a real number, and for each byte that is written and
+#: synced.
+MULTIPLY_BYTES, WRITTEN_BYTES = 0.05, 4
+#: Costs of a product under a tiny budget, compared with any other budget, above which it takes twice as long: reading,
+#: writing and computing overlap. Bytes that are moved in a second, which is never worth refusing.
+SLOWEST, SECOND_BYTES = 2.5, 4e9
 
 
 def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
@@ -48,7 +60,7 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
             for keep in (True, False) if parts(product.k, tile_k) > 1 else (True,):
                 fitting = _square if symmetric else _fitting
                 for plan in fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
-                    cost = _cost(plan)
+                    cost = _cost(plan) + (_overheads(plan) if memory < TINY_BUDGET else 0)
                     if best is None or cost < best[0]:
                         best = cost, plan
     if best is None and symmetric:
@@ -62,6 +74,61 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
             f"of buffers; give memory='{amount(least)}' or more{smaller}"
         )
     return best[1]
+
+
+def check_budget(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan]) -> None:
+    """Refuse a tiny budget that takes far longer than a product with all the memory that it can use.
+
+    Parameters
+    ----------
+    plan : StreamPlan
+        The plan for `memory`.
+    memory : int
+        The budget, in bytes.
+    plan_for : callable
+        Returns the plan for another budget.
+
+    Raises
+    ------
+    MemoryLimitError
+        If that is so; it names a budget that is not refused.
+    """
+    if memory >= TINY_BUDGET or _moved(plan) <= SECOND_BYTES:
+        return
+    product = plan.product
+    size = max(_multiplied(product.a), _multiplied(product.b))
+    multiplying = MULTIPLY_BYTES * product.m * product.n * product.k * size / (1 + plan.symmetric)
+    needed = multiplying + WRITTEN_BYTES * product.m * product.n * product.out.itemsize
+    most = max(SLOWEST * (needed + _cost(plan_for(sys.maxsize))) - needed, SECOND_BYTES)
+    if _moved(plan) <= most:
+        return
+    # In steps of an eighth of a power of two.
+    low, high = 0, math.ceil(8 * math.log2(TINY_BUDGET / memory))
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _moved(plan_for(_step(memory, middle))) <= most else (middle, high)
+    raise MemoryLimitError(
+        f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
+        f"which takes over twice as long as need be; give memory='{amount(_step(memory, high))}' or more"
+    )
+
+
+def _multiplied(operand: Operand) -> int:
+    """Return the bytes of the real numbers that a multiply-add of such elements multiplies."""
+    kind, size = operand.dtype.kind, operand.itemsize
+    if kind == "c":
+        return 2 * size
+    # Wide integers are multiplied in parts, as float64.
+    return 8 * size if kind in "iu" and size >= 4 else max(size, 4)
+
+
+def _step(memory: int, eighths: int) -> int:
+    return math.ceil(memory * 2 ** (eighths / 8))
+
+
+def _moved(plan: StreamPlan) -> float:
+    """Return what a plan within a tiny budget costs, multiplying aside, in bytes."""
+    return _cost(plan) + _overheads(plan)
 
 
 def least_memory(product: Product, tile_bytes: TileBytes) -> int:
@@ -128,6 +195,11 @@ def _cost(plan: StreamPlan) -> float:
         plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize
     )
     return float(a_bytes * a_passes + b_bytes * b_passes + calls * CALL_BYTES + packing + adding + EXPOSED * ends)
+
+
+def _overheads(plan: StreamPlan) -> float:
+    """Return what the tiles and slices of the plan cost by themselves, in bytes."""
+    return float(plan.tiles * (TILE_BYTES + plan.grid[2] * SLICE_BYTES))
 
 
 def _calls(operand: Operand, shape: tuple[int, int], grid: tuple[int, int]) -> int:
