@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -56,12 +58,28 @@ gemmule.add_command(report_command)
 gemmule.add_command(tune_command)
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line, without the place in the code that it comes from."""
+    del category, filename, lineno, line
+    text = " ".join(str(message).split())
+    with contextlib.suppress(OSError):
+        click.echo(f"gemmule: warning: {text}", file=file, err=file is None)
+
+
 def main() -> None:
     """Run the command: the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file's name may hold letters that the locale's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     gemmule(prog_name="gemmule")
 
 

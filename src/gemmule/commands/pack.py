@@ -67,12 +67,14 @@ def tables(table: Path | None) -> dict[str, bytes]:
         If it cannot be read.
     """
     from ..api.packs import TUNED
+    from ..core.regular_file import check_regular
     from ..dispatch.tuned_file import tuned_entries
     from ..dispatch.tuned_table import user_file
 
     path = user_file() if table is None else table
     if table is None and not path.exists():
         return {}
+    check_regular(path, "a table of tuned configurations")
     content = path.read_bytes()
     tuned_entries(content, str(path))
     return {TUNED: content}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
+from gemmule.core.regular_file import check_regular
 from gemmule.core.spec import KernelSpec
 
 from .artifact import DAMAGE, Artifact
@@ -29,6 +30,8 @@ from .whole_file import whole_file
 VARIABLE = "GEMMULE_PACK"
 _FORMAT = 1
 _MANIFEST = "pack.json"
+#: What helps where a pack is not whole.
+_AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
 
 
@@ -66,7 +69,11 @@ class Pack:
         member = _KERNEL.format(key)
         if member not in self._digests:
             return None
-        return Artifact.from_bytes(self._read(member), f"{member} in the pack {self.path}")
+        content = self._read(member)
+        try:
+            return Artifact.from_bytes(content, f"{member} in the pack {self.path}")
+        except CompileError as error:
+            raise CompileError(f"{error}; {_AGAIN}") from error
 
     def table(self, name: str) -> bytes | None:
         """Return a table; None where the pack does not have it.
@@ -85,10 +92,10 @@ class Pack:
                 content = archive.read(member)
         except DAMAGE as error:
             raise CompileError(
-                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error})"
+                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
         if hashlib.sha256(content).hexdigest() != self._digests[member]:
-            raise CompileError(f"the pack {self.path} is damaged: {member} is not what was packed")
+            raise CompileError(f"the pack {self.path} is damaged: {member} is not what was packed; {_AGAIN}")
         return content
 
 
@@ -124,10 +131,11 @@ def read_pack(path: Path) -> Pack:
     Raises
     ------
     FileFormatError
-        If it is no pack, or a damaged one.
-    FileNotFoundError, PermissionError, IsADirectoryError
+        If it is no pack, a damaged one, or no regular file.
+    FileNotFoundError, PermissionError
         If it cannot be opened.
     """
+    check_regular(path, "a pack")
     file = SharedFile(path)
     try:
         with zipfile.ZipFile(file.reader()) as archive:
@@ -136,13 +144,15 @@ def read_pack(path: Path) -> Pack:
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
     except DAMAGE as error:
         raise FileFormatError(
-            f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); make it again with "
-            "gemmule pack, or copy it again"
+            f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
         ) from error
     if version != _FORMAT:
-        raise FileFormatError(f"{path} is a pack of format {version}; this version of gemmule reads format {_FORMAT}")
+        raise FileFormatError(
+            f"{path} is a pack of format {version!r}; this version of gemmule reads format {_FORMAT}; make it again "
+            "with this version, or install the one that wrote it"
+        )
     if missing:
-        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))}, which it names; copy it again")
+        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))}, which it names; {_AGAIN}")
 
     def named(pattern: str) -> tuple[str, ...]:
         before, after = pattern.split("{}")
@@ -166,6 +176,8 @@ def cached_kernels(
         The architecture that is wanted; every one by default.
     """
     for path in sorted(folder.glob("*.kernel")):
+        if not path.is_file():
+            continue
         try:
             content = path.read_bytes()
             artifact = Artifact.from_bytes(content, str(path))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.errors import FileFormatError
+from gemmule.core.regular_file import check_regular
 
 from .problem_key import ProblemKey
 
@@ -84,7 +85,12 @@ def read_tuned(path: Path) -> tuple[Entry, ...]:
     OSError
         If it cannot be read.
     """
-    return tuned_entries(path.read_bytes(), str(path))
+    return tuned_entries(_content(path), str(path))
+
+
+def _content(path: Path) -> bytes:
+    check_regular(path, "a table of tuned configurations")
+    return path.read_bytes()
 
 
 def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
@@ -171,7 +177,7 @@ def read_or_make_way(path: Path) -> tuple[Entry, ...]:
         If it cannot be read: what it holds is not known, and must not be lost.
     """
     try:
-        text = path.read_bytes()
+        text = _content(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     if not text:

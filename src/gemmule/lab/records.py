@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmule.core.errors import FileFormatError
+from gemmule.core.regular_file import check_regular
 
 
 class RecordFile:
@@ -86,6 +87,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     FileFormatError
         If it is no record file; the message names the line.
     """
+    check_regular(path, "a record file")
     records: list[dict[str, Any]] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

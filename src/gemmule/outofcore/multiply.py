@@ -15,7 +15,7 @@ from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan
 from .reader import SliceReader
 from .result import check_product
-from .search import check_budget, plan_product
+from .search import plan_within
 from .writer import TileWriter
 
 #: Told after every slice: multiplications done, multiplications in all.
@@ -117,16 +117,10 @@ def plan_multiply(
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
     symmetric = mirrored and product.c is None and product.k > 0 and is_transpose(a, b)
-
-    def tile_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
-        return executor.tile_bytes(a.dtype, b.dtype, out_dtype, tile_m, tile_n, tile_k) + scratch
-
-    def plan_for(budget: int) -> StreamPlan:
-        return plan_product(product, budget, tile_bytes, symmetric=symmetric)
-
-    plan = plan_for(memory)
-    check_budget(plan, memory, plan_for)
-    return plan
+    return plan_within(
+        product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
+        symmetric=symmetric,
+    )  # fmt: skip
 
 
 def _operand(source: MatrixSource) -> Operand:

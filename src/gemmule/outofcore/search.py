@@ -28,8 +28,8 @@ TILE_BYTES, SLICE_BYTES = 2_000_000, 400_000
 #: synced.
 MULTIPLY_BYTES, WRITTEN_BYTES = 0.05, 4
 #: Costs of a product under a tiny budget, compared with any other budget, above which it takes twice as long: reading,
-#: writing and computing overlap. Bytes that are moved in a second, which is never worth refusing.
-SLOWEST, SECOND_BYTES = 2.5, 4e9
+#: writing and computing overlap. Bytes that are moved in two seconds, which are never worth refusing.
+SLOWEST, SECONDS_BYTES = 2.5, 8e9
 
 
 def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
@@ -67,17 +67,48 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
         return plan_product(product, memory, tile_bytes)
     if best is None:
         least = least_memory(product, tile_bytes)
-        # Tiles are whole chunks of a store.
-        smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
-        raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"of buffers; give memory='{amount(least)}' or more{smaller}"
-        )
+        raise _too_small(product, memory, least, least)
     return best[1]
 
 
-def check_budget(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan]) -> None:
-    """Refuse a tiny budget that takes far longer than a product with all the memory that it can use.
+def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
+    """Return what `plan_product` returns, and refuse a tiny budget that is expected to take far too long.
+
+    Raises
+    ------
+    MemoryLimitError
+        If not even the smallest tiles fit, or if the time would go into their number: twice the time of a larger
+        budget. It says what would do.
+    """
+
+    def plan_for(budget: int) -> StreamPlan:
+        return plan_product(product, budget, tile_bytes, symmetric=symmetric)
+
+    try:
+        plan = plan_for(memory)
+    except MemoryLimitError:
+        least = least_memory(product, tile_bytes)
+        raise _too_small(product, memory, least, _serving(plan_for(least), least, plan_for)) from None
+    serving = _serving(plan, memory, plan_for)
+    if serving > memory:
+        raise MemoryLimitError(
+            f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
+            f"which takes over twice as long as need be; give memory='{amount(serving)}' or more"
+        )
+    return plan
+
+
+def _too_small(product: Product, memory: int, least: int, serving: int) -> MemoryLimitError:
+    # Tiles are whole chunks of a store.
+    smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
+    return MemoryLimitError(
+        f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
+        f"of buffers; give memory='{amount(serving)}' or more{smaller}"
+    )
+
+
+def _serving(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan]) -> int:
+    """Return the budget, or the next larger one that does not take far longer than need be.
 
     Parameters
     ----------
@@ -87,30 +118,25 @@ def check_budget(plan: StreamPlan, memory: int, plan_for: Callable[[int], Stream
         The budget, in bytes.
     plan_for : callable
         Returns the plan for another budget.
-
-    Raises
-    ------
-    MemoryLimitError
-        If that is so; it names a budget that is not refused.
     """
-    if memory >= TINY_BUDGET or _moved(plan) <= SECOND_BYTES:
-        return
+    if memory >= TINY_BUDGET or _moved(plan) <= SECONDS_BYTES:
+        return memory
     product = plan.product
     size = max(_multiplied(product.a), _multiplied(product.b))
     multiplying = MULTIPLY_BYTES * product.m * product.n * product.k * size / (1 + plan.symmetric)
     needed = multiplying + WRITTEN_BYTES * product.m * product.n * product.out.itemsize
-    most = max(SLOWEST * (needed + _cost(plan_for(sys.maxsize))) - needed, SECOND_BYTES)
+    most = max(SLOWEST * (needed + _cost(plan_for(sys.maxsize))) - needed, SECONDS_BYTES)
     if _moved(plan) <= most:
-        return
+        return memory
     # In steps of an eighth of a power of two.
-    low, high = 0, math.ceil(8 * math.log2(TINY_BUDGET / memory))
+    budgets = [
+        math.ceil(memory * 2 ** (step / 8)) for step in range(math.ceil(8 * math.log2(TINY_BUDGET / memory)) + 1)
+    ]
+    low, high = 0, len(budgets) - 1
     while low + 1 < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _moved(plan_for(_step(memory, middle))) <= most else (middle, high)
-    raise MemoryLimitError(
-        f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
-        f"which takes over twice as long as need be; give memory='{amount(_step(memory, high))}' or more"
-    )
+        low, high = (low, middle) if _moved(plan_for(budgets[middle])) <= most else (middle, high)
+    return budgets[high]
 
 
 def _multiplied(operand: Operand) -> int:
@@ -120,10 +146,6 @@ def _multiplied(operand: Operand) -> int:
         return 2 * size
     # Wide integers are multiplied in parts, as float64.
     return 8 * size if kind in "iu" and size >= 4 else max(size, 4)
-
-
-def _step(memory: int, eighths: int) -> int:
-    return math.ceil(memory * 2 ** (eighths / 8))
 
 
 def _moved(plan: StreamPlan) -> float:
