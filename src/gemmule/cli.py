@@ -16,6 +16,7 @@ from .commands.compare import compare_command
 from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
+from .commands.json_output import echo_json
 from .commands.multiply import multiply_command
 from .commands.pack import pack_command
 from .commands.profile import profile_command
@@ -30,9 +31,10 @@ class OneLineGroup(click.Group):
         """Parse the words of a command, after refusing those with a number that Python does not read."""
         longest = sys.get_int_max_str_digits()
         if longest and any(re.search(rf"\d{{{longest + 1}}}", word) for word in args):
-            raise click.UsageError(
-                f"A number has more than {longest} digits, which no option takes; give one below 1e300."
-            )
+            refused = f"A number has more than {longest} digits, which no option takes; give one below 1e300."
+            if "--json" in args:
+                echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
+            raise click.UsageError(refused)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

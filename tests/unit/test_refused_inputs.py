@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 import gemmule as gm
 from gemmule import cli
+from gemmule.commands.pack import tables
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.pack import read_pack, write_pack
 from gemmule.core.errors import CompileError, FileFormatError
@@ -162,3 +164,43 @@ def test_messages_of_packs_say_what_helps(monkeypatch):
         FileFormatError, match=r"the pack 'z\.pack' cannot be opened \(.*\); check its name, or make it"
     ):
         gm.load_pack("z.pack")
+
+
+@posix
+@pytest.mark.parametrize("arguments", [("pack", "pipe"), ("tune", "--sizes", "64,64,64", "--pack", "pipe")])
+def test_an_output_replaces_no_named_pipe(arguments):
+    done = CliRunner().invoke(cli.gemmule, arguments)
+    assert done.exit_code == 1
+    told = "pipe: is a named pipe; an output replaces regular files only; name another file"
+    assert done.stderr == f"gemmule: {told}\n"
+    with pytest.raises(gm.ArgumentError, match=told):
+        write_pack(Path("pipe"), [])
+    assert Path("pipe").is_fifo()
+
+
+def test_a_pack_that_cannot_be_written_is_told_by_its_name():
+    with pytest.raises(gm.FileAccessError, match="longer than the file system takes; give a shorter one") as raised:
+        write_pack(Path("x" * 300), [])
+    assert raised.value.filename == "x" * 300
+    with pytest.raises(gm.FileAccessError, match="longer than the file system takes"):
+        write_pack(Path("x" * 250), [])
+    with pytest.raises(
+        gm.ArgumentError, match=r"\.: is a folder; an output replaces regular files only; name a file in"
+    ):
+        write_pack(Path(), [])
+
+
+def test_tables_that_a_pack_cannot_take_say_what_helps():
+    with pytest.raises(gm.FileAccessError, match=r"there is no such file; check the name"):
+        tables(Path("none.json"))
+    for content in (b"", b"\xe1", b"[" * 100_000, b"[]"):
+        Path("table.json").write_bytes(content)
+        with pytest.raises(FileFormatError, match=r"^table\.json: not a file of .*; name one that gemmule tune wrote$"):
+            tables(Path("table.json"))
+
+
+def test_a_number_that_python_does_not_read_is_an_object_too():
+    done = CliRunner().invoke(cli.gemmule, ["pack", "x.pack", "--arch", "sm_" + "9" * 5000, "--json"])
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+    assert "more than 4300 digits" in json.loads(done.stdout)["error"]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
-from gemmule.core.regular_file import check_regular
+from gemmule.core.file_errors import errors_name
+from gemmule.core.regular_file import check_regular, check_replaceable
 from gemmule.core.spec import KernelSpec
 
 from .artifact import DAMAGE, Artifact
@@ -110,7 +111,15 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         Key and artifact of each, as `cached_kernels` gives them.
     tables : mapping of str to bytes, optional
         Other content by name.
+
+    Raises
+    ------
+    ArgumentError
+        If something else than a regular file has the name.
+    FileAccessError
+        If it cannot be written.
     """
+    check_replaceable(path)
     members = {_KERNEL.format(key): content for key, content in sorted(kernels)}
     members |= {_TABLE.format(name): content for name, content in sorted((tables or {}).items())}
     manifest = {
@@ -118,7 +127,11 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         "toolchain": toolchain(),
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
-    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        errors_name(str(path), written=True),
+        whole_file(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
         # The same content gives the same file.
         for name, content in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
