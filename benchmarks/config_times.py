@@ -1,7 +1,7 @@
 """Times of all plausible configs of random products, beside cuBLASLt's: what the cost model is fitted to.
 
 For random products in bfloat16 and a drawn layout, extents log-uniform from 64 to 8192, the registered configs of
-`h09_production` and candidates that are not registered are timed, interleaved with each other and with the eight
+`hopper_gemm` and candidates that are not registered are timed, interleaved with each other and with the eight
 algorithms that cuBLASLt's heuristic names, in CUDA graphs over rotating buffers. A config is plausible if the cost
 model predicts little more than its least, or if it differs from such a one in the cluster only; some others are drawn.
 Needs an NVIDIA GPU, PyTorch and the compiler.
@@ -28,8 +28,8 @@ from gemmule.compiler.pool import compile_all
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h09_production.config import CONFIGS, FOR_FLOAT8, ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_records import named

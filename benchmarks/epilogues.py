@@ -176,7 +176,7 @@ def choices(problem: GemmProblem, gpu: BenchGpu, searched: Sequence[int]) -> lis
     """Return what dispatch takes, or the Hopper kernel in configs of those numbers."""
     if not searched:
         return [choose(problem, gpu.arch, multiprocessors=gpu.multiprocessors, chip=gpu.name)]
-    spec = next(spec for spec in REGISTRY if spec.name == "h09_production")
+    spec = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
     configs = [spec.configs[number] for number in searched]
     return [Choice(spec, config) for config in configs if spec.why_not(problem, gpu.arch, config) is None]
 
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, help="folder for the record file")
     parser.add_argument("--shapes", nargs="*", type=int, default=[*range(len(SHAPES))], help="numbers of the shapes")
     parser.add_argument("--epilogues", nargs="*", default=list(FORMS), choices=list(FORMS))
-    parser.add_argument("--search", nargs="*", type=int, default=[], help="numbers of configs of h09_production")
+    parser.add_argument("--search", nargs="*", type=int, default=[], help="numbers of configs of hopper_gemm")
     parser.add_argument("--searched", nargs="*", default=list(SEARCHED), choices=list(FORMS), help="epilogues for them")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache and measure nothing")
     given = parser.parse_args()

@@ -1,9 +1,9 @@
 """Few rows by 8-bit weights beside PyTorch's, which are cuBLASLt's: ``python benchmarks/few_rows.py FOLDER``.
 
 A in rows, B in columns, float8_e4m3fn of normal(0, 1), bfloat16 results; timed as `float8_products.py` does:
-`h16_mixed` in the config that is chosen, `h13_widened`, and cuBLASLt, by default and with ``use_fast_accum``. With
-``--search N`` the N configs that are expected to be fastest are timed, too. With ``--rows bfloat16`` A is of that type,
-which cuBLASLt does not take. ``compile`` instead of a folder only compiles what will run.
+`hopper_gemm_w8a16` in the config that is chosen, `hopper_gemm_upcast`, and cuBLASLt, by default and with
+``use_fast_accum``. With ``--search N`` the N configs that are expected to be fastest are timed, too. With ``--rows
+bfloat16`` A is of that type, which cuBLASLt does not take. ``compile`` instead of a folder only compiles what will run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h16_mixed.spec import SPEC as MIXED
-from gemmule.kernels.gemm.h16_mixed.spec import costs
+from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as MIXED
+from gemmule.kernels.hopper.gemm_w8a16.spec import costs
 from gemmule.lab.products import gemm_problem
 
 SHAPES = [(n, k) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (28672, 8192))]
@@ -51,7 +51,7 @@ def problem_of(size: tuple[int, int, int], rows: str) -> GemmProblem:
 
 def ways(problem: GemmProblem, search: int) -> dict[str, Choice]:
     """Return what gemmule runs, by name."""
-    widened = next(spec for spec in REGISTRY if spec.name == "h13_widened")
+    widened = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_upcast")
     found = {"mixed": chosen(MIXED, problem), "widened": chosen(widened, problem)}
     able = [config for config in MIXED.configs if MIXED.why_not(problem, HOPPER, config) is None]
     order = sorted(zip(costs(problem, able, 132), range(len(able)), strict=True))

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from untuned_choices import product
 
-from gemmule.core import hopper_correction
-from gemmule.core.hopper_correction import problem_features, use_chip
-from gemmule.core.hopper_cost import limits, rates_of
-from gemmule.core.hopper_operation import operation_of
-from gemmule.kernels.gemm.h09_production.config import CONFIGS, ProductionConfig
+from gemmule.core.chip_in_use import use_chip
+from gemmule.kernels.hopper.cost.correction import problem_features
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import correction as hopper_correction
+from gemmule.kernels.hopper.cost.times import limits, rates_of
+from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
 HELD_OUT = 8
@@ -98,9 +99,9 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 every = [configs[place] for place in places]
                 yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
                                number % HELD_OUT == 0)  # fmt: skip
-            elif record["record"] == "untuned" and record["kernel"] == "h09_production" and _type(record) in _TYPES:
+            elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
-                looked = [one for one in record["looked"] if one["kernel"] == "h09_production"]
+                looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
                 some = tuple(ProductionConfig(**one["config"]) for one in looked)
                 _, expected, features = widths(_operation(record), some)
                 times = np.array([one["median_us"] for one in looked])
@@ -247,7 +248,7 @@ def main() -> None:
     if given.choose:
         cover(products, given.choose)
         return
-    path = Path(hopper_correction.__file__).with_name("hopper_correction.json")
+    path = Path(hopper_correction.__file__).with_name("correction.json")
     content = json.loads(path.read_text())
     parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS)[0]
     fit = Fit([one for one in products if not one.held_out], parts, list(content["chips"]))

@@ -26,7 +26,7 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPLIT, PLAIN = SPECS["h14_int8x15"], SPECS["d03_mma_f64"]
+SPLIT, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
 DEPTHS = (1, 2, 16, 64, 256, 1024, 4096, 16384)
 #: Takes the upper half of a float64's bits.
 _SPLITTER = 2.0**27 + 1

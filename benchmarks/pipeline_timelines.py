@@ -1,7 +1,7 @@
 """The timelines of Hopper's kernels, as `gemmule explain` lays them out, for the pages about them.
 
 python benchmarks/pipeline_timelines.py --record benchmarks/results
-python benchmarks/pipeline_timelines.py h12_bf16x6 --record benchmarks/results
+python benchmarks/pipeline_timelines.py bf16x6_gemm --record benchmarks/results
 
 Needs no GPU, and measures none: the virtual GPU says who waits for whom, and rules say how long things take.
 """
@@ -29,12 +29,12 @@ from gemmule.vgpu.instrument import CountedKernel
 SHAPE, DTYPE, LAYOUT, CHIP = (4096, 4096, 4096), "bfloat16", "nn", "h100"
 KERNELS = (
     "h02_wgmma_tma", "h03_stages", "h04_warp_specialised", "h05_persistent", "h06_cluster_multicast", "h07_tma_store",
-    "h08_pingpong", "h09_production", "h10_ragged_result",
+    "h08_pingpong", "hopper_gemm", "hopper_gemm_unaligned",
 )  # fmt: skip
 
 
 #: What is told of kernels whose own launch prepares operands for the one that follows.
-SPLIT = {"h12_bf16x6": ("float32", Precision.BF16X6)}
+SPLIT = {"bf16x6_gemm": ("float32", Precision.BF16X6)}
 
 
 def timelines(kernels: Sequence[str] = KERNELS) -> Iterator[dict[str, Any]]:

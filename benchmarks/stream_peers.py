@@ -24,8 +24,8 @@ from pinned_pool import fill, pinned_pool, poison, unpin
 
 from gemmule.api.device_product import beside_parts
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, accumulator, dtype_named
-from gemmule.core.residues import HALF_SIDE
 from gemmule.dispatch.select import choose
+from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.outofcore.arrays import ArraySink, ArraySource

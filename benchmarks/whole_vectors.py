@@ -37,9 +37,9 @@ def _takes_all(problem: TransposeProblem, arch: Any, config: Any) -> str | None:
 
 def choices(problem: TransposeProblem, arch: Any, multiprocessors: int) -> Iterator[Choice]:
     """Yield t12 and t14, each in the config that it would have."""
-    for name in ("t12_production", "t14_whole_sectors"):
+    for name in ("transpose_tiled", "transpose_whole_sectors"):
         spec = next(spec for spec in REGISTRY if spec.name == name)
-        willing = spec if name.startswith("t12") else dataclasses.replace(spec, why_not=_takes_all)
+        willing = spec if name == "transpose_tiled" else dataclasses.replace(spec, why_not=_takes_all)
         yield choose(problem, arch, (willing,), multiprocessors=multiprocessors)
 
 

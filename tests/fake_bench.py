@@ -12,7 +12,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Kind
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.spec import Config
-from gemmule.kernels.gemm.reference.spec import SPEC as REFERENCE
+from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 from gemmule.lab.products import as_matrix
 
 

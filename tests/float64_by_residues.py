@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.core.dtype import FLOAT64
-from gemmule.core.residues import MODULI
+from gemmule.kernels.emulation.residues import MODULI
 
 
 def largest_residues(at_least):

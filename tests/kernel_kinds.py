@@ -48,25 +48,27 @@ _ALIGNED = (Family(_HALVES, units=(16,)),)
 _INT8 = (("int8", "int8", "int32"),)
 #: For each GEMM kernel of the registry. A new kernel says here what it multiplies.
 FAMILIES: dict[str, tuple[Family, ...]] = {
-    "h15_symmetric": (Family(_HALVES, units=(16,), layouts=("rcr", "crr"), own=True),),
-    "h09_production": (
+    "hopper_syrk": (Family(_HALVES, units=(16,), layouts=("rcr", "crr"), own=True),),
+    "hopper_gemm": (
         Family((*_HALVES, (_F16, _F16, _F32)), units=(16,)),
         Family(((_E4, _E4, _BF),), "float8", (16,), ("rcr",)),
         Family(_SINGLE, "tf32", (4,), ("rcr",)),
         Family(_INT8, units=(16,), layouts=("rcr",)),
     ),
-    "h10_ragged_result": (Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),),
-    "h11_packed": (Family(_HALVES), Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",))),
-    "h16_mixed": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
-    "h17_along_k": (
+    "hopper_gemm_unaligned": (Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),),
+    "hopper_gemm_repacked": (Family(_HALVES), Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",))),
+    "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
+    "hopper_gemm_k_major": (
         Family(_INT8, units=(16,), layouts=("rrr", "crr")),
         Family(((_E4, _E4, _BF), (_E5, _E4, _F32)), "float8", (16,), ("rrr", "crr")),
         Family(_SINGLE, "tf32", (4,), ("rrr", "crr")),
     ),
-    "h13_widened": (Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),),
+    "hopper_gemm_upcast": (
+        Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),
+    ),
     "h01_mma_sync": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
-    "h12_bf16x6": (Family(_SINGLE, "bf16x6"),),
-    "h14_int8x15": (Family(_DOUBLE, "int8x15", layouts=("rrr", "ccr")),),
+    "bf16x6_gemm": (Family(_SINGLE, "bf16x6"),),
+    "ozaki_gemm": (Family(_DOUBLE, "int8x15", layouts=("rrr", "ccr")),),
     "h08_pingpong": _ALIGNED,
     "h07_tma_store": _ALIGNED,
     "h06_cluster_multicast": _ALIGNED,
@@ -74,7 +76,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "h04_warp_specialised": _ALIGNED,
     "h03_stages": _ALIGNED,
     "h02_wgmma_tma": _ALIGNED,
-    "g08_triangle": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
+    "simt_syrk": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
     "g07_cp_async": _LADDER,
     "g06_double_buffer": _LADDER,
     "g05_conflict_free": _LADDER,
@@ -82,15 +84,15 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "g03_shared_tile": _LADDER,
     "g02_naive_coalesced": _LADDER,
     "g01_naive_uncoalesced": _LADDER,
-    "d04_triangle_f64": (Family(_DOUBLE, own=True, layouts=("rcr", "crr")),),
-    "d03_mma_f64": (Family(_DOUBLE, units=(1, 2)),),
+    "float64_syrk": (Family(_DOUBLE, own=True, layouts=("rcr", "crr")),),
+    "float64_gemm": (Family(_DOUBLE, units=(1, 2)),),
     "d02_b_in_registers": (Family(_DOUBLE),),
     "d01_shared_ab": (Family(_DOUBLE),),
     "gemm_reference": (Family((("int32",) * 3, (_BF, _F32, _F32), (_F16, _BF, _F32), ("int32", _F32, _F64))),),
 }
 #: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own
 #: transpose say on a GPU. No other product does, so that no public function comes to them on the virtual GPU.
-TRIANGLES = ("g08_triangle", "d04_triangle_f64")
+TRIANGLES = ("simt_syrk", "float64_syrk")
 
 
 @dataclasses.dataclass(frozen=True)

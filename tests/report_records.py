@@ -83,7 +83,7 @@ def whole():
             records.append(counts(kernel, 4096, counter, config, hardware=value))
     records.append(counts("g01_naive_uncoalesced", 4096, "smsp__inst_executed.sum", virtual=2.5e9))
     records += [transpose("t01_naive", edge, edge / 10) for edge in (1024, 2048, 4096)]
-    records += [transpose("t12_production", edge, edge / 2) for edge in (1024, 2048, 4096)]
+    records += [transpose("transpose_tiled", edge, edge / 2) for edge in (1024, 2048, 4096)]
     blocks = ((32, 32), (64, 8), (8, 64))
     records += [transpose("t05_thin", 4096, 500 * x, config={"block_x": x, "block_y": y}) for x, y in blocks]
     records.append({"record": "skipped", "kernel": "g07_cp_async", "config": {"tile_k": 8}, **product(8, 8, 8, "int8"),

@@ -1,12 +1,12 @@
-"""Proves a refactor neutral: ``python tools/compare_ptx.py BASE [HEAD] [--all] [--kernels NAME,…]``.
+"""Proves a refactor neutral: ``python tools/compare_ptx.py BASE [HEAD] [--all] [--most N] [--kernels NAME,…]``.
 
 Compiles registered kernels, configs and signatures at two commits and compares their PTX, with symbols, registers and
-labels numbered as they appear, and their launch recipes. What was renamed is paired by ``tools/renamed.json``; what has
-no pair fails, and so does any difference. HEAD is the working tree unless a commit is named. Compiled kernels come from
-gemmule's cache, so that a commit is compiled once.
+labels numbered as they appear, and their launch recipes. What was renamed is paired by `gemmule.core.former_names` and
+``tools/renamed.json``; what has no pair fails, and so does any difference. HEAD is the working tree unless a commit is
+named. Compiled kernels come from gemmule's cache, so that a commit is compiled once.
 
-A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `h09_production` and
-`g07_cp_async` (by today's names) in all.
+A sample is compared unless ``--all`` is given: of each kernel every config in two signatures, of `hopper_gemm` and
+`g07_cp_async` (by today's names) in all. ``--most N`` leaves N of each kernel's, evenly spread: for a first look.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmule.core import former_names
+
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = ROOT / "tools" / "renamed.json"
 #: Kernels that are compared in every signature.
-WHOLE = ("h09_production", "g07_cp_async")
+WHOLE = ("hopper_gemm", "g07_cp_async")
 #: Signatures of any other kernel's config that are compared.
 SAMPLED = 2
 # Lines of a difference that are printed.
@@ -43,17 +45,18 @@ def renamed(key: Key, names: Mapping[str, Any]) -> str:
     key : list
         Kernel, config and signature.
     names : mapping
-        ``kernels``, from old names to new ones; ``fields`` and ``signatures``, by old kernel, from old config fields
+        ``kernels``, from old names to new ones; ``fields`` and ``signatures``, by HEAD's kernel, from old config fields
         and signature keys to new ones (null: left out at HEAD); ``values``, likewise, config fields that HEAD adds.
     """
     kernel, config, signature = key
+    kernel = names.get("kernels", {}).get(kernel, kernel)
 
     def mapped(kind: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         new = {**names.get(kind, {}).get("*", {}), **names.get(kind, {}).get(kernel, {})}
         return {new.get(name, name): value for name, value in pairs if new.get(name, name) is not None}
 
     fields = mapped("fields", list(config.items())) | names.get("values", {}).get(kernel, {})
-    return canonical([names.get("kernels", {}).get(kernel, kernel), fields, [*mapped("signatures", signature).items()]])
+    return canonical([kernel, fields, [*mapped("signatures", signature).items()]])
 
 
 def canonical(key: Key) -> str:
@@ -70,7 +73,7 @@ def sampled(keys: list[Key]) -> list[Key]:
     found = []
     for kernel, configs in seen.items():
         for number, of_config in enumerate(configs.values()):
-            if kernel in WHOLE:
+            if former_names.current_names(kernel) in WHOLE:
                 found += of_config
             else:
                 count = min(SAMPLED, len(of_config))
@@ -78,6 +81,15 @@ def sampled(keys: list[Key]) -> list[Key]:
                     of_config[(number + step * len(of_config) // count) % len(of_config)] for step in range(count)
                 ]
     return found
+
+
+def spread(keys: list[Key], most: int) -> list[Key]:
+    """Return at most that many keys of each kernel, from all over its list."""
+    of_kernel: dict[str, list[Key]] = {}
+    for key in keys:
+        of_kernel.setdefault(key[0], []).append(key)
+    counts = ((one, min(most, len(one))) for one in of_kernel.values())
+    return [one[step * len(one) // count] for one, count in counts for step in range(count)]
 
 
 def listing(checkout: Path, *arguments: str, keys: list[Key] | None = None) -> Iterator[Any]:
@@ -105,8 +117,24 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def compare(base: Path, head: Path, names: Mapping[str, Any], kernels: list[str], *, every: bool) -> list[str]:
-    """Compare two checkouts; return a line for each difference, and print how many kernels are the same."""
+def compare(
+    base: Path, head: Path, names: Mapping[str, Any], kernels: list[str], *, every: bool, most: int = 0
+) -> list[str]:
+    """Compare two checkouts; return a line for each difference, and print how many kernels are the same.
+
+    Parameters
+    ----------
+    base, head : Path
+        The checkouts.
+    names : mapping
+        What was renamed, as `renamed` takes it.
+    kernels : list of str
+        Kernels of BASE that are compared; all where it is empty.
+    every : bool
+        Whether every signature is compared, or a sample.
+    most : int
+        How many of a kernel are compared at most; 0: no limit.
+    """
     olds, news = list(listing(base, "keys")), {canonical(key): key for key in listing(head, "keys")}
     pairs = {renamed(key, names): key for key in olds}
     unpaired = [f"only in BASE: {key}" for new, key in pairs.items() if new not in news]
@@ -114,6 +142,8 @@ def compare(base: Path, head: Path, names: Mapping[str, Any], kernels: list[str]
     paired = {json.dumps(key): news[new] for new, key in pairs.items() if new in news}
     chosen = [key for key in (olds if every else sampled(olds)) if json.dumps(key) in paired]
     chosen = [key for key in chosen if not kernels or key[0] in kernels]
+    if most:
+        chosen = spread(chosen, most)
     before = {json.dumps(one["key"]): one for one in listing(base, "compile", keys=chosen)}
     after = {
         canonical(one["key"]): one for one in listing(head, "compile", keys=[paired[json.dumps(key)] for key in chosen])
@@ -141,9 +171,12 @@ def main() -> int:
     parser.add_argument("base")
     parser.add_argument("head", nargs="?", help="a commit; the working tree where none is given")
     parser.add_argument("--all", action="store_true", help="compare every signature")
+    parser.add_argument("--most", type=int, default=0, help="at most so many of each kernel")
     parser.add_argument("--kernels", default="", help="only these, by their names in BASE, with commas between them")
     given = parser.parse_args()
-    names = json.loads(RENAMED.read_text()) if RENAMED.is_file() else {}
+    names = {"kernels": former_names.KERNELS, "fields": former_names.FIELDS}
+    if RENAMED.is_file():
+        names |= json.loads(RENAMED.read_text())
     with tempfile.TemporaryDirectory() as scratch:
 
         def checkout(commit: str) -> Path:
@@ -157,7 +190,7 @@ def main() -> int:
 
         head = checkout(given.head) if given.head else ROOT
         kernels = [name for name in given.kernels.split(",") if name]
-        found = compare(checkout(given.base), head, names, kernels, every=given.all)
+        found = compare(checkout(given.base), head, names, kernels, every=given.all, most=given.most)
     for line in found:
         print(line)
     return 1 if found else 0

@@ -20,7 +20,6 @@ from typing import Any
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.below_stairs import STEP
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
@@ -29,6 +28,7 @@ from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec
 from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.parts.block_triangle import STEP
 
 ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 # Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides.

@@ -112,34 +112,36 @@ RECIPES: dict[str, Recipe] = {
     "h01_mma_sync": Recipe(
         _of(HALF) * 2 + _TF32 * 2 + _of((INT8,)), ((4, 420),) * 3, aligned="some", epilogues=True, edges=0.04
     ),
-    "h09_production": Recipe(
+    "hopper_gemm": Recipe(
         _of(HALF) * 3 + _TF32 + _of((INT8,)) + _of(FLOAT8, "float8"), ((8, 640),) * 3, "along K", "all", epilogues=True
     ),
-    "h10_ragged_result": Recipe(_of(HALF), ((8, 500),) * 3, aligned="operands", own_only=True),
-    "h11_packed": Recipe(_of(HALF), ((60, 900),) * 3, aligned="some", epilogues=True),
-    "h12_bf16x6": Recipe(_of((SINGLE,), "bf16x6"), ((60, 420),) * 3),
-    "h13_widened": Recipe(
+    "hopper_gemm_unaligned": Recipe(_of(HALF), ((8, 500),) * 3, aligned="operands", own_only=True),
+    "hopper_gemm_repacked": Recipe(_of(HALF), ((60, 900),) * 3, aligned="some", epilogues=True),
+    "bf16x6_gemm": Recipe(_of((SINGLE,), "bf16x6"), ((60, 420),) * 3),
+    "hopper_gemm_upcast": Recipe(
         _of(FLOAT8) + _of(FLOAT8, "float8") + _of(MIXED), ((8, 500),) * 3, epilogues=True, edges=0.08
     ),
-    "h14_int8x15": Recipe(tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((1500, 2400), (1500, 2400), (1500, 2600))),
-    "h15_symmetric": Recipe(_of(HALF) * 2 + _TF32, ((60, 1400), (60, 1400), (16, 1200)), "any", "some", gram=True),
-    "h16_mixed": Recipe(_of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True),
-    "h17_along_k": Recipe(_of((INT8,)) + _TF32 + _of(FLOAT8, "float8"), ((300, 1700),) * 3, "across K"),
+    "ozaki_gemm": Recipe(tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((1500, 2400), (1500, 2400), (1500, 2600))),
+    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((60, 1400), (60, 1400), (16, 1200)), "any", "some", gram=True),
+    "hopper_gemm_w8a16": Recipe(
+        _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True
+    ),
+    "hopper_gemm_k_major": Recipe(_of((INT8,)) + _TF32 + _of(FLOAT8, "float8"), ((300, 1700),) * 3, "across K"),
     "g07_cp_async": Recipe(_of((SINGLE,)), ((1, 420),) * 3, epilogues=True, edges=0.04),
-    "g08_triangle": Recipe(_of((SINGLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
-    "d03_mma_f64": Recipe(
+    "simt_syrk": Recipe(_of((SINGLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
+    "float64_gemm": Recipe(
         _of((DOUBLE,)) * 3 + tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((1, 300),) * 3, epilogues=True, edges=0.04
     ),
-    "d04_triangle_f64": Recipe(_of((DOUBLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
+    "float64_syrk": Recipe(_of((DOUBLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
     "gemm_reference": Recipe(
         _of(tuple(RESULTS)) + _TF32, ((1, 200),) * 3, epilogues=True, free=True, edges=0.08
     ),
-    "t12_production": Recipe(sides=((1, 700),) * 2, operation="transpose", sizes=(1, 2, 4, 8), aligned="some"),
-    "t13_in_place": Recipe(sides=((1, 500),) * 2, operation="transpose", sizes=(1, 2, 4, 8)),
-    "t14_whole_sectors": Recipe(sides=((16, 700),) * 2, operation="transpose", sizes=(4, 8), aligned="some"),
-    "t15_register_squares": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
-    "t16_gathered_words": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
-    "t17_unshifted_words": Recipe(sides=((100, 2000),) * 2, operation="transpose", sizes=(1, 2)),
+    "transpose_tiled": Recipe(sides=((1, 700),) * 2, operation="transpose", sizes=(1, 2, 4, 8), aligned="some"),
+    "transpose_in_place": Recipe(sides=((1, 500),) * 2, operation="transpose", sizes=(1, 2, 4, 8)),
+    "transpose_whole_sectors": Recipe(sides=((16, 700),) * 2, operation="transpose", sizes=(4, 8), aligned="some"),
+    "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
+    "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
+    "transpose_word_aligned": Recipe(sides=((100, 2000),) * 2, operation="transpose", sizes=(1, 2)),
     "transpose_reference": Recipe(
         sides=((1, 300),) * 2, operation="transpose", sizes=(1, 2, 4, 8), free=True, edges=0.3
     ),
@@ -326,7 +328,7 @@ def _library(rng: Rng, libraries: tuple[str, ...], types: set[str], *, plain: bo
 def _sketched_transpose(kind: str, recipe: Recipe, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sketch:
     size = int(rng.choice(recipe.sizes))
     dtype = str(rng.choice(_TRANSPOSED[size]))
-    in_place = kind == "t13_in_place"
+    in_place = kind == "transpose_in_place"
     extents = _extents(rng, recipe, most, 1)
     extents = (extents[0],) * 2 if in_place else extents
     batch = () if rng.random() < 0.6 else (int(rng.integers(1, 5)),)
@@ -418,7 +420,7 @@ def detailed(drawn: Sketch, rng: Rng, seed: int, index: int) -> FuzzProblem:
         Where values come from.
     """
     extents = [_jittered(rng, extent, drawn.unit) for extent in drawn.extents]
-    if drawn.kind == "t13_in_place" or drawn.gram:
+    if drawn.kind == "transpose_in_place" or drawn.gram:
         extents[1] = extents[0]
     if RECIPES[drawn.kind].operation == "transpose":
         return _detailed_transpose(drawn, rng, (seed, index), extents)

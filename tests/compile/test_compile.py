@@ -17,7 +17,6 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
-from gemmule.core.below_stairs import STEP
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
@@ -26,6 +25,7 @@ from gemmule.core.own_transpose import told
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
+from gemmule.kernels.parts.block_triangle import STEP
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -102,7 +102,7 @@ def by_signature(spec, config, types):
     found = collections.defaultdict(list)
     for problem in products(types) if spec.operation == "gemm" else transposes(types):
         # This one is specialised for as many products of int8 as are asked for.
-        if spec.name != "h14_int8x15" or problem.precision in INT8_PRODUCTS:
+        if spec.name != "ozaki_gemm" or problem.precision in INT8_PRODUCTS:
             found[spec.signature(problem, config)].append(problem)
     return found
 
@@ -147,15 +147,15 @@ def jobs(configs):
 #: Steps of the ladders: calls take other kernels.
 STEPS = {*LADDER, *TRANSPOSE_LADDER} - {
     "g07_cp_async",
-    "d03_mma_f64",
+    "float64_gemm",
     "h01_mma_sync",
-    "h09_production",
-    "t12_production",
+    "hopper_gemm",
+    "transpose_tiled",
 }
 
 
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
-LONG = ("g07_cp_async", "g08_triangle", "h01_mma_sync", "t12_production", "t13_in_place", "t15_register_squares")
+LONG = ("g07_cp_async", "simt_syrk", "h01_mma_sync", "transpose_tiled", "transpose_in_place", "transpose_in_registers")
 
 
 def covering(jobs):

@@ -1,4 +1,4 @@
-"""The machine code of d03_mma_f64: one instruction for each product on Hopper, asynchronous copies, no stack."""
+"""The machine code of float64_gemm: one instruction for each product on Hopper, asynchronous copies, no stack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from test_h01_instructions import OPCODES, instructions
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.gemm.d03_mma_f64.spec import SHAPES, SPEC
+from gemmule.kernels.float64.gemm.spec import SHAPES, SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

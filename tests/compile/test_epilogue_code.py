@@ -42,7 +42,7 @@ def compiled(spec, config, arch, expression):
 
 HOPPER_CONFIGS = [
     pytest.param(config, id=str(config).replace(" ", ","), marks=() if number == 2 else pytest.mark.slow)
-    for number, config in enumerate(SPECS["h09_production"].configs)
+    for number, config in enumerate(SPECS["hopper_gemm"].configs)
 ]
 
 
@@ -53,7 +53,7 @@ HOPPER_CONFIGS = [
 )
 @pytest.mark.parametrize("config", HOPPER_CONFIGS)
 def test_h09(config, expression):
-    artifact = compiled(SPECS["h09_production"], config, HOPPER, expression)
+    artifact = compiled(SPECS["hopper_gemm"], config, HOPPER, expression)
     assert early(artifact.ptx) == []
     # Beside 192 sums of a thread there are too few registers for some epilogues.
     assert artifact.resources.spill_bytes <= (0 if config.blocks * config.tile_n < _MOST_SUMS else _MOST_SPILLED)

@@ -45,8 +45,8 @@ def compiled(spec, config, arch, product):
 
 ABLE = [
     config
-    for config in SPECS["h09_production"].configs
-    if SPECS["h09_production"].why_not(problem(PLAIN), HOPPER, config) is None
+    for config in SPECS["hopper_gemm"].configs
+    if SPECS["hopper_gemm"].why_not(problem(PLAIN), HOPPER, config) is None
 ]
 
 
@@ -54,7 +54,7 @@ ABLE = [
 @pytest.mark.parametrize("config", ABLE, ids=lambda config: str(config).replace(" ", ","))
 def test_h09(config):
     for product in (problem(PLAIN), problem(WITH_BIAS, absmax=True)):
-        artifact = compiled(SPECS["h09_production"], config, HOPPER, product)
+        artifact = compiled(SPECS["hopper_gemm"], config, HOPPER, product)
         assert early(artifact.ptx) == []
         assert artifact.resources.spill_bytes <= (0 if config.blocks * config.tile_n < _MOST_SUMS else _MOST_SPILLED)
 

@@ -11,8 +11,8 @@ from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.gemm.h01_mma_sync import spec as h01
-from gemmule.parts import warp_squares
+from gemmule.kernels.ladder.h01_mma_sync import spec as h01
+from gemmule.kernels.ladder.h01_mma_sync import warp_tiles as warp_squares
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -12,7 +12,7 @@ from gemmule.dispatch.registry import REGISTRY
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
 HOPPER = Arch.parse("sm_90a")
 
 

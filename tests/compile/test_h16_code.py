@@ -12,7 +12,7 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT16
 from gemmule.core.layout import contiguous
-from gemmule.kernels.gemm.h16_mixed.spec import SPEC
+from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -19,7 +19,7 @@ from gemmule.lab.transposes import problem_for
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Kernels that copy by their threads, the type of their operands, and the number of a small config.
-KERNELS = [("g07_cp_async", "float32", -1), ("d03_mma_f64", "float64", 9), ("h01_mma_sync", "bfloat16", -1)]
+KERNELS = [("g07_cp_async", "float32", -1), ("float64_gemm", "float64", 9), ("h01_mma_sync", "bfloat16", -1)]
 MEMORY = re.compile(r"\b(ld|st|cp\.async|prefetch)\S*\.global")
 HOPPER, BEFORE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 

@@ -6,8 +6,8 @@ import pytest
 from test_wgmma_waits import ARCH, early
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.kernels.gemm.h09_production.config import ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

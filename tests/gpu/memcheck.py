@@ -22,7 +22,6 @@ import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
-from gemmule.core.below_stairs import STEP
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import DTypeError
 from gemmule.core.own_transpose import told
@@ -31,6 +30,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
@@ -39,7 +39,7 @@ RNG = np.random.default_rng()
 #: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
 PARTIAL_COPIES = {"h01_mma_sync": 16}
 #: Kernels of a block lower triangle.
-TRIANGLES = ("g08_triangle", "d04_triangle_f64")
+TRIANGLES = ("simt_syrk", "float64_syrk")
 SHAPES = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]
 LAYOUTS = [("row", "row", "row"), ("col", "col", "col"), ("padded", "reversed", "gapped"), ("row", "col", "row")]
 #: Results of kernels that do not write the type of A.

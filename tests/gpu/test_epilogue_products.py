@@ -21,7 +21,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
-KNOWING = [spec for spec in REGISTRY if spec.epilogues and spec.following is None and spec.name != "h16_mixed"]
+KNOWING = [spec for spec in REGISTRY if spec.epilogues and spec.following is None and spec.name != "hopper_gemm_w8a16"]
 PACKED = next(spec for spec in REGISTRY if spec.epilogues and spec.following is not None)
 
 

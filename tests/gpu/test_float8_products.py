@@ -14,9 +14,9 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOA
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 
-WIDENED = next(spec for spec in REGISTRY if spec.name == "h13_widened")
-NATIVE = next(spec for spec in REGISTRY if spec.name == "h09_production")
-PACKED = next(spec for spec in REGISTRY if spec.name == "h11_packed")
+WIDENED = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_upcast")
+NATIVE = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
+PACKED = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
 NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
 RESULTS = (FLOAT32, BFLOAT16, FLOAT16, *NARROW)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))

@@ -13,7 +13,7 @@ from oracle import assert_product, poisoned, random_matrix
 from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 

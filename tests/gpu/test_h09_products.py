@@ -18,7 +18,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=3))
 CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]
 

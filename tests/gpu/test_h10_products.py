@@ -17,7 +17,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h10_ragged_result")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_unaligned")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 CONFIGS = [pytest.param(config, id=str(config).replace(" ", ",")) for config in SPEC.configs]
 KIND = dtype_named("bfloat16")

@@ -20,7 +20,7 @@ from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.stopwatch import Graph, new_stream
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h11_packed")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_repacked")
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 KIND = dtype_named("bfloat16")
 

@@ -16,12 +16,12 @@ from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.gemm.h12_six_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPEC, PLAIN = SPECS["h12_bf16x6"], SPECS["g07_cp_async"]
+SPEC, PLAIN = SPECS["bf16x6_gemm"], SPECS["g07_cp_async"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config.tile_n)) for config in PRODUCTS.configs]
 multiply = functools.partial(test_gemm_kernels.multiply, precision=Precision.BF16X6)

@@ -20,13 +20,13 @@ from gemmule.core.dtype import FLOAT64, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.gemm.h14_int8x15 import spec as own
-from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_gemm import spec as own
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
 SPECS = {spec.name: spec for spec in REGISTRY}
-SPEC, PLAIN = SPECS["h14_int8x15"], SPECS["d03_mma_f64"]
+SPEC, PLAIN = SPECS["ozaki_gemm"], SPECS["float64_gemm"]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILES = [pytest.param(config, id=str(config).replace(" ", ",")) for config in PRODUCTS.configs]
 U = FLOAT64.unit_roundoff

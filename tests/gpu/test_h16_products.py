@@ -14,7 +14,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOA
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h16_mixed")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm_w8a16")
 NARROW, RESULTS = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT32, BFLOAT16, FLOAT16)
 #: Pitches of A, and of B as lines along K, that may be longer than K.
 KINDS = ("row", "col", "row")

@@ -35,9 +35,9 @@ def shift(torch, edge, dtype):
     ("kernel", "dtype", "edge"),
     [
         *[("g07_cp_async", "float32", edge) for edge in (32, 64, 131, 256)],
-        *[("d03_mma_f64", "float64", edge) for edge in (32, 77, 131, 192)],
+        *[("float64_gemm", "float64", edge) for edge in (32, 77, 131, 192)],
         *[("h01_mma_sync", "bfloat16", edge) for edge in (47, 65)],
-        ("h09_production", "float16", 128),
+        ("hopper_gemm", "float16", 128),
     ],
 )
 def test_products_of_what_the_last_product_wrote(torch, kernel, dtype, edge, captured):
@@ -109,7 +109,7 @@ def test_float64_behind_a_kernel_that_lets_the_next_one_begin(torch):
     numbers, moved = words.view(torch.float64), shift(torch, edge, torch.float64)
     out = torch.empty(edge, edge, device="cuda", dtype=torch.float64)
     gm.matmul(a, b, out=words)
-    assert overlapping(numbers, moved, out) == ("d03_mma_f64", True)
+    assert overlapping(numbers, moved, out) == ("float64_gemm", True)
     found = []
     for first in given:
         a.copy_(first)

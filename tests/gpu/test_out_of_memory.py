@@ -43,7 +43,7 @@ def test_no_room_for_a_workspace(torch, full, rng):
         pytest.skip("needs compute capability 9.0")
     small = [random_matrix(rng, KIND, shape) for shape in ((1031, 515), (515, 1031))]
     tensors = [to_torch(torch, x) for x in small]
-    assert gm.plan(*tensors).kernel == "h11_packed"
+    assert gm.plan(*tensors).kernel == "hopper_gemm_repacked"
     m = 12001
     a, b = (torch.randn(m, m, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)

@@ -14,8 +14,8 @@ from test_gemm_kernels import multiply
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h09_production.config import ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from oracle import assert_product, poisoned, random_matrix
 
-from gemmule.core.below_stairs import STEP
 from gemmule.core.dtype import dtype_named
 from gemmule.core.staircase import Staircase
 from gemmule.core.streams import DeviceMatrix, matrix_bytes
 from gemmule.dispatch.select import choose
+from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.streams import GpuStreams
 
 #: Rows, columns before the first step, columns behind the last one, and the depth.

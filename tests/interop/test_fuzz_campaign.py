@@ -90,7 +90,7 @@ def test_the_command_writes_a_record_for_each_kernel(tmp_path):
     checks = [record for record in records if record["record"] == "check"]
     assert sum(one["passed"] for one in checks) == 30
     assert {one["failed"] for one in checks} == {0}
-    assert "fuzz h14_int8x15" in {one["what"] for one in checks}
+    assert "fuzz ozaki_gemm" in {one["what"] for one in checks}
     again = subprocess.run([*command, "--only", "3"], capture_output=True, text=True, check=False)
     assert again.returncode == 0
     assert "right: greatest error" in again.stdout

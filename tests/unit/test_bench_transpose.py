@@ -97,7 +97,7 @@ class Device(FakeDevice):
         yield "torch", Work("torch", operands, self.clock("torch"), self.spoil.get("torch"))
 
 
-SECONDS = {"t12_production": 1.25e-3, "t01_copy_row": 2e-3, "t04_naive_col": 4e-3, "copy": 1e-3, "torch": 5e-3}
+SECONDS = {"transpose_tiled": 1.25e-3, "t01_copy_row": 2e-3, "t04_naive_col": 4e-3, "copy": 1e-3, "torch": 5e-3}
 
 
 def measured(device, *names, sizes=((40, 24),), itemsizes=(4,), **options):
@@ -107,7 +107,7 @@ def measured(device, *names, sizes=((40, 24),), itemsizes=(4,), **options):
 
 
 def test_the_figures_of_a_record():
-    (record,) = measured(Device(SECONDS), "t12_production", sizes=[(4000, 250)], itemsizes=(2,))
+    (record,) = measured(Device(SECONDS), "transpose_tiled", sizes=[(4000, 250)], itemsizes=(2,))
     moved = 2 * 4000 * 250 * 2
     assert record["record"] == "transpose"
     assert (record["m"], record["n"], record["itemsize"]) == (4000, 250, 2)
@@ -124,7 +124,7 @@ def test_the_faster_of_two_copies():
     """The copy moves all bytes in 1 ms, and half of them in 0.25 or in 0.75."""
     for seconds, copy_gbps in [(0.25e-3, 8.0), (0.75e-3, 4.0)]:
         device = Device(SECONDS | {"part": seconds})
-        (record,) = measured(device, "t12_production", sizes=[(1000, 1000)], itemsizes=(2,))
+        (record,) = measured(device, "transpose_tiled", sizes=[(1000, 1000)], itemsizes=(2,))
         assert record["part_copy_bytes"] == 1_000_000
         assert record["part_copy_gbps"] == pytest.approx(2e-3 / seconds, abs=0.01)
         assert record["ratio"] == 0.8
@@ -141,8 +141,8 @@ def test_every_element_size_is_checked_bit_by_bit(itemsize):
         if index == 0:
             target.view(np.uint8).reshape(-1)[-1] ^= 1
 
-    assert measured(Device(SECONDS), "t12_production", itemsizes=(itemsize,))[0]["record"] == "transpose"
-    (wrong,) = measured(Device(SECONDS, {"t12_production": one_bit}), "t12_production", itemsizes=(itemsize,))
+    assert measured(Device(SECONDS), "transpose_tiled", itemsizes=(itemsize,))[0]["record"] == "transpose"
+    (wrong,) = measured(Device(SECONDS, {"transpose_tiled": one_bit}), "transpose_tiled", itemsizes=(itemsize,))
     assert wrong["record"] == "check"
     assert wrong["failed"] == 1
     assert "row 23 of the result is wrong, first at column 39" in wrong["reason"]
@@ -155,8 +155,8 @@ def test_what_is_wrong_in_the_last_buffer_set_only_is_found():
         if index == device.sets[0] - 1:
             target[3, 5] += 1
 
-    device.spoil["t12_production"] = last
-    (wrong,) = measured(device, "t12_production")
+    device.spoil["transpose_tiled"] = last
+    (wrong,) = measured(device, "transpose_tiled")
     assert device.sets[0] > 1
     assert "row 3 of the result is wrong, first at column 5" in wrong["reason"]
 
@@ -179,7 +179,7 @@ def test_what_is_not_written_is_found():
             call.sample = work.sample
             return call
 
-    (wrong,) = measured(Lazy(SECONDS), "t12_production")
+    (wrong,) = measured(Lazy(SECONDS), "transpose_tiled")
     assert wrong["record"] == "check"
     assert "0xaa" in wrong["reason"]
 
@@ -190,8 +190,8 @@ def test_a_large_result_is_compared_in_rows(monkeypatch):
     def everywhere(target, index):
         target[:, 11] ^= 1
 
-    assert measured(Device(SECONDS), "t12_production")[0]["record"] == "transpose"
-    (wrong,) = measured(Device(SECONDS, {"t12_production": everywhere}), "t12_production")
+    assert measured(Device(SECONDS), "transpose_tiled")[0]["record"] == "transpose"
+    (wrong,) = measured(Device(SECONDS, {"transpose_tiled": everywhere}), "transpose_tiled")
     assert "first at column 11" in wrong["reason"]
 
 
@@ -222,15 +222,15 @@ def test_kernels_that_do_not_run():
 
 
 def test_too_little_memory_and_peers_that_are_wrong():
-    (skipped,) = measured(Device(SECONDS, free=1000), "t12_production")
+    (skipped,) = measured(Device(SECONDS, free=1000), "transpose_tiled")
     assert "GB of the GPU's memory are free" in skipped["reason"]
 
     def wrong(target, index):
         target[0, 0] ^= 1
 
     with pytest.raises(UnsupportedError, match="torch transposes 40 x 24 wrongly"):
-        measured(Device(SECONDS, {"torch": wrong}), "t12_production")
-    assert "torch_us" not in measured(Device(SECONDS), "t12_production", peers=False)[0]
+        measured(Device(SECONDS, {"torch": wrong}), "transpose_tiled")
+    assert "torch_us" not in measured(Device(SECONDS), "transpose_tiled", peers=False)[0]
 
 
 def test_bounds_are_measured_as_copies():
@@ -239,21 +239,21 @@ def test_bounds_are_measured_as_copies():
     assert "torch_ratio" not in record
     for name in ("t01_copy_row", "t02_copy_col"):
         assert is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
-    for name in ("t03_naive_row", "t12_production", "transpose_reference"):
+    for name in ("t03_naive_row", "transpose_tiled", "transpose_reference"):
         assert not is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
 
 
 def test_a_transpose_in_place_works_on_a_copy_of_the_source():
-    (record,) = measured(Device(SECONDS), "t13_in_place", sizes=[(40, 40)], itemsizes=(2,))
+    (record,) = measured(Device(SECONDS), "transpose_in_place", sizes=[(40, 40)], itemsizes=(2,))
     assert record["record"] == "transpose"
     assert record["gbps"] == pytest.approx(2 * 40 * 40 * 2 * 1e-9 / 1e-3, abs=0.01)
 
     def one_bit(target, index):
         target[3, 4] ^= 1
 
-    (wrong,) = measured(Device(SECONDS, {"t13_in_place": one_bit}), "t13_in_place", sizes=[(40, 40)])
+    (wrong,) = measured(Device(SECONDS, {"transpose_in_place": one_bit}), "transpose_in_place", sizes=[(40, 40)])
     assert "row 3 of the result is wrong, first at column 4" in wrong["reason"]
-    (oblong,) = measured(Device(SECONDS), "t13_in_place", sizes=[(40, 24)])
+    (oblong,) = measured(Device(SECONDS), "transpose_in_place", sizes=[(40, 24)])
     assert oblong["record"] == "skipped"
     assert "two axes of equal length" in oblong["reason"]
 
@@ -264,16 +264,16 @@ def test_what_a_call_would_run_is_measured_once():
 
     (record,) = measured(Device(SECONDS), sizes=[(512, 512)], chosen=chosen)
     assert record["chosen_by"] == "dispatch"
-    assert record["kernel"] == "t12_production"
+    assert record["kernel"] == "transpose_tiled"
     config = chosen(transpose_of(512, 512, 4)).config
-    plan = TransposePlan(((512, 512),), (4,), (Choice(SPECS["t12_production"], config),), chosen=chosen, seconds=0.01)
+    plan = TransposePlan(((512, 512),), (4,), (Choice(SPECS["transpose_tiled"], config),), chosen=chosen, seconds=0.01)
     assert len(list(TransposeBench(plan, Device(SECONDS), H100).records())) == 1
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_launches_in_order(in_order, monkeypatch):
     """t15 lets its launch begin early, unless it is measured otherwise; the figures' table says which."""
-    device, found = Device({"t15_register_squares": 1e-3, **SECONDS}), []
+    device, found = Device({"transpose_in_registers": 1e-3, **SECONDS}), []
     kernel = device.kernel
 
     def seen(problem, choice, operands):
@@ -281,10 +281,10 @@ def test_launches_in_order(in_order, monkeypatch):
         return kernel(problem, choice, operands)
 
     monkeypatch.setattr(device, "kernel", seen)
-    records = measured(device, "t15_register_squares", itemsizes=(1,), in_order=in_order)
+    records = measured(device, "transpose_in_registers", itemsizes=(1,), in_order=in_order)
     assert found == [not in_order]
     _, ((name, *_),) = transpose_tables.figures(records)
-    assert name == "t15_register_squares" + (", in order" if in_order else "")
+    assert name == "transpose_in_registers" + (", in order" if in_order else "")
 
 
 def test_sizes_and_elements():
@@ -316,7 +316,7 @@ def test_random_bits_depend_on_the_seed_only(monkeypatch):
 def test_plots_and_tables_of_records():
     device = Device(SECONDS)
     records = [{"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"}]
-    records += measured(device, "t12_production", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256)])
+    records += measured(device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256)])
     configs = SPECS["t04_naive_col"].configs
     plan = TransposePlan(((64, 64),), (4,), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01)
     records += list(TransposeBench(plan, device, H100).records())

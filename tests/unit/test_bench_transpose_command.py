@@ -60,7 +60,7 @@ def run(*arguments):
 
 
 def test_the_command_prints_and_records(device, tmp_path):
-    result = run("--kernels", "t12_production,t01_copy_row,chosen", "--sizes", "40,24", "--sizes", "64,64",
+    result = run("--kernels", "transpose_tiled,t01_copy_row,chosen", "--sizes", "40,24", "--sizes", "64,64",
                  "--dtype", "float32", "--dtype", "1", "--record", tmp_path)  # fmt: skip
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -79,7 +79,7 @@ def test_the_command_prints_and_records(device, tmp_path):
     broken.write_text("\n".join(json.dumps({k: v for k, v in r.items() if k != "copy_us" and k != "ratio"})
                                 for r in records))  # fmt: skip
     assert "not a whole record of transposes" in CliRunner().invoke(gemmule, ["bench", "show", str(broken)]).stderr
-    as_json = run("--kernels", "t12_production", "--sizes", "40,24", "--json")
+    as_json = run("--kernels", "transpose_tiled", "--sizes", "40,24", "--json")
     assert json.loads(as_json.stdout)["records"][0]["ratio"] == 0.8
 
 
@@ -93,7 +93,7 @@ def test_the_sweep_of_block_shapes(device):
 
 def test_a_wrong_kernel_fails_the_command(device):
     device.spoil["t04_naive_col"] = lambda target, index: target.fill(0)
-    result = run("--kernels", "t04_naive_col,t12_production", "--sizes", "40,24")
+    result = run("--kernels", "t04_naive_col,transpose_tiled", "--sizes", "40,24")
     assert result.exit_code == 1
     assert "t04_naive_col" in result.stderr
     assert "is wrong and was not timed" in result.stderr

@@ -62,9 +62,9 @@ def test_renamed_kernels_fields_and_signatures_are_paired(tools):
     old = ["h09", {"swapped": 1, "pingpong": 0}, [["a", "k"], ["type", "bfloat16"]]]
     names = {
         "kernels": {"h09": "gemm_sm90"},
-        "fields": {"h09": {"swapped": "swap_ab"}},
-        "signatures": {"*": {"type": "element"}, "h09": {"a": "a_major"}},
-        "values": {"h09": {"stream_k": 0}},
+        "fields": {"gemm_sm90": {"swapped": "swap_ab"}},
+        "signatures": {"*": {"type": "element"}, "gemm_sm90": {"a": "a_major"}},
+        "values": {"gemm_sm90": {"stream_k": 0}},
     }
     new = ["gemm_sm90", {"stream_k": 0, "pingpong": 0, "swap_ab": 1}, [["element", "bfloat16"], ["a_major", "k"]]]
     assert compare.renamed(old, names) == compare.canonical(new)

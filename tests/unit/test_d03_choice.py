@@ -1,4 +1,4 @@
-"""What d03_mma_f64 takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
+"""What float64_gemm takes, how wide it copies, and when it is chosen, with the kernel compiler not needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC, MmaDoubleConfig
+from gemmule.kernels.float64.gemm.spec import SPEC, MmaDoubleConfig
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 

@@ -251,14 +251,14 @@ BIASED = Epilogue(Expression(("acc", "e0", "add 0 1")), (contiguous(dtype_named(
 
 #: Types, depths and precisions of what kernels prepare, other than odd extents of bfloat16.
 PREPARED = {
-    "h13_widened": ("float8_e4m3fn", 31, Precision.IEEE),
-    "h17_along_k": ("float8_e4m3fn", 32, Precision.FLOAT8),
+    "hopper_gemm_upcast": ("float8_e4m3fn", 31, Precision.IEEE),
+    "hopper_gemm_k_major": ("float8_e4m3fn", 32, Precision.FLOAT8),
 }
 
 
 @pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
 def test_kernels_know_epilogues_or_refuse_them(spec):
-    narrow = spec.name == "h16_mixed"
+    narrow = spec.name == "hopper_gemm_w8a16"
     reason = spec.why_not(problem(BIASED, narrow=narrow), spec.archs[0], spec.default)
     if spec.following is not None and spec.epilogues:
         name, k, precision = PREPARED.get(spec.name, ("bfloat16", 31, Precision.IEEE))

@@ -257,7 +257,7 @@ def run(*arguments):
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tn"], "cannot take this problem: A has strides"),
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain g07_cp_async, which calls take"),
         (["h01_mma_sync", "--shape", "777,1001,333"], "explain 'h01_mma_sync[4]', which takes it (tile_m=128"),
-        (["h09_production", "--shape", "4095,4095,4095"], "or explain h11_packed, which calls take for it"),
+        (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
         (["h03_stages[stages=2]", "--config", "stages=3", "--shape", "64,64,64"], "both name a config; give one"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; near are"),

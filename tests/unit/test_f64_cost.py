@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.d03_mma_f64.spec import SPEC
+from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")

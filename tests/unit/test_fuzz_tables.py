@@ -18,13 +18,13 @@ def check(kernel, problems, wrong, worst, types):
 
 def test_a_row_for_each_kernel():
     text = fuzz_block([
-        {"record": "experiment"}, {"record": "check", "what": "memcheck h09_production", "passed": 1},
+        {"record": "experiment"}, {"record": "check", "what": "memcheck hopper_gemm", "passed": 1},
         check("h01_mma_sync", 30, 1, 0.98, {"float16": 20, "int8": 10}),
-        check("h09_production", 10, 0, 0.5, {"float16": 10}),
+        check("hopper_gemm", 10, 0, 0.5, {"float16": 10}),
     ])  # fmt: skip
     assert "Seed 5: 40 of 50 problems checked, 1 wrong; 7 compiled kernels, 100 s, 40 of them before" in text
     assert "| h01_mma_sync | 30 | 75.0 % | 1 | 0.980 |" in text
-    assert "| h09_production | 10 | 25.0 % | 0 | 0.500 |" in text
+    assert "| hopper_gemm | 10 | 25.0 % | 0 | 0.500 |" in text
     assert "| types | float16 30, int8 10 |" in text
     assert "| library | torch 40 |" in text
 
@@ -43,8 +43,8 @@ CLEAN = "========= COMPUTE-SANITIZER\nh09\n2 kernel runs\n========= ERROR SUMMAR
     ],
 )
 def test_what_a_tool_says_of_a_kernel(found, verdict):
-    record = record_of("memcheck", "h09_production", found)
-    assert record["what"] == "memcheck h09_production"
+    record = record_of("memcheck", "hopper_gemm", found)
+    assert record["what"] == "memcheck hopper_gemm"
     assert [name for name in ("passed", "failed", "skipped") if record[name]] == [verdict]
     assert ("report" in record) == (verdict != "passed")
 
@@ -53,5 +53,5 @@ def test_racecheck_counts_hazards():
     hazards = (
         "COMPUTE-SANITIZER\n2 kernel runs\n========= RACECHECK SUMMARY: {} hazards displayed ({} errors, 0 warnings)"
     )
-    assert record_of("racecheck", "h09_production", Run(0, hazards.format(0, 0), 1.0))["passed"]
-    assert record_of("racecheck", "h09_production", Run(9, hazards.format(1, 1), 1.0))["failed"]
+    assert record_of("racecheck", "hopper_gemm", Run(0, hazards.format(0, 0), 1.0))["passed"]
+    assert record_of("racecheck", "hopper_gemm", Run(9, hazards.format(1, 1), 1.0))["failed"]

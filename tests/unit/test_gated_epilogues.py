@@ -195,7 +195,7 @@ def problem(m=256, n=192, k=128, **fields):
 def test_kernels_know_them_or_refuse_them(spec):
     gated = problem()
     plain = dataclasses.replace(gated, epilogue=Epilogue(Expression(("acc",)), absmax=True))
-    if spec.name == "h16_mixed":
+    if spec.name == "hopper_gemm_w8a16":
         narrow = dtype_named("float8_e4m3fn")
         factors = {"a": contiguous(narrow, 256, 128), "b": contiguous(narrow, 192, 128).transposed()}
         gated, plain = (dataclasses.replace(one, **factors) for one in (gated, plain))
@@ -212,11 +212,11 @@ def test_kernels_know_them_or_refuse_them(spec):
             # The memory is cleared in front, which a kernel that starts early would not wait for.
             assert not spec.launch(one, able[0]).overlaps
         else:
-            kind = dtype_named("float8_e4m3fn") if spec.name in ("h13_widened", "h17_along_k") else KIND
+            kind = dtype_named("float8_e4m3fn") if spec.name in ("hopper_gemm_upcast", "hopper_gemm_k_major") else KIND
             # What is transposed may lie anywhere, but the other operand may not.
-            k = 128 if spec.name == "h17_along_k" else 127
+            k = 128 if spec.name == "hopper_gemm_k_major" else 127
             odd = dataclasses.replace(one, k=k, a=contiguous(kind, 256, k), b=contiguous(kind, k, 192))
-            if spec.name == "h17_along_k":
+            if spec.name == "hopper_gemm_k_major":
                 odd = dataclasses.replace(odd, precision=Precision.FLOAT8)
             assert spec.why_not(odd, spec.archs[-1], spec.default) is None
             assert spec.following(odd, spec.default).problem.epilogue.absmax
@@ -225,12 +225,12 @@ def test_kernels_know_them_or_refuse_them(spec):
 def test_what_is_chosen_for_gated_forms():
     hopper = REGISTRY[0].archs[0]
     choice = choose(problem(4096, 14336, 4096), hopper, multiprocessors=132)
-    assert choice.spec.name == "h09_production"
+    assert choice.spec.name == "hopper_gemm"
     assert (choice.config.swapped, choice.config.cluster_k) == (0, 1)
     turned = problem(d=contiguous(KIND, 192, 256).transposed())
     choice = choose(turned, hopper)
     assert choice.spec.name == "gemm_reference"
-    assert "give out in rows" in dict(choice.refused)["h09_production"]
+    assert "give out in rows" in dict(choice.refused)["hopper_gemm"]
 
 
 def test_two_factors_are_twice_the_work():

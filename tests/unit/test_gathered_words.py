@@ -10,7 +10,7 @@ from batched_transposes import batched
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.t16_gathered_words.spec import SPEC, GatherConfig, why_not
+from gemmule.kernels.transpose.gathered.spec import SPEC, GatherConfig, why_not
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -68,5 +68,5 @@ def test_threads_for_each_word_and_what_is_ahead_of_a_row(config, itemsize):
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_small_matrices_of_odd_rows_take_it(itemsize):
-    for shape, name in [((65, 67), SPEC.name), ((300, 301), SPEC.name), ((8191, 8193), "t14_whole_sectors")]:
+    for shape, name in [((65, 67), SPEC.name), ((300, 301), SPEC.name), ((8191, 8193), "transpose_whole_sectors")]:
         assert choose(transpose_of(*shape, itemsize), HOPPER, multiprocessors=132).spec.name == name

@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h01_mma_sync.spec import SPEC, MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, MmaSyncConfig
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -32,7 +32,7 @@ def gemm(dtype, out, extent=512, **changes):
         (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "h01_mma_sync"),
         (gemm(FLOAT32, FLOAT32), "g07_cp_async"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
-        (gemm(FLOAT64, FLOAT64), "d03_mma_f64"),
+        (gemm(FLOAT64, FLOAT64), "float64_gemm"),
     ],
 )
 def test_choice(problem, name):

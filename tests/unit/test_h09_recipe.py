@@ -13,8 +13,8 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h09_production.config import BOX_M, CONSUMERS, K_BYTES, ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, K_BYTES, ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")

@@ -14,9 +14,9 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h10_ragged_result.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.gemm.h10_ragged_result.spec import RaggedResultConfig
-from gemmule.kernels.gemm.h11_packed.spec import SPEC, PackedConfig
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC, PackedConfig
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
+from gemmule.kernels.hopper.gemm_unaligned.spec import RaggedResultConfig
 from gemmule.lab.products import gemm_problem, own_product
 
 HOPPER = Arch.parse("sm_90a")
@@ -29,13 +29,13 @@ def product(m, n, k, layout="nn"):
 @pytest.mark.parametrize(
     ("shape", "layout", "name"),
     [
-        ((2048, 2048, 2048), "nn", "h09_production"),
-        ((2047, 2048, 2048), "nn", "h09_production"),
-        ((2048, 2047, 2048), "nt", "h10_ragged_result"),
-        ((2048, 2047, 2048), "nn", "h11_packed"),
-        ((2048, 2048, 2047), "nn", "h11_packed"),
-        ((2047, 2048, 2048), "tn", "h11_packed"),
-        ((2047, 2047, 2047), "tt", "h11_packed"),
+        ((2048, 2048, 2048), "nn", "hopper_gemm"),
+        ((2047, 2048, 2048), "nn", "hopper_gemm"),
+        ((2048, 2047, 2048), "nt", "hopper_gemm_unaligned"),
+        ((2048, 2047, 2048), "nn", "hopper_gemm_repacked"),
+        ((2048, 2048, 2047), "nn", "hopper_gemm_repacked"),
+        ((2047, 2048, 2048), "tn", "hopper_gemm_repacked"),
+        ((2047, 2047, 2047), "tt", "hopper_gemm_repacked"),
     ],
 )
 def test_only_what_needs_packing_is_packed(shape, layout, name):
@@ -48,17 +48,17 @@ def test_only_what_needs_packing_is_packed(shape, layout, name):
         # Packing the large B costs more than reading it once, in copies of 8 bytes.
         ((17, 12706, 4332), "nt", "h01_mma_sync"),
         # In copies of single elements it does not.
-        ((59, 9314, 4769), "nt", "h11_packed"),
+        ((59, 9314, 4769), "nt", "hopper_gemm_repacked"),
         ((380, 117, 15), "nn", "h01_mma_sync"),
-        ((957, 181, 1058), "tt", "h11_packed"),
+        ((957, 181, 1058), "tt", "hopper_gemm_repacked"),
         # A short K, but a large result.
-        ((12077, 11409, 21), "tn", "h11_packed"),
+        ((12077, 11409, 21), "tn", "hopper_gemm_repacked"),
     ],
 )
 def test_what_does_not_pay_for_packing_is_left_to_others(shape, layout, name):
     choice = choose(product(*shape, layout), HOPPER, multiprocessors=132)
     assert choice.spec.name == name
-    reason = dict(choice.refused).get("h11_packed")
+    reason = dict(choice.refused).get("hopper_gemm_repacked")
     assert reason == ("it can, and h01_mma_sync is expected to be faster" if name == "h01_mma_sync" else None)
 
 
@@ -99,9 +99,9 @@ def test_packing_is_not_left_to_a_kernel_that_cannot():
 @pytest.mark.parametrize(
     ("shape", "packed", "name"),
     [
-        ((2048, 2047, 2048), {"packed b"}, "h10_ragged_result"),
-        ((2048, 2048, 2047), {"packed a"}, "h09_production"),
-        ((2047, 2047, 2047), {"packed a", "packed b"}, "h10_ragged_result"),
+        ((2048, 2047, 2048), {"packed b"}, "hopper_gemm_unaligned"),
+        ((2048, 2048, 2047), {"packed a"}, "hopper_gemm"),
+        ((2047, 2047, 2047), {"packed a", "packed b"}, "hopper_gemm_unaligned"),
     ],
 )
 def test_what_follows(shape, packed, name):
@@ -211,7 +211,7 @@ def test_other_kernels_have_nothing_behind_them():
 
 @pytest.mark.parametrize(
     ("n", "then"),
-    [(4096, "h15_symmetric"), (4095, "h15_symmetric"), (256, "h09_production")],
+    [(4096, "hopper_syrk"), (4095, "hopper_syrk"), (256, "hopper_gemm")],
 )
 def test_a_matrix_and_its_transpose_are_packed_once(n, then):
     problem = own_product(gemm_problem(n, n, 4095, "bfloat16", "bfloat16", "nt"))

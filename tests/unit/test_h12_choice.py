@@ -18,9 +18,9 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h12_bf16x6.spec import SPEC, SplitConfig
-from gemmule.kernels.gemm.h12_six_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.gemm.h12_six_products.spec import SixProductsConfig
+from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC, SplitConfig
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.bf16x6_products.spec import SixProductsConfig
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -85,7 +85,7 @@ def test_a_matrix_for_all_of_a_batch_is_split_once():
 
 def test_the_product_takes_nothing_but_parts():
     for problem in (problem_of(64, 64, 192), problem_of(64, 64, 192, dtype="bfloat16", precision=Precision.IEEE)):
-        assert "the parts that h12_bf16x6 makes" in PRODUCTS.why_not(problem, HOPPER, PRODUCTS.default)
+        assert "the parts that bf16x6_gemm makes" in PRODUCTS.why_not(problem, HOPPER, PRODUCTS.default)
     assert "whole slices" in PRODUCTS.why_not(problem_of(64, 64, 190, dtype="bfloat16"), HOPPER, PRODUCTS.default)
 
 

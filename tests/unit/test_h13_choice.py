@@ -11,7 +11,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h13_widened.spec import SPEC
+from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 
 HOPPER = Arch.parse("sm_90a")
 

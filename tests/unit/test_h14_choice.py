@@ -15,16 +15,16 @@ from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
-from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h14_int8x15 import spec as own
-from gemmule.kernels.gemm.h14_int8x15.spec import SPEC
-from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.gemm.h14_products.spec import ProductsConfig
-from gemmule.kernels.gemm.h14_reconstruction.spec import SPEC as RECONSTRUCTION
-from gemmule.kernels.gemm.h14_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.ozaki_gemm import spec as own
+from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_products.spec import ProductsConfig
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -61,7 +61,7 @@ def test_products_for_which_residues_do_not_pay(shape):
     choice = chosen(problem_of(*shape))
     assert choice.spec.name != SPEC.name
     reason = dict(choice.refused)[SPEC.name]
-    assert reason.endswith("0") if 0 in shape else reason == "it can, and d03_mma_f64 is expected to be faster"
+    assert reason.endswith("0") if 0 in shape else reason == "it can, and float64_gemm is expected to be faster"
 
 
 def spans(param):
@@ -120,7 +120,7 @@ def test_a_long_k_is_cut_before_sums_may_overflow():
 def test_the_launches_are_a_plan_that_says_so():
     problem = problem_of(9000, 9000, 9000)
     names = [one.spec.name for one in SPEC.following(problem, SPEC.default).chain()]
-    assert names[:4] == ["h14_residues", "h14_products", "h14_reconstruction", "h14_residues"]
+    assert names[:4] == ["ozaki_residues", "ozaki_products", "ozaki_reconstruction", "ozaki_residues"]
 
 
 def test_a_column_major_result_is_the_transposed_product():
@@ -132,10 +132,10 @@ def test_a_column_major_result_is_the_transposed_product():
 
 
 def test_the_products_take_nothing_but_residues():
-    assert "residues that h14_residues makes" in PRODUCTS.why_not(problem_of(64, 64, 128), HOPPER, PRODUCTS.default)
+    assert "residues that ozaki_residues makes" in PRODUCTS.why_not(problem_of(64, 64, 128), HOPPER, PRODUCTS.default)
     for spec in (RESIDUES, RECONSTRUCTION):
         plain = problem_of(64, 64, 128, precision=Precision.IEEE)
-        assert "runs behind h14_int8x15" in spec.why_not(plain, HOPPER, spec.default)
+        assert "runs behind ozaki_gemm" in spec.why_not(plain, HOPPER, spec.default)
 
 
 @pytest.mark.parametrize(

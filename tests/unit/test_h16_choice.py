@@ -12,7 +12,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h16_mixed.spec import BLOCK, SPEC, TILE_K, MixedConfig, costs
+from gemmule.kernels.hopper.gemm_w8a16.spec import BLOCK, SPEC, TILE_K, MixedConfig, costs
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -38,9 +38,11 @@ def test_few_rows_take_it(weights, rows):
 
 def test_many_rows_are_widened_in_memory():
     choice = chosen(problem_of(8192, 8192, 8192))
-    assert choice.spec.name == "h13_widened"
-    assert dict(choice.refused)[SPEC.name] == "it can, and h13_widened is expected to be faster"
-    assert chosen(dataclasses.replace(problem_of(16, 4096, 4096), precision=Precision.FLOAT8)).spec.name[:3] == "h09"
+    assert choice.spec.name == "hopper_gemm_upcast"
+    assert dict(choice.refused)[SPEC.name] == "it can, and hopper_gemm_upcast is expected to be faster"
+    assert (
+        chosen(dataclasses.replace(problem_of(16, 4096, 4096), precision=Precision.FLOAT8)).spec.name == "hopper_gemm"
+    )
 
 
 @pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
@@ -90,7 +92,7 @@ def test_times_are_those_that_were_measured(shape):
 
 def test_rows_beyond_those_that_were_measured_are_widened_in_memory():
     assert chosen(problem_of(512, 14336, 4096)).spec is SPEC
-    assert chosen(problem_of(513, 14336, 4096)).spec.name == "h13_widened"
+    assert chosen(problem_of(513, 14336, 4096)).spec.name == "hopper_gemm_upcast"
 
 
 @pytest.mark.parametrize("rows", [64, 100, 128, 256])

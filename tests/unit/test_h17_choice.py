@@ -12,7 +12,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h17_along_k.spec import SPEC
+from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -44,7 +44,7 @@ def test_each_operand_that_does_not_lie_along_k_is_transposed(layout, dtype, out
     *transposes, last = choice.following(problem).chain()
     assert [dict(one.operands) for one in transposes] == [{"a": name, "d": f"{name} along k"} for name in turned[1:]]
     assert all(isinstance(one.problem, TransposeProblem) for one in transposes)
-    assert last.spec.name == "h09_production"
+    assert last.spec.name == "hopper_gemm"
     assert last.problem.layout == "nt"
     assert {name: last.operands[name] for name in "abd"} == {
         **{name: f"{name} along k" if name in turned else name for name in "ab"}, "d": "d",
@@ -80,7 +80,7 @@ def test_every_matrix_of_a_batch_is_transposed():
         (product((512, 512, 512), layout="nt"), "A and B lie along K"),
         (product((512, 512, 512), "float32", "float32"), "precision is 'ieee'; this kernel is for int8"),
         (product((512, 512, 512), "bfloat16", "bfloat16"), "A is bfloat16"),
-        (product((512, 512, 510)), "h09_production does not take what lies along K"),
+        (product((512, 512, 510)), "hopper_gemm does not take what lies along K"),
         (batched(0), "B is one matrix for all of the batch"),
         (product((512, 0, 512)), "there is nothing to multiply"),
     ],
@@ -92,9 +92,9 @@ def test_what_it_refuses(problem, reason):
 def test_small_products_do_not_pay_for_it():
     choice = choose(product((64, 64, 64)), HOPPER, multiprocessors=132)
     assert choice.spec.name == "h01_mma_sync"
-    assert dict(choice.refused)["h17_along_k"] == "it can, and h01_mma_sync is expected to be faster"
+    assert dict(choice.refused)["hopper_gemm_k_major"] == "it can, and h01_mma_sync is expected to be faster"
 
 
 def test_the_cache_knows_where_its_code_comes_from():
-    transpose = next(spec for spec in REGISTRY if spec.name == "t12_production")
-    assert SPEC.built_on == (transpose.package,)
+    transpose = next(spec for spec in REGISTRY if spec.name == "transpose_tiled")
+    assert SPEC.package == transpose.package

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.core.hopper_correction import correction, use_chip
-from gemmule.core.hopper_cost import limits, rates_of
-from gemmule.core.hopper_operation import operation_of
-from gemmule.kernels.gemm.h09_production.spec import SPEC, ProductionConfig, costs
+from gemmule.core.chip_in_use import use_chip
+from gemmule.kernels.hopper.cost.correction import correction
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.times import limits, rates_of
+from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig, costs
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

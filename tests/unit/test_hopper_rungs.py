@@ -8,13 +8,13 @@ import math
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.copied_tiles import BOX_ROWS, SLICE_BYTES
 from gemmule.core.errors import ArgumentError
-from gemmule.core.hopper_rungs import PersistentConfig, RolesConfig, RungConfig
 from gemmule.core.launch import ExtentsParam, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.tma_tiles import BOX_ROWS, SLICE_BYTES
+from gemmule.kernels.ladder.hopper_rungs import PersistentConfig, RolesConfig, RungConfig
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")

@@ -1,11 +1,12 @@
 """The rooms import one way: this reads the imports of every file, without running any.
 
-core <- parts <- kernels <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. Only the
+core <- kernels <- dispatch <- outofcore, lab; core <- compiler <- runtime, vgpu; core <- host. Only the
 entrances join an executor (runtime, vgpu, host) to the rest.
 """
 
 import ast
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -15,11 +16,10 @@ SOURCE = pathlib.Path(__file__).parents[2] / "src" / "gemmule"
 #: The rooms that each room may import, besides itself.
 MAY_IMPORT = {
     "core": set(),
-    "parts": {"core"},
-    "kernels": {"core", "parts"},
-    "dispatch": {"core", "parts", "kernels"},
-    "outofcore": {"core", "parts", "kernels", "dispatch"},
-    "lab": {"core", "parts", "kernels", "dispatch"},
+    "kernels": {"core"},
+    "dispatch": {"core", "kernels"},
+    "outofcore": {"core", "kernels", "dispatch"},
+    "lab": {"core", "kernels", "dispatch"},
     "compiler": {"core"},
     "runtime": {"core", "compiler"},
     "vgpu": {"core", "compiler"},
@@ -29,8 +29,8 @@ MAY_IMPORT = {
 ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
 #: What the two files of a kernel that are read without the compiler may import, besides the standard library.
 _RULES = {
-    "spec.py": "spec.py imports core, its config.py and other kernels' spec.py, its kernel.py in build()",
-    "config.py": "config.py imports core only",
+    "spec.py": "spec.py imports core and kernels, and its kernel.py in build() only",
+    "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
 }
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
@@ -85,19 +85,25 @@ def violations(source):
                 found.append(f"{here}; {room} may import {allowed}")
             if room == "core" and top in GPU_PACKAGES:
                 found.append(f"{here}; core imports no GPU package")
-            if top == "cutlass" and not (
-                room in {"parts", "compiler"} or (room == "kernels" and path.name == "kernel.py")
-            ):
-                found.append(f"{here}; only parts, compiler and the kernels' kernel.py may import cutlass")
+            if top == "cutlass" and room not in {"compiler", "kernels"}:
+                found.append(f"{here}; only compiler and kernels may import cutlass")
             if room == "kernels" and path.name in ("spec.py", "config.py"):
-                own_kernel = not at_once and name.startswith(".".join([*package, "kernel"]))
-                own_config = name.startswith(".".join([*package, "config"]))
-                # A kernel that prepares operands for others names them.
-                other_spec = target == "kernels" and name.split(".")[4:5] == ["spec"]
-                near = path.name == "spec.py" and (own_kernel or own_config or other_spec)
-                if not (target == "core" or top in sys.stdlib_module_names or near):
+                words = name.split(".")
+                own_kernel = name.startswith(".".join([*package, "kernel"]))
+                late = path.name == "spec.py" and own_kernel and not at_once
+                forbidden = {"kernel"} if path.name == "spec.py" else {"kernel", "spec"}
+                near = target in {"core", "kernels"} and not forbidden.intersection(words[4:5])
+                if not (top in sys.stdlib_module_names or near or late):
                     found.append(f"{here}; {_RULES[path.name]}")
     return found
+
+
+def test_specs_need_no_compiler():
+    """Importing every spec imports neither the compiler nor an executor."""
+    program = "import sys, gemmule.dispatch.registry; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "gemmule" in shown
+    assert not {"cutlass", *GPU_PACKAGES}.intersection(shown)
 
 
 def test_import_order():
@@ -114,21 +120,19 @@ def test_import_order():
         ("core/problem.py", "def f():\n    from ..runtime import device", "core may import no other room"),
         ("core/problem.py", "import torch", "core imports no GPU package"),
         ("core/problem.py", "from cuda.bindings import driver", "core imports no GPU package"),
-        ("parts/mma.py", "from gemmule.kernels import gemm", "parts may import core"),
+        ("kernels/parts/mma.py", "from gemmule.dispatch import registry", "kernels may import core"),
         ("compiler/cache.py", "from ..dispatch import registry", "compiler may import core"),
         ("runtime/launch.py", "from gemmule.host import blas", "runtime may import compiler, core"),
-        ("runtime/launch.py", "import cutlass", "only parts, compiler and the kernels' kernel.py"),
+        ("runtime/launch.py", "import cutlass", "only compiler and kernels"),
         ("outofcore/stream.py", "from ..runtime import launch", "outofcore may import core"),
         ("lab/bench.py", "import gemmule", "lab may import"),
         ("host/blas.py", "from .. import api", "host may import core"),
-        ("kernels/gemm/x/spec.py", "import cutlass", "only parts, compiler and the kernels' kernel.py"),
-        ("kernels/gemm/x/spec.py", "from gemmule.parts import copy", "spec.py imports core, its"),
-        ("kernels/gemm/x/spec.py", "import numpy", "spec.py imports core, its"),
-        ("kernels/gemm/x/spec.py", "from .kernel import Gemm", "spec.py imports core, its"),
-        ("kernels/gemm/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core, its"),
-        ("kernels/gemm/x/spec.py", "from ..y.config import SomeConfig", "spec.py imports core, its"),
-        ("kernels/gemm/x/config.py", "from .spec import SPEC", "config.py imports core only"),
-        ("kernels/gemm/x/config.py", "import numpy", "config.py imports core only"),
+        ("kernels/hopper/x/spec.py", "import cutlass", "spec.py imports core and kernels"),
+        ("kernels/hopper/x/spec.py", "import numpy", "spec.py imports core and kernels"),
+        ("kernels/hopper/x/spec.py", "from .kernel import Gemm", "spec.py imports core and kernels"),
+        ("kernels/hopper/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core and"),
+        ("kernels/hopper/x/config.py", "from .spec import SPEC", "config.py imports core and kernels"),
+        ("kernels/hopper/x/config.py", "import numpy", "config.py imports core and kernels"),
         ("helpers/text.py", "", "helpers is not a room"),
     ],
 )
@@ -146,11 +150,11 @@ def test_wrong_way_is_found(tmp_path, file, text, rule):
     [
         ("api.py", "from .host import blas\nfrom .runtime import launch"),
         ("commands/multiply.py", "from ..host import tiles"),
-        ("kernels/gemm/x/spec.py", "import dataclasses\nfrom gemmule.core.spec import KernelSpec"),
-        ("kernels/gemm/x/spec.py", "def build():\n    from .kernel import Gemm"),
-        ("kernels/gemm/x/spec.py", "from .config import SomeConfig, every_config"),
-        ("kernels/gemm/x/config.py", "import dataclasses\nfrom gemmule.core.errors import ArgumentError"),
-        ("kernels/gemm/x/kernel.py", "import cutlass\nfrom cutlass import cute\nfrom gemmule.parts import copy"),
+        ("kernels/hopper/x/spec.py", "import dataclasses\nfrom gemmule.core.spec import KernelSpec"),
+        ("kernels/hopper/x/spec.py", "def build():\n    from .kernel import Gemm"),
+        ("kernels/hopper/x/spec.py", "from .config import SomeConfig, every_config"),
+        ("kernels/hopper/x/config.py", "import dataclasses\nfrom gemmule.core.errors import ArgumentError"),
+        ("kernels/hopper/x/kernel.py", "import cutlass\nfrom gemmule.kernels.parts import copy"),
         ("runtime/launch.py", "from cuda.bindings import driver\nfrom ..compiler.artifact import Artifact"),
         ("outofcore/npy.py", "import numpy as np\nfrom ..core.errors import ArgumentError"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.searched import searched
 

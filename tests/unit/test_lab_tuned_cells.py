@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.errors import UnsupportedError
 from gemmule.dispatch.tuned_file import write_tuned
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab import tuned_cells
 from gemmule.lab.tuning.shipped import shipped_entries
 

@@ -10,8 +10,8 @@ import pytest
 
 from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import MemoryLimitError
-from gemmule.core.residues import norm_limit
 from gemmule.host.tiles import HostTileExecutor
+from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.outofcore.arrays import ArraySink, ArraySource
 from gemmule.outofcore.multiply import multiply
 from gemmule.outofcore.result import output_dtype, result_dtype

@@ -26,7 +26,7 @@ from gemmule.lab.products import as_matrix, gemm_problem, own_product, random_in
 
 __all__ = ["fake", "guarded", "state", "table"]
 
-SPEC = next(spec for spec in REGISTRY if spec.name == "h15_symmetric")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_syrk")
 
 
 def own(n, k, layout="nt", out="bfloat16"):
@@ -85,7 +85,7 @@ def test_arrays_that_are_multiplied(factors, expected, rng):
     b = a.swapaxes(-1, -2) if b is None else b
     plan = gm.plan(a, b, executor="vgpu")
     assert plan.problem.own_transpose == expected
-    assert (plan.kernel == "h15_symmetric") == expected
+    assert (plan.kernel == "hopper_syrk") == expected
 
 
 def test_what_is_chosen():
@@ -93,19 +93,19 @@ def test_what_is_chosen():
         return choose(problem, HOPPER, multiprocessors=132).spec.name
 
     for n in (4096, 8192):
-        assert kernel(own(n, n)) == kernel(own(n, n, "tn", "float32")) == "h15_symmetric"
+        assert kernel(own(n, n)) == kernel(own(n, n, "tn", "float32")) == "hopper_syrk"
         plain = gemm_problem(n, n, n, "bfloat16", "bfloat16", "nt")
         found = choose(plain, HOPPER, multiprocessors=132)
         # Where it cannot be taken it is not even named.
-        assert found.spec.name == "h09_production"
-        assert "h15_symmetric" not in dict(found.refused)
+        assert found.spec.name == "hopper_gemm"
+        assert "hopper_syrk" not in dict(found.refused)
         assert choose(own(n, n), HOPPER, multiprocessors=132).predicted_us < 0.7 * found.predicted_us
     # Few tiles are not worth it, and C is no part of a symmetric result.
     small = choose(own(128, 4096), HOPPER, multiprocessors=132)
-    assert small.spec.name == "h09_production"
-    assert dict(small.refused)["h15_symmetric"] == "it can, and h09_production is expected to be faster"
+    assert small.spec.name == "hopper_gemm"
+    assert dict(small.refused)["hopper_syrk"] == "it can, and hopper_gemm is expected to be faster"
     with_c = dataclasses.replace(own(4096, 4096), c=contiguous(BFLOAT16, 4096, 4096), beta=1)
-    assert kernel(with_c) == "h09_production"
+    assert kernel(with_c) == "hopper_gemm"
     with pytest.raises(NoKernelError, match="not A transposed"):
         choose(gemm_problem(64, 64, 64, "bfloat16", "bfloat16", "nt"), HOPPER, [SPEC])
 
@@ -121,7 +121,7 @@ def test_tuned_entries_of_plain_products_do_not_hide_it(table):
     write_tuned(table, [entry(h09.config, problem=plain, us=1.0)])
     forget()
     found = chosen(own(4096, 4096))
-    assert (found.spec.name, found.chosen_by) == ("h09_production", "tuned")
+    assert (found.spec.name, found.chosen_by) == ("hopper_gemm", "tuned")
 
 
 def test_what_is_kept_of_one_memory_is_not_taken_for_two(guarded):

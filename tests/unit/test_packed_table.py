@@ -154,12 +154,12 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "compile_kernel", compile_kernel)
     monkeypatch.setattr(cache, "_loaded", {})
     specs = {spec.name: spec for spec in REGISTRY}
-    odd, packing = gemm_problem(515, 301, 263, "bfloat16", "bfloat16", "nn"), specs["h11_packed"]
+    odd, packing = gemm_problem(515, 301, 263, "bfloat16", "bfloat16", "nn"), specs["hopper_gemm_repacked"]
     unlisted = dataclasses.replace(SPEC.configs[3], group=SPEC.configs[3].group + 1)
     assert unlisted not in SPEC.configs
     entries = [
         entry(unlisted),
-        entry(packing.default, problem=odd, kernel="h11_packed"),
+        entry(packing.default, problem=odd, kernel="hopper_gemm_repacked"),
         entry(THIRD, chip="another chip"),
         entry(THIRD, problem=gemm_problem(64, 64, 64, "bfloat16", "bfloat16", "nn"), kernel="of another version"),
     ]
@@ -177,7 +177,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
         (SPEC, SECOND, signature),
     ]
     assert sorted(written.kernels) == sorted(artifact_key(*what, arch) for what in expected)
-    assert {name for name, _ in compiled} == {"h09_production", "h11_packed", then.spec.name}
+    assert {name for name, _ in compiled} == {"hopper_gemm", "hopper_gemm_repacked", then.spec.name}
     assert written.table(packs.TUNED) == (tmp_path / "tuned.json").read_bytes()
     # Another machine: an empty cache, no compiler, no table of its own.
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "elsewhere"))

@@ -32,7 +32,7 @@ def test_large_products_make_use_of_it(precision):
     name, text = told(precision, 8192, dtype)
     assert text == f"'{precision.value}' is made use of"
     # The same kernel is not to be had without it.
-    assert told(Precision.IEEE, 8192, dtype)[0] != name or name == "h15_symmetric"
+    assert told(Precision.IEEE, 8192, dtype)[0] != name or name == "hopper_syrk"
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16X6, Precision.INT8X15])

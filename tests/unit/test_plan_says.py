@@ -40,7 +40,7 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
 
 
 def test_the_workspaces_of_stream_k_are_told():
-    plan = plan_on_a_gpu("h09_production", stream_k=1)
+    plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
     assert plan.workspace_bytes == 132 * (config.outputs + config.sharing) * 4
@@ -48,22 +48,22 @@ def test_the_workspaces_of_stream_k_are_told():
 
 
 def test_no_workspace_is_not_mentioned():
-    plan = plan_on_a_gpu("h09_production")
+    plan = plan_on_a_gpu("hopper_gemm")
     assert plan.workspace_bytes == 0
     assert "workspace" not in str(plan)
     assert dataclasses.replace(plan, executor="vgpu").workspace_bytes == 0
 
 
 def test_packed_operands_are_workspaces():
-    plan = plan_on_a_gpu("h11_packed", (515, 301, 317))
+    plan = plan_on_a_gpu("hopper_gemm_repacked", (515, 301, 317))
     assert plan.then
     assert plan.workspace_bytes >= 2 * (515 + 301) * 317
     assert f"in {plan.workspace_bytes:.3e} bytes of workspace" in str(plan)
 
 
 def test_parts_of_float32_are_workspaces():
-    plan = plan_on_a_gpu("h12_bf16x6", (512, 256, 640), "float32", Precision.BF16X6)
-    assert plan.then == "h12_six_products"
+    plan = plan_on_a_gpu("bf16x6_gemm", (512, 256, 640), "float32", Precision.BF16X6)
+    assert plan.then == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "then: h12_six_products, in" in str(plan)
+    assert "then: bf16x6_products, in" in str(plan)

@@ -23,7 +23,7 @@ def test_a_plan_says_what_chose_and_what_is_expected():
     assert "chosen by: only one\n" in f"{plan}\n"
     # The refused ones come with their reasons.
     assert (
-        "h09_production",
+        "hopper_gemm",
         "A and B are float32; this kernel rounds them to TF32, for precision='tf32'",
     ) in plan.refused
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)

@@ -10,7 +10,7 @@ from batched_transposes import batched
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.t15_register_squares.spec import SPEC, SquareConfig, why_not
+from gemmule.kernels.transpose.in_registers.spec import SPEC, SquareConfig, why_not
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -67,7 +67,7 @@ def test_a_thread_for_each_word(config, itemsize):
 def test_small_matrices_take_it_and_large_ones_do_not(itemsize):
     for edge, name in [
         (32, SPEC.name),
-        (384, SPEC.name if itemsize == 1 else "t12_production"),
-        (8192, "t12_production"),
+        (384, SPEC.name if itemsize == 1 else "transpose_tiled"),
+        (8192, "transpose_tiled"),
     ]:
         assert choose(transpose_of(edge, edge, itemsize), HOPPER, multiprocessors=132).spec.name == name

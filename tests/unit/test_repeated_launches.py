@@ -77,11 +77,11 @@ def test_nothing_to_launch(launched):
 @pytest.mark.parametrize("b_type", ["float8_e4m3fn", "bfloat16"])
 def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_type):
     problem = contiguous_gemm(16, 48, 0, ("float8_e4m3fn", b_type, "bfloat16"))
-    queue_of(problem, "h13_widened")((1, 2, 3), 9)
+    queue_of(problem, "hopper_gemm_upcast")((1, 2, 3), 9)
     ((kernel, places, stream),) = launched.made
     assert (kernel, places["d"], stream) == ("h01_mma_sync", 3, 9)
     # Not only where the launches are kept.
-    spec = SPECS["h13_widened"]
+    spec = SPECS["hopper_gemm_upcast"]
     (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
     assert (step.kernel, step.places["d"]) == ("h01_mma_sync", ("d", 0))
 
@@ -89,14 +89,14 @@ def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_
 def test_operands_that_are_packed_first(launched):
     m, n, k = 131, 99, 77
     problem = contiguous_gemm(m, n, k, ("bfloat16",) * 3)
-    queue = queue_of(problem, "h11_packed")
-    following = SPECS["h11_packed"].following(problem, SPECS["h11_packed"].default)
+    queue = queue_of(problem, "hopper_gemm_repacked")
+    following = SPECS["hopper_gemm_repacked"].following(problem, SPECS["hopper_gemm_repacked"].default)
     for number in range(1, 3):
         queue((0x10000 * number, 0x20000 * number, 0x30000 * number), number)
         memory = launched.memory[-1]
         assert (memory.stream, memory.open, len(launched.memory)) == (number, False, number)
         (pack, packing, _), (then, products, _) = launched.made[-2:]
-        assert (pack, then) == ("h11_packed", "h10_ragged_result")
+        assert (pack, then) == ("hopper_gemm_repacked", "hopper_gemm_unaligned")
         assert (packing["a"], packing["b"], products["d"]) == (0x10000 * number, 0x20000 * number, 0x30000 * number)
         inside = {
             name: products[operand] - memory.address
@@ -141,4 +141,4 @@ def test_a_batch_that_takes_several_launches(launched):
 def test_a_batch_of_too_many_launches_is_not_kept(launched, monkeypatch):
     monkeypatch.setattr(repeated, "MOST_LAUNCHES", 1)
     problem = contiguous_gemm(131, 99, 77, (BFLOAT16.name,) * 3)
-    assert queue_of(problem, "h11_packed") is None
+    assert queue_of(problem, "hopper_gemm_repacked") is None

@@ -308,13 +308,13 @@ def test_many_curves_have_room_for_their_labels(tmp_path):
 
 def test_a_transpose_has_one_curve_of_its_fastest_configs(tmp_path):
     rates = {8: (100.0, 900.0, 300.0), 16: (200.0, 800.0, 400.0)}
-    records = [made.transpose("t12_production", edge, rate, config={"block_x": 32, "block_y": rows})
+    records = [made.transpose("transpose_tiled", edge, rate, config={"block_x": 32, "block_y": rows})
                for rows, of in rates.items() for edge, rate in zip((1024, 2048, 4096), of, strict=True)]  # fmt: skip
     records.append(made.transpose("t11_swizzled_vectorised", 4096, 50.0, config={"block_x": 256, "block_y": 1}))
     found = Reader(made_page(tmp_path, [made.experiment(), *records]))
     rows = found.tables["Transposes, elements of 4 bytes: effective GB/s"]
     assert [row[:2] for row in rows] == [["1024", "200"], ["2048", "900"], ["4096", "400"]]
-    assert {"t11", "t12"} <= set(found.svg_texts)
+    assert {"t11", "transpose_tiled"} <= set(found.svg_texts)
     # A kernel with one block shape has no place among those of several.
     assert [row[0] for row in found.tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]] == [
         "32 x 8",

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gemmule.core.residues import (
+from gemmule.kernels.emulation.residues import (
     FLOAT_BASE,
     FLOAT_BITS,
     MODULI,

@@ -8,8 +8,8 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
-from gemmule.core.sector_tiles import SECTOR, SectorTileConfig, sector_cost, why_not_sector_tiles
 from gemmule.dispatch.select import choose
+from gemmule.kernels.transpose.sector_tile_config import SECTOR, SectorTileConfig, sector_cost, why_not_sector_tiles
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -57,9 +57,9 @@ def test_gaps_between_neighbours_are_refused():
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_rows_that_begin_anywhere_take_it_and_others_do_not(itemsize):
     for m, n in [(8191, 8193), (2000, 2001), *([(127, 129)] if itemsize > 2 else [])]:
-        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "t14_whole_sectors"
+        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "transpose_whole_sectors"
     for m, n in [(8192, 8192), (3, 100001), (100001, 3)]:
-        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "t12_production"
+        assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == "transpose_tiled"
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
@@ -77,9 +77,9 @@ def test_the_tile_holds_what_it_writes_and_a_sector_more(config, itemsize):
 def test_of_whole_vectors_it_takes_large_matrices_that_end_within_sectors(itemsize):
     edge = 8192 // itemsize * 4
     for m, n, name in [
-        (edge + 16 // itemsize, edge, "t14_whole_sectors"),
-        (edge, edge + 16 // itemsize, "t12_production"),
-        (1024 // itemsize + 16 // itemsize, 1024 // itemsize, "t12_production"),
+        (edge + 16 // itemsize, edge, "transpose_whole_sectors"),
+        (edge, edge + 16 // itemsize, "transpose_tiled"),
+        (1024 // itemsize + 16 // itemsize, 1024 // itemsize, "transpose_tiled"),
     ]:
         assert choose(transpose_of(m, n, itemsize), HOPPER, multiprocessors=132).spec.name == name
 

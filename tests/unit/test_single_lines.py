@@ -19,8 +19,8 @@ HOPPER = Arch.parse("sm_90a")
 KERNELS = [spec for spec in REGISTRY if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
 #: What kernels take that do not take bfloat16.
 TAKEN = {
-    "h12_bf16x6": "float32", "h13_widened": "float8_e4m3fn", "h14_int8x15": "float64", "h16_mixed": "float8_e4m3fn",
-    "h17_along_k": "int8",
+    "bf16x6_gemm": "float32", "hopper_gemm_upcast": "float8_e4m3fn", "ozaki_gemm": "float64",
+    "hopper_gemm_w8a16": "float8_e4m3fn", "hopper_gemm_k_major": "int8",
 }  # fmt: skip
 
 
@@ -38,9 +38,9 @@ def test_a_matrix_or_its_transpose_lies_in_rows(rows, cols, strides):
 @pytest.mark.parametrize(("dtype", "out"), [("bfloat16", "bfloat16"), ("int8", "int32"), ("float8_e4m3fn", "float16")])
 def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
     asked, precision = 0, Precision.IEEE
-    if spec.name == "h12_bf16x6":
+    if spec.name == "bf16x6_gemm":
         dtype, out, precision = "float32", "float32", Precision.BF16X6
-    if spec.name == "h14_int8x15":
+    if spec.name == "ozaki_gemm":
         dtype, out, precision = "float64", "float64", Precision.INT8X15
     for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
         problem = dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=precision)
@@ -57,14 +57,16 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
             asked += len(maps)
     taken = TAKEN.get(spec.name, "bfloat16")
     # B is A transposed in two of the layouts; one kernel takes lines along K alone, and one transposes all others.
-    never = layout in {"h15_symmetric": ("nn", "tt"), "h16_mixed": ("nn", "tn", "tt"), "h17_along_k": ("nt",)}.get(
-        spec.name, ()
-    )
+    never = layout in {
+        "hopper_syrk": ("nn", "tt"),
+        "hopper_gemm_w8a16": ("nn", "tn", "tt"),
+        "hopper_gemm_k_major": ("nt",),
+    }.get(spec.name, ())
     assert asked or never or dtype != taken
 
 
 def test_one_matrix_for_all_of_a_batch_is_not_packed_again_and_again():
-    packed = next(spec for spec in KERNELS if spec.name == "h11_packed")
+    packed = next(spec for spec in KERNELS if spec.name == "hopper_gemm_repacked")
     problem = gemm_problem(64, 128, 512, "bfloat16", "bfloat16", "nn")
     batched = {
         name: dataclasses.replace(matrix, batch_strides=(0 if name == "b" else matrix.rows * matrix.cols,))
@@ -75,6 +77,6 @@ def test_one_matrix_for_all_of_a_batch_is_not_packed_again_and_again():
 
 
 def test_more_to_pack_than_indices_reach_is_refused():
-    packed = next(spec for spec in KERNELS if spec.name == "h11_packed")
+    packed = next(spec for spec in KERNELS if spec.name == "hopper_gemm_repacked")
     large = gemm_problem(131073, 64, 131073, "bfloat16", "bfloat16", "nn")
     assert "32-bit" in packed.why_not(large, HOPPER, packed.default)

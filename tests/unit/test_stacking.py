@@ -111,5 +111,5 @@ def test_a_kernel_for_tensor_cores_takes_what_would_be_many_launches_of_a_few_ro
         contiguous(BFLOAT16, m, n, batch),
     )  # fmt: skip
     arch = Arch.for_device(9, 0)
-    assert choose(stacked(problem), arch).spec.name == "h09_production"
-    assert choose(problem, arch).spec.name != "h09_production"
+    assert choose(stacked(problem), arch).spec.name == "hopper_gemm"
+    assert choose(problem, arch).spec.name != "hopper_gemm"

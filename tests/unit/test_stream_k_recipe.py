@@ -15,9 +15,9 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h09_production import config as configs
-from gemmule.kernels.gemm.h09_production.config import ProductionConfig, every_config
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm import config as configs
+from gemmule.kernels.hopper.gemm.config import ProductionConfig, every_config
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.candidates import parse_kernels
 from gemmule.lab.explain import explain
 from gemmule.lab.products import gemm_problem
@@ -83,13 +83,13 @@ def test_nobody_gets_it_unasked(monkeypatch):
 
 
 def test_a_measurement_names_it():
-    word = "h09_production[tile_n=192,pingpong=1,cluster_m=1,stream_k=1]"
+    word = "hopper_gemm[tile_n=192,pingpong=1,cluster_m=1,stream_k=1]"
     (choice,) = parse_kernels([word], PROBLEM, HOPPER)
     assert choice.config == ProductionConfig(tile_n=192, pingpong=1, cluster_m=1, stream_k=1)
     with pytest.raises(ArgumentError, match="tile_m must be a multiple of 128"):
-        parse_kernels(["h09_production[tile_m=96,stream_k=1]"], PROBLEM, HOPPER)
+        parse_kernels(["hopper_gemm[tile_m=96,stream_k=1]"], PROBLEM, HOPPER)
     with pytest.raises(ArgumentError, match="has no config"):
-        parse_kernels(["h09_production[stream=1]"], PROBLEM, HOPPER)
+        parse_kernels(["hopper_gemm[stream=1]"], PROBLEM, HOPPER)
 
 
 def test_the_predicted_gain():

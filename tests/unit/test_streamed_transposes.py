@@ -36,4 +36,4 @@ def test_every_element_goes_to_its_place(dtype, shape, rng):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_large_tiles_are_transposed_by_the_production_kernel(dtype):
     source, target = (DeviceMatrix.compact(address, np.dtype(dtype), 4096, 4096) for address in (1 << 20, 1 << 30))
-    assert choose(transpose_of(target, source), HOPPER, multiprocessors=132).spec.name == "t12_production"
+    assert choose(transpose_of(target, source), HOPPER, multiprocessors=132).spec.name == "transpose_tiled"

@@ -20,7 +20,7 @@ from gemmule.lab.tuning.journal import TuningJournal
 from gemmule.lab.tuning.search import candidates
 
 HOPPER = Arch.parse("sm_90a")
-SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
 
 
 def test_the_cells_are_squares_a_sweep_and_language_models():
@@ -107,7 +107,7 @@ def test_options_narrow_what_is_tried():
 def test_a_kernel_that_packs_is_tried_beside_one_that_does_not():
     problem = gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")
     names = {choice.spec.name for choice in candidates(problem, HOPPER, REGISTRY, 132)}
-    assert names == {"h11_packed", "h01_mma_sync"}
+    assert names == {"hopper_gemm_repacked", "h01_mma_sync"}
 
 
 def test_further_configs_fit_and_are_not_registered():

@@ -10,7 +10,7 @@ from batched_transposes import batched
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.t17_unshifted_words.spec import SPEC, UnshiftedConfig, why_not
+from gemmule.kernels.transpose.word_aligned.spec import SPEC, UnshiftedConfig, why_not
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -81,14 +81,14 @@ def test_the_rows_of_a_tile_lie_apart(config, itemsize):
 @pytest.mark.parametrize(
     ("itemsize", "shape", "name"),
     [
-        (1, (300, 301), "t16_gathered_words"),
+        (1, (300, 301), "transpose_gathered"),
         (1, (383, 385), SPEC.name),
         (1, (1000, 1001), SPEC.name),
-        (1, (1024, 1025), "t14_whole_sectors"),
-        (2, (383, 385), "t16_gathered_words"),
+        (1, (1024, 1025), "transpose_whole_sectors"),
+        (2, (383, 385), "transpose_gathered"),
         (2, (511, 513), SPEC.name),
         (2, (1000, 1001), SPEC.name),
-        (2, (1024, 1025), "t14_whole_sectors"),
+        (2, (1024, 1025), "transpose_whole_sectors"),
     ],
 )
 def test_which_matrices_take_it(itemsize, shape, name):

@@ -19,7 +19,7 @@ from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
 GPU, CHIP = "NVIDIA H200", "H200 SXM 141 GB"
-SPEC = next(spec for spec in REGISTRY if spec.name == "h09_production")
+SPEC = next(spec for spec in REGISTRY if spec.name == "hopper_gemm")
 PROBLEM = gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn")
 RUN = (("chip", CHIP), ("gpu", GPU), ("date", "20260101T000000"), ("commit", "0123456789"))
 

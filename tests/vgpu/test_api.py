@@ -137,7 +137,7 @@ def test_square_matrices_are_transposed_within_their_memory(rng, dtype):
     before = x.copy()
     gm.transpose(x, out=x, executor="vgpu")
     np.testing.assert_array_equal(x, before.T)
-    assert gm.plan(x, (2, 1, 0), out=x, executor="vgpu", operation="transpose").kernel == "t13_in_place"
+    assert gm.plan(x, (2, 1, 0), out=x, executor="vgpu", operation="transpose").kernel == "transpose_in_place"
 
 
 def test_what_cannot_be_permuted_in_place(rng):

@@ -1,4 +1,4 @@
-"""d03_mma_f64 on the virtual GPU: every layout and width of copies, bits, banks, instructions, batches, NaNs."""
+"""float64_gemm on the virtual GPU: every layout and width of copies, bits, banks, instructions, batches, NaNs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.d03_mma_f64.spec import SHAPES, SPEC
+from gemmule.kernels.float64.gemm.spec import SHAPES, SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

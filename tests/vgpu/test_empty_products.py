@@ -14,7 +14,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: Of several launches the first has nothing to do; all others are slow for what is compiled.
-QUICK = tuple((types, one.precision) for one in FAMILIES["h13_widened"] for types in one.types[:1])
+QUICK = tuple((types, one.precision) for one in FAMILIES["hopper_gemm_upcast"] for types in one.types[:1])
 
 
 @pytest.fixture(autouse=True)

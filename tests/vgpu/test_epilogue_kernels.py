@@ -16,7 +16,11 @@ from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 
 #: Those that take bfloat16.
-SPECS = {spec.name: spec for spec in REGISTRY if spec.epilogues and spec.following is None and spec.name != "h16_mixed"}
+SPECS = {
+    spec.name: spec
+    for spec in REGISTRY
+    if spec.epilogues and spec.following is None and spec.name != "hopper_gemm_w8a16"
+}
 
 
 def numbered(name, **fields):
@@ -58,12 +62,12 @@ def finish(case, rng, *, shape=(72, 88, 200), dtype="bfloat16", out="bfloat16", 
 
 def test_h09_with_c_a_bias_and_a_number(only, rng):
     # Tiles of two boxes.
-    only("h09_production", tile_m=64, tile_n=128)
+    only("hopper_gemm", tile_m=64, tile_n=128)
     finish(CASES["named_c"], rng, shape=(72, 152, 200))
 
 
 def test_h09_with_special_values(only):
-    only("h09_production", tile_m=64, tile_n=64, swapped=0, cluster_k=1)
+    only("hopper_gemm", tile_m=64, tile_n=64, swapped=0, cluster_k=1)
     x = np.array([1, math.nan, -1e30, math.inf, -math.inf, -200, -50, 2], dtype_named("bfloat16").numpy())
     a, b = np.zeros((8, 64), x.dtype), np.zeros((64, 8), x.dtype)
     a[:, 0], b[0] = x, 1
@@ -109,7 +113,7 @@ def test_cases(kernel, name, only, rng):
     ids=str,
 )
 def test_h09_however_it_shares_the_work(fields, order, only, rng):
-    only("h09_production", **fields)
+    only("hopper_gemm", **fields)
     for name in ("row_bias_silu", "named_c", "two_matrices"):
         finish(CASES[name], rng, shape=(136, 200, 264), order=order)
 

@@ -109,7 +109,7 @@ def test_each_rung_is_told_of_the_next(kernel, first, unit):
         ("t03_naive_row", "Coalesce"),
         ("t09_shared_tile", "Remove the bank conflicts"),
         ("t10_padded", "Keep more requests on their way"),
-        ("t12_production", "Nothing in the kernel"),
+        ("transpose_tiled", "Nothing in the kernel"),
     ],
 )
 def test_each_transpose_is_told_of_the_next(kernel, first):
@@ -134,13 +134,13 @@ COMPILED_LONGEST = ("h01_mma_sync", "g05_conflict_free", "g06_double_buffer", "g
 @pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 def test_every_kernel_is_explained(spec):
     # t14 takes only rows that begin anywhere.
-    transposed = "100,100" if spec.in_place else "101,67" if spec.name == "t14_whole_sectors" else "100,68"
+    transposed = "100,100" if spec.in_place else "101,67" if spec.name == "transpose_whole_sectors" else "100,68"
     # Pitches of whole 16 bytes, or none of them for what packs operands first.
     product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.following is None else "100,70,90"
     # Compiled longest, and for whole tiles by other tests too; small ragged problems of g04 are counted as large ones.
     product = "128,256,128" if spec.name in COMPILED_LONGEST else product
     shape = product if spec.operation == "gemm" else transposed
-    options = {"precision": "bf16x6"} if spec.name == "h12_bf16x6" else {}
+    options = {"precision": "bf16x6"} if spec.name == "bf16x6_gemm" else {}
     found = explained(spec.name, shape, **options)
     data = json.loads(json.dumps(found.as_json(), allow_nan=False))
     for key in (
@@ -257,7 +257,7 @@ def test_small_rates_have_three_figures():
     assert "1 CTAs" not in text
 
 
-@pytest.mark.parametrize(("kernel", "word"), [("t12_production", "transposed"), ("t02_copy_col", "copied")])
+@pytest.mark.parametrize(("kernel", "word"), [("transpose_tiled", "transposed"), ("t02_copy_col", "copied")])
 @pytest.mark.parametrize("shape", ["1,1", "64,1", "64,128"])
 def test_a_transpose_of_one_row_is_no_copy(kernel, word, shape):
     assert f"4 bytes an element, {word}, on" in page(explained(kernel, shape))

@@ -211,11 +211,11 @@ def test_no_product_was_faster_than_what_shared_memory_gives():
     path = ROOT / "benchmarks" / "results" / "20261121T095731-nvidia-h100-80gb-hbm3-69e0ea9ddc.jsonl"
     ratios = []
     for record in read_records(path):
-        if record.get("kernel") != "h09_production" or record["dtype"] != "bfloat16" or record["m"] > 128:
+        if record.get("kernel") != "hopper_gemm" or record["dtype"] != "bfloat16" or record["m"] > 128:
             continue
         config = record["config"]
         problem = gemm_problem(record["m"], record["n"], record["k"], "bfloat16", "bfloat16", record["layout"])
-        choice = Choice(SPECS["h09_production"], type(SPECS["h09_production"].default)(**config))
+        choice = Choice(SPECS["hopper_gemm"], type(SPECS["hopper_gemm"].default)(**config))
         ctas = math.prod(choice.spec.launch(problem, choice.config).grid)
         tiles = unfolded(choice.spec, choice.config, problem)
         passes = -(-problem.k // 64) * config["tile_m"] // 64 * (64 + config["tile_n"])
@@ -225,7 +225,7 @@ def test_no_product_was_faster_than_what_shared_memory_gives():
 
 
 def test_integers_in_tensor_cores_have_a_peak():
-    found = explained("h09_production", "256,256,256", dtype="int8", layout="nt").as_json()
+    found = explained("hopper_gemm", "256,256,256", dtype="int8", layout="nt").as_json()
     assert (found["missing"], found["peak_unit"]) == ([], "int8 tensor cores")
     assert found["next"].startswith("Give every multiprocessor work")
 
@@ -235,17 +235,17 @@ def run(*arguments):
 
 
 def test_packing_is_a_launch_before():
-    found = explained("h11_packed", "100,70,90")
-    assert found.choice.spec.name in ("h09_production", "h10_ragged_result")
+    found = explained("hopper_gemm_repacked", "100,70,90")
+    assert found.choice.spec.name in ("hopper_gemm", "hopper_gemm_unaligned")
     before = found.as_json()["before"]
     # A and B read, and written with rows of whole 128 bytes.
     assert before["bytes"] == 2 * (100 * 90 + 90 * 70) + 2 * (100 * 128 + 90 * 128)
-    assert "Before it h11_packed prepares operands" in page(found)
+    assert "Before it hopper_gemm_repacked prepares operands" in page(found)
 
 
 def test_sums_that_small_problems_do_not_keep_aside_are_refused():
     with pytest.raises(UnsupportedError, match=r"keeps long sums in device memory .*; give a --shape of a smaller K$"):
-        explained("h12_bf16x6", "128,192,1088", precision="bf16x6")
+        explained("bf16x6_gemm", "128,192,1088", precision="bf16x6")
 
 
 @pytest.mark.parametrize("name", ["t.png", "t.svg"])

@@ -65,7 +65,7 @@ def reduced(choice, problem, ragged):
 
 
 #: Kernels whose large problems are the largest.
-LONG = ("h01_mma_sync", "d03_mma_f64", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
+LONG = ("h01_mma_sync", "float64_gemm", "g07_cp_async", "d01_shared_ab", "d02_b_in_registers")
 #: A kernel whose whole tiles are counted as those of its neighbours on the ladder.
 RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.
@@ -73,7 +73,7 @@ LIKE_G01 = ("g02_naive_coalesced",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
 #: What takes small matrices alone, in tiles that begin where its rows do: each is counted as a whole.
-WHOLE = ("t17_unshifted_words",)
+WHOLE = ("transpose_word_aligned",)
 
 
 def is_hopper(spec):

@@ -14,8 +14,8 @@ import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Precision
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
-from gemmule.kernels.gemm.h09_production.config import ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -91,12 +91,12 @@ def test_coarse_sums_must_be_asked_for():
     a, b = (np.zeros((64, 64), FLOAT8_E4M3.numpy()) for _ in range(2))
     problem = problem_of(a, laid_out(b, "col"), np.zeros((64, 64), np.float32))
     assert "precision='float8'" in SPEC.why_not(problem, virtual_arch(), TURNS)
-    assert choose(problem, virtual_arch(), multiprocessors=132).spec.name in ("h13_widened", "h16_mixed")
+    assert choose(problem, virtual_arch(), multiprocessors=132).spec.name in ("hopper_gemm_upcast", "hopper_gemm_w8a16")
     asked = dataclasses.replace(problem, precision=Precision.FLOAT8)
     assert choose(asked, virtual_arch(), multiprocessors=132).spec is SPEC
     # What wgmma cannot take is widened, which is more exact than allowed.
     across = dataclasses.replace(asked, b=problem.a)
-    assert choose(across, virtual_arch(), multiprocessors=132).spec.name == "h13_widened"
+    assert choose(across, virtual_arch(), multiprocessors=132).spec.name == "hopper_gemm_upcast"
 
 
 @pytest.mark.slow

@@ -16,12 +16,14 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.following is None}
-KEEPING = {spec.name: spec for spec in REGISTRY if spec.absmax and spec.following is None and spec.name != "h16_mixed"}
+KEEPING = {
+    spec.name: spec for spec in REGISTRY if spec.absmax and spec.following is None and spec.name != "hopper_gemm_w8a16"
+}
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
     "gemm_reference": {},
     "h01_mma_sync": {"tile_m": 64, "tile_n": 128},
-    "h09_production": {"tile_m": 64, "tile_n": 128, "pingpong": 1, "cluster_m": 1, "stages": 6},
+    "hopper_gemm": {"tile_m": 64, "tile_n": 128, "pingpong": 1, "cluster_m": 1, "stages": 6},
 }
 
 
@@ -88,7 +90,7 @@ def test_ragged_forms(kernel, only, rng):
 def test_layouts(kernel, storage, order, only, rng):
     only(kernel, **SMALL[kernel])
     for dtype, out in (("bfloat16", "float32"), ("float16", "float16"), ("float32", "float32")):
-        if dtype == "float32" and kernel == "h09_production" and order == "C":
+        if dtype == "float32" and kernel == "hopper_gemm" and order == "C":
             continue
         finish(rng, (136, 72, 200), storage, order, dtype, out)
     finish(rng, (128, 64, 128), storage, order, batch=(3,))
@@ -128,7 +130,7 @@ def test_a_second_factor_that_lies_otherwise(only, rng):
 )
 def test_h09_however_it_shares_the_work(fields, order, schedule, only, rng, monkeypatch):
     monkeypatch.setenv("GEMMULE_VGPU_SCHEDULE", schedule)
-    only("h09_production", **fields)
+    only("hopper_gemm", **fields)
     if fields["tile_n"] // 2 % 64 and order == "C":
         with pytest.raises(gm.UnsupportedError, match="columns of each of two factors must be a multiple of 64"):
             finish(rng, (150, 200, 264), "halves", order)
@@ -183,7 +185,7 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
 @pytest.mark.parametrize("fields", [{"cluster_k": 2}, {"swapped": 1, "tile_n": 64}], ids=str)
 @pytest.mark.slow
 def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
-    only("h09_production", **{"tile_m": 64, "tile_n": 64, "cluster_m": 1, "stages": 4, "pingpong": 1} | fields)
+    only("hopper_gemm", **{"tile_m": 64, "tile_n": 64, "cluster_m": 1, "stages": 4, "pingpong": 1} | fields)
     kind = dtype_named("bfloat16").numpy()
     a, b = (rng.uniform(1, 2, shape).astype(kind) for shape in ((72, 200), (200, 88)))
     largest = np.zeros(1, np.float32)

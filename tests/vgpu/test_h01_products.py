@@ -12,7 +12,7 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, Kind, Precision
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h01_mma_sync.spec import OUTPUTS, SPEC
+from gemmule.kernels.ladder.h01_mma_sync.spec import OUTPUTS, SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

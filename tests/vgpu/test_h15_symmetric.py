@@ -13,7 +13,7 @@ from test_kernels import laid_out, problem_of
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
 from gemmule.core.own_transpose import told
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h15_symmetric.spec import SPEC
+from gemmule.kernels.hopper.syrk.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

@@ -43,14 +43,14 @@ UNSEEN = {
     "h06_cluster_multicast": dict([_FENCE]),
     "h07_tma_store": dict([_FENCE, _BOXES_OF_C]),
     "h08_pingpong": dict([_FENCE, _BOXES_OF_C]),
-    "h09_production": dict(
+    "hopper_gemm": dict(
         [
             _FENCE,
             _BOXES_OF_C,
             (_TURNS, "warpgroups take turns to be fast: what they write does not depend on it"),
         ]
     ),
-    "h10_ragged_result": dict([_FENCE, _BOXES_OF_C, _TILES]),
+    "hopper_gemm_unaligned": dict([_FENCE, _BOXES_OF_C, _TILES]),
 }
 #: How many of a kernel's removals are to be found; one with a redundant barrier and one slice at a time has fewer.
 SHARE, SHARES = 0.85, {"h02_wgmma_tma": 0.7}
@@ -128,7 +128,7 @@ def shares(request):
     return records
 
 
-@pytest.mark.parametrize("spec", [spec for spec in HOPPER if spec.name == "h09_production"], ids=case_id)
+@pytest.mark.parametrize("spec", [spec for spec in HOPPER if spec.name == "hopper_gemm"], ids=case_id)
 def test_some_are_missed(spec, rng):
     """One of thirty, whichever: the others, and the other kernels, take longer and are for test-all."""
     subject = Subject(spec, rng)

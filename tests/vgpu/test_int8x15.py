@@ -13,10 +13,10 @@ from test_kernels import laid_out, problem_of
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
-from gemmule.core.residues import MODULI, product
-from gemmule.kernels.gemm.h14_int8x15 import spec as own
-from gemmule.kernels.gemm.h14_int8x15.spec import SPEC
-from gemmule.kernels.gemm.h14_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_gemm import spec as own
+from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.residues import MODULI, product
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
 

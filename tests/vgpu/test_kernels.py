@@ -28,9 +28,9 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 SINGLE = [spec for spec in REGISTRY if spec.following is None]
 OF_HOPPER = [spec for spec in SINGLE if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
 #: Those among them that take products of any two matrices; what takes 8-bit weights along K only is in another file.
-HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "h16_mixed"]
+HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "hopper_gemm_w8a16"]
 #: Kernels of results of which not all is needed: they have tests of their own, too.
-TRIANGLES = ("g08_triangle", "d04_triangle_f64")
+TRIANGLES = ("simt_syrk", "float64_syrk")
 GEMMS = [spec for spec in SINGLE if spec.operation == "gemm" and spec not in OF_HOPPER and spec.name not in TRIANGLES]
 TRANSPOSES = [spec for spec in SINGLE if spec.operation == "transpose"]
 SHAPES = [(1, 1, 1), (1, 1, 77), (63, 65, 17), (65, 63, 16), (130, 129, 35)]
@@ -102,7 +102,7 @@ def types_of(spec):
 
 
 #: Kernels that are compiled anew for each layout and alignment of rows: little here, the rest in tests of their own.
-OWN_TESTS = ("h01_mma_sync", "d03_mma_f64")
+OWN_TESTS = ("h01_mma_sync", "float64_gemm")
 CASES = [(spec, *types) for spec in GEMMS for types in types_of(spec)[: 1 if spec.name in OWN_TESTS else None]]
 LAYOUT_CASES = [case for case in CASES if case[0].name not in OWN_TESTS]
 

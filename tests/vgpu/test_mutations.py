@@ -20,7 +20,7 @@ _EMPTY = "the groups that it waits for are those behind the last slice, and empt
 #: Kernel and instruction, and why no check misses it.
 UNSEEN = {
     ("g07_cp_async", "cp.async.wait_group 0"): _EMPTY,
-    ("d03_mma_f64", "cp.async.wait_group 0"): _EMPTY,
+    ("float64_gemm", "cp.async.wait_group 0"): _EMPTY,
     ("h01_mma_sync", "cp.async.wait_group 0"): _EMPTY,
     ("h01_mma_sync", "bar.warp.sync -1"): "what lanes of one warp do to each other is not looked for",
 }
@@ -81,7 +81,7 @@ def _first_finding_is_enough(monkeypatch):
 
 
 #: Those with the most instructions to remove take most of the time.
-LONG = ("h01_mma_sync", "d03_mma_f64", "d02_b_in_registers")
+LONG = ("h01_mma_sync", "float64_gemm", "d02_b_in_registers")
 CASES = [
     pytest.param(spec, id=spec.name, marks=[pytest.mark.slow] if spec.name in LONG else []) for spec in GEMMS
 ]  # fmt: skip

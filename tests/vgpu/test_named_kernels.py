@@ -57,21 +57,21 @@ def test_what_is_refused(rng, monkeypatch):
     with pytest.raises(gm.ArgumentError, match=r"names \d+ configs, of which one runs; give one of them: "):
         gm.plan(x, x, executor="vgpu", kernel="g05_conflict_free[*]")
     # Words that name several kernels elsewhere mean nothing here.
-    with pytest.raises(gm.ArgumentError, match="'nosuch' is not known; known are h15_symmetric, "):
+    with pytest.raises(gm.ArgumentError, match="'nosuch' is not known; known are hopper_syrk, "):
         gm.plan(x, x, executor="vgpu", kernel="nosuch")
     with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
         gm.plan(x, x, executor="vgpu", kernel="t03_naive_row")
-    with pytest.raises(gm.UnsupportedError, match=r"^d03_mma_f64: A is float32; this kernel takes float64 only$"):
-        gm.plan(x, x, executor="vgpu", kernel="d03_mma_f64")
+    with pytest.raises(gm.UnsupportedError, match=r"^float64_gemm: A is float32; this kernel takes float64 only$"):
+        gm.plan(x, x, executor="vgpu", kernel="float64_gemm")
 
 
 def test_what_shares_tiles_is_not_explained_and_runs_by_name(rng):
-    word = "h09_production[tile_m=128,tile_n=32,stages=4,cluster_m=1,stream_k=1]"
+    word = "hopper_gemm[tile_m=128,tile_n=32,stages=4,cluster_m=1,stream_k=1]"
     with pytest.raises(gm.UnsupportedError, match=r"small problems cannot stand for; explain '[^']*'") as told:
         explained(word, "1024,1024,1024")
     alone = choice_named(re.search(r"explain '([^']*)'", str(told.value))[1])
     assert alone.config == dataclasses.replace(choice_named(word).config, stream_k=0)
     a, b = numbers(rng, (150, 200), np.float16), numbers(rng, (200, 264), np.float16)
     plan = gm.plan(a, b, executor="vgpu", kernel=word)
-    assert (plan.kernel, plan.config["stream_k"]) == ("h09_production", 1)
+    assert (plan.kernel, plan.config["stream_k"]) == ("hopper_gemm", 1)
     np.testing.assert_array_equal(plan.execute(), a.astype(np.float32) @ b.astype(np.float32))

@@ -10,7 +10,7 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, INT8
-from gemmule.kernels.gemm.h11_packed.spec import SPEC
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.launcher import launch

@@ -22,8 +22,9 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: What dispatch takes for products of its own kind, without being told a name.
 CHOSEN = (
-    "h15_symmetric", "h09_production", "h10_ragged_result", "h11_packed", "h16_mixed", "h17_along_k", "h13_widened",
-    "h12_bf16x6", "h14_int8x15", "g07_cp_async", "d03_mma_f64", "gemm_reference", *TRIANGLES,
+    "hopper_syrk", "hopper_gemm", "hopper_gemm_unaligned", "hopper_gemm_repacked", "hopper_gemm_w8a16",
+    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "g07_cp_async",
+    "float64_gemm", "gemm_reference", *TRIANGLES,
 )  # fmt: skip
 #: Products of each kernel, of so many variants of it.
 PRODUCTS, VARIANTS = 51, 3

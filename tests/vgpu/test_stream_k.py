@@ -17,8 +17,8 @@ from gemmule.api import on_virtual_gpu
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
-from gemmule.kernels.gemm.h09_production.config import ProductionConfig
-from gemmule.kernels.gemm.h09_production.spec import SPEC
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

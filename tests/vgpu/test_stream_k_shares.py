@@ -15,8 +15,8 @@ from gemmule.compiler.compile import compile_ptx
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.spec import Buildable
-from gemmule.parts.stream_k import StreamK
-from gemmule.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.hopper.schedulers.stream_k import StreamK
+from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
 

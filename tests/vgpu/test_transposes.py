@@ -193,7 +193,7 @@ def named(name):
     ("itemsize", "most"), [(4, 1), *(pytest.param(size, None, marks=pytest.mark.slow) for size in ITEMSIZES)]
 )
 def test_production_touches_only_the_sectors_it_fills_and_no_bank_twice(itemsize, most):
-    spec, checked = named("t12_production"), 0
+    spec, checked = named("transpose_tiled"), 0
     for config in spec.configs[:most]:
         if not config.is_wide:
             continue
@@ -240,38 +240,38 @@ def test_the_studys_sectors_and_bank_conflicts(name, loads, stores, conflicts):
     ("itemsize", "read", "written"), [(1, 1.97, 1.24), (2, 1.47, 1.23), (4, 1.22, 1.2), (8, 1.09, 1.16)]
 )
 def test_what_rows_that_begin_anywhere_ask_for(itemsize, read, written):
-    """As docs/transpose/t12_production.md says."""
-    assert_sectors("t12_production", itemsize, read, written)
+    """As docs/transpose/transpose_tiled.md says."""
+    assert_sectors("transpose_tiled", itemsize, read, written)
 
 
 @pytest.mark.parametrize(
     ("itemsize", "read", "written"), [(1, 1.73, 1.31), (2, 1.64, 1.09), (4, 1.52, 1.01), (8, 1.37, 1.01)]
 )
 def test_whole_sectors_are_written_once(itemsize, read, written):
-    """As docs/transpose/t14_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
-    assert_sectors("t14_whole_sectors", itemsize, read, written)
+    """As docs/transpose/transpose_whole_sectors.md says; the surplus is at the ends of the matrix's rows."""
+    assert_sectors("transpose_whole_sectors", itemsize, read, written)
 
 
 @pytest.mark.parametrize(("itemsize", "read", "written"), [(1, 2.07, 2.06), (2, 2.44, 1.9)])
 def test_words_as_they_lie_are_asked_for_twice(itemsize, read, written):
-    """As docs/transpose/t17_unshifted_words.md says."""
-    assert_sectors("t17_unshifted_words", itemsize, read, written)
+    """As docs/transpose/transpose_word_aligned.md says."""
+    assert_sectors("transpose_word_aligned", itemsize, read, written)
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
     """Rows of 16 bytes more than whole sectors, which t14 takes of large matrices."""
-    monkeypatch.setattr("gemmule.core.sector_tiles._LARGE", {itemsize: 0})
+    monkeypatch.setattr("gemmule.kernels.transpose.sector_tile_config._LARGE", {itemsize: 0})
     source = random_rows(rng, (304 // itemsize, 528 // itemsize), itemsize)
-    spec = named("t14_whole_sectors")
+    spec = named("transpose_whole_sectors")
     assert spec.why_not(transpose_of(source, source.T.copy()), ARCH, spec.default) is None
     transposed(spec, spec.default, source)
 
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_squares_in_registers_fill_the_sectors_they_write(itemsize):
-    """As docs/transpose/t15_register_squares.md says: a request takes half of each sector that it reads."""
-    spec = named("t15_register_squares")
+    """As docs/transpose/transpose_in_registers.md says: a request takes half of each sector that it reads."""
+    spec = named("transpose_in_registers")
     counts = counts_of(spec, spec.default, itemsize, edge=32)
     wanted = 32 * 32 * itemsize // 32
     assert counts.total("sectors", "store global") == wanted
@@ -280,7 +280,7 @@ def test_squares_in_registers_fill_the_sectors_they_write(itemsize):
 
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_words_of_a_batch_of_small_matrices_with_a_pitch(itemsize, rng):
-    spec = named("t15_register_squares")
+    spec = named("transpose_in_registers")
     source = random_rows(rng, (3, 12, 44), itemsize, pad=4, offset=4)
     transposed(spec, spec.default, source, pad=8, offset=8)
 

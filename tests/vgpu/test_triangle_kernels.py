@@ -10,12 +10,12 @@ from between import nothing_strays
 from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
-from gemmule.core.below_stairs import STEP
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.spec import Choice
 from gemmule.core.staircase import Staircase
-from gemmule.kernels.gemm.d04_triangle_f64.spec import SPEC as DOUBLE
-from gemmule.kernels.gemm.g08_triangle.spec import SPEC as SINGLE
+from gemmule.kernels.float64.syrk.spec import SPEC as DOUBLE
+from gemmule.kernels.parts.block_triangle import STEP
+from gemmule.kernels.simt.syrk.spec import SPEC as SINGLE
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

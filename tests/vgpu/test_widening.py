@@ -13,7 +13,7 @@ from test_packing import seen
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16
-from gemmule.kernels.gemm.h13_widened.spec import SPEC
+from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.launcher import launch

@@ -10,8 +10,8 @@ from typing import Any
 from gemmule.core.activity import Transfer
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.residues import BLOCK_BYTES
 from gemmule.core.streams import DeviceStreams
+from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.outofcore.arrays import ArraySink
 from gemmule.outofcore.budget import memory_limit
 from gemmule.outofcore.device.budgets import Budgeted, Budgets, Staging, choose_within

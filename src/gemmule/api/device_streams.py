@@ -14,8 +14,8 @@ import numpy as np
 
 from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import ArgumentError
-from gemmule.core.residues import HALF_SIDE
 from gemmule.core.streams import DeviceStreams
+from gemmule.kernels.emulation.residues import HALF_SIDE
 from gemmule.outofcore.device.budgets import Budgets
 from gemmule.outofcore.device.host_memory import memory_of
 from gemmule.outofcore.device.rates import Rates

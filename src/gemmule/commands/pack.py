@@ -12,7 +12,7 @@ from .json_output import echo_json, json_option
 @click.command(
     "pack",
     short_help="Write compiled kernels and tuned configurations to a file.",
-    epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels h09_production",
+    epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels hopper_gemm",
 )
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--arch", metavar="ARCH", help="Architecture, such as sm_90a; every one in the cache by default.")

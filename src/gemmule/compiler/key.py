@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from gemmule.core.arch import Arch
@@ -17,16 +16,17 @@ from .toolchain import toolchain
 
 #: Prefix of the environment variables by which the compiler can be told to make other code.
 _COMPILER_VARIABLES = "CUTE_DSL_"
-#: Lines by which device code takes numbers from the core: those become a part of it.
-_NUMBERS = re.compile(rb"^from (gemmule\.core\.\w+) import (?!Buildable$)", re.MULTILINE)
+#: The folder whose modules a kernel's code is made of.
+_PACKAGE = Path(__file__).parents[1]
+#: An import of modules or of what they define, on one line or within parentheses.
+_IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
 
 
 def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> str:
     """Return the file stem under which the compiled kernel is cached.
 
-    It changes with the sources of the kernel, of those that it is built on, of every part and of what these take from
-    the core, the config, the specialisation, the architecture, the compiler's version and environment, and the code
-    that drives it.
+    It changes with every module that the kernel's code imports, directly or through others, the config, the
+    specialisation, the architecture, the compiler's version and environment, and the code that drives it.
     """
     identity = [spec.name, type(config).__name__, config.as_dict(), signature, arch.name, toolchain()]
     environment = sorted(item for item in os.environ.items() if item[0].startswith(_COMPILER_VARIABLES))
@@ -37,31 +37,49 @@ def artifact_key(spec: KernelSpec, config: Config, signature: Signature, arch: A
 
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
-    """Return, for each package and module that a kernel's code comes from, a digest of its sources as they are now."""
-    packages = (spec.package, *spec.built_on, "gemmule.parts", "gemmule.compiler")
-    taken = sorted({module for package in packages for module in _taken_from_core(package)})
-    return {name: _digest(name) for name in (*packages, *taken)}
+    """Return a digest of the source, as it is now, of each module in the import closure of a kernel's code.
+
+    The closure begins at the kernel's module and at the modules of the package that compiles it, and leaves out other
+    packages.
+    """
+    pending = [f"{spec.package}.kernel", *_compiler_modules()]
+    digests: dict[str, bytes] = {}
+    while pending:
+        module = pending.pop()
+        if module in digests:
+            continue
+        path = _source(module)
+        if path is None:
+            continue
+        content = path.read_text(encoding="utf-8")
+        digests[module] = hashlib.sha256(content.encode()).digest()
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        pending.extend(_imports(content, package))
+    return dict(sorted(digests.items()))
 
 
-def _taken_from_core(package: str) -> Iterator[str]:
-    for source in _sources(package):
-        if source.name != "spec.py":
-            yield from map(bytes.decode, _NUMBERS.findall(source.read_bytes()))
+@functools.cache
+def _compiler_modules() -> tuple[str, ...]:
+    folder = Path(__file__).parent
+    return tuple(f"{__package__}.{source.stem}" for source in sorted(folder.glob("*.py")))
 
 
-def _digest(name: str) -> bytes:
-    digest = hashlib.sha256()
-    for source in _sources(name):
-        digest.update(source.name.encode())
-        digest.update(source.read_bytes())
-    return digest.digest()
+@functools.lru_cache(maxsize=512)
+def _imports(content: str, package: str) -> tuple[str, ...]:
+    """Return the modules that a source may import: a name after `import` may be a module's or one that it defines."""
+    found = []
+    for dots, module, names in _IMPORT.findall(content):
+        parents = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
+        base = ".".join([*parents, *([module] if module else [])])
+        found += [base, *(f"{base}.{name.split()[0]}" for name in names.strip("()").split(",") if name.strip())]
+    return tuple(found)
 
 
-def _sources(name: str) -> list[Path]:
-    """Return the file of a module, or all of a package."""
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError(f"{name} is not found", name=name)
-    if found.submodule_search_locations is None:
-        return [Path(found.origin)]
-    return [source for folder in found.submodule_search_locations for source in sorted(Path(folder).rglob("*.py"))]
+def _source(module: str) -> Path | None:
+    """Return the file of one of gemmule's modules; None for any other name. Nothing is imported."""
+    own, *names = module.split(".")
+    if own != _PACKAGE.name:
+        return None
+    path = _PACKAGE.joinpath(*names)
+    found = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in found if file.is_file()), None)

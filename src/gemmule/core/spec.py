@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -98,6 +99,10 @@ class Following:
             one = one.behind
 
 
+def _unset(config: Any, signature: Signature) -> Buildable:
+    raise NotImplementedError
+
+
 @dataclasses.dataclass(frozen=True)
 class KernelSpec:
     """A kernel as the registry knows it. Making one imports nothing but core.
@@ -111,7 +116,7 @@ class KernelSpec:
     summary : str
         One line.
     package : str
-        The package that holds spec.py and kernel.py; its sources are part of the cache's key.
+        The package that holds kernel.py; the import closure of that is part of the cache's key.
     archs : tuple of Arch
         Oldest architecture of each kind that the kernel claims: it runs there and on newer ones.
     configs : tuple of Config
@@ -120,14 +125,15 @@ class KernelSpec:
         ``signatures(arch)`` are the specialisations that tests compile for `arch`: every combination of element types
         that matters.
     why_not : callable
-        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. The only
-        statement of the kernel's limits.
+        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. With
+        `refuses` the only statement of the kernel's limits: a spec gives here only what depends on the config.
     signature : callable
         ``signature(problem, config)`` is what the kernel must be specialised for.
     launch : callable
         ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
-    build : callable
-        ``build(config, signature)`` imports kernel.py and returns what is to be compiled.
+    build : callable, optional
+        ``build(config, signature)`` imports kernel.py and returns what is to be compiled; ``buildable(config,
+        dict(signature))`` of ``package.kernel`` unless given.
     batch_dims : int
         Batch dimensions that one launch covers.
     in_place : bool
@@ -138,13 +144,12 @@ class KernelSpec:
         Whether it knows epilogues of two factors, and the absolute maximum; so too.
     cost : callable, optional
         ``cost(problem, config, multiprocessors)`` is roughly the time of a config, in any unit: the least is chosen, of
-        equals the first. Without it, configs are told apart by the size of their tiles.
+        equals the first. By `costs` where that is given. Without both, configs are compared by the size of their tiles.
     following : callable, optional
         ``following(problem, config)`` is what runs behind the launch, where the kernel only prepares operands.
     refuses : callable, optional
-        ``refuses(problem, arch)`` is the reason for which `why_not` refuses a problem whatever the config, or None.
-        Asked first: it is one question instead of one for every config. The problem has at most `batch_dims` batch
-        dimensions.
+        ``refuses(problem, arch)`` is the reason for which no config takes a problem, or None: `why_not` begins with it,
+        and a choice evaluates it once instead of once a config. The problem has at most `batch_dims` batch dimensions.
     costs : callable, optional
         ``costs(problem, configs, multiprocessors)`` are the costs of many configs, faster than one after the other.
     cost_in_us : bool
@@ -156,8 +161,6 @@ class KernelSpec:
         cost, where it takes the problem too; else None.
     mirrors : bool
         Whether it computes a half of products of a matrix and its own transpose, which plain products say nothing of.
-    built_on : tuple of str
-        Packages of other kernels that its code is made of, beside its own and the parts.
     """
 
     name: str
@@ -170,7 +173,7 @@ class KernelSpec:
     why_not: Callable[[Any, Arch, Any], str | None] = dataclasses.field(compare=False)
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
-    build: Callable[[Any, Signature], Buildable] = dataclasses.field(compare=False)
+    build: Callable[[Any, Signature], Buildable] = dataclasses.field(default=_unset, compare=False)
     batch_dims: int = 1
     in_place: bool = False
     epilogues: bool = False
@@ -184,17 +187,44 @@ class KernelSpec:
     further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     outdone: Callable[[Any, float], str | None] | None = dataclasses.field(default=None, compare=False)
     mirrors: bool = False
-    built_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        def fill(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if self.build is _unset:
+            fill("build", functools.partial(_build, self.package))
+        if self.cost is None and self.costs is not None:
+            fill("cost", functools.partial(_cost, self.costs))
+        if self.refuses is not None:
+            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not))
         if not (self.epilogues and self.gated and self.absmax):
             known = (self.epilogues, self.gated, self.absmax)
-            object.__setattr__(self, "why_not", functools.partial(_without_epilogue, self.why_not, known))
+            fill("why_not", functools.partial(_without_epilogue, self.why_not, known))
 
     @property
     def default(self) -> Config:
         """The config used where nothing better is known."""
         return self.configs[0]
+
+
+def _build(package: str, config: Any, signature: Signature) -> Buildable:
+    found: Buildable = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
+    return found
+
+
+def _cost(costs: Callable[[Any, Sequence[Any], int], Sequence[float]], problem: Any, config: Any, sms: int) -> float:
+    return costs(problem, [config], sms)[0]
+
+
+def _refused_first(
+    refuses: Callable[[Any, Arch], str | None],
+    why_not: Callable[[Any, Arch, Any], str | None],
+    problem: Any,
+    arch: Arch,
+    config: Any,
+) -> str | None:
+    return refuses(problem, arch) or why_not(problem, arch, config)
 
 
 def _without_epilogue(

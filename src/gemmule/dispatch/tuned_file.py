@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.errors import FileFormatError
+from gemmule.core.former_names import current_fields, current_names
 from gemmule.core.regular_file import check_regular
 
 from .problem_key import ProblemKey
@@ -126,13 +127,13 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
         raise ValueError("a kernel is a name, and the values of a config are whole numbers")
-    samples = fields["samples"]
+    kernel, samples = current_names(fields["kernel"]), fields["samples"]
     if type(samples) is not int or samples < 1:
         raise ValueError(f"{samples} samples; they are 1 or more")
     return Entry(
         key=ProblemKey.of_dict(fields),
-        kernel=fields["kernel"],
-        config=tuple(config.items()),
+        kernel=kernel,
+        config=tuple(current_fields(kernel, config).items()),
         us=_positive("us", fields["us"]),
         samples=samples,
         ratio=None if ratio is None else _positive("ratio", ratio),

@@ -8,8 +8,8 @@ from typing import Any
 
 from .tables import markdown
 
-_BESIDE = {"cublaslt": "/ cuBLASLt", "cublaslt_fast": "/ with fast_accum", "widened": "/ h13_widened"}
-_OTHERS = "h13_widened / cuBLASLt"
+_BESIDE = {"cublaslt": "/ cuBLASLt", "cublaslt_fast": "/ with fast_accum", "widened": "/ hopper_gemm_upcast"}
+_OTHERS = "hopper_gemm_upcast / cuBLASLt"
 
 
 def few_rows_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -20,7 +20,7 @@ def few_rows_table(records: Sequence[Mapping[str, Any]]) -> str:
     found = [record for record in records if record["record"] == "few_rows"]
     beside = [name for name in _BESIDE if f"{name}_us" in found[0]]
     searched, both = _fastest(found[0]) is not None, "cublaslt" in beside
-    header = ["M x N x K", "h16_mixed, us", *(["fastest config, us"] if searched else []), "weights, TB/s"]
+    header = ["M x N x K", "hopper_gemm_w8a16, us", *(["fastest config, us"] if searched else []), "weights, TB/s"]
     header += [*(_BESIDE[name] for name in beside), "error", *([_OTHERS] if both else [])]
     rows = []
     for record in found:

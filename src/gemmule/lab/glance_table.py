@@ -9,16 +9,16 @@ from .tables import markdown
 
 #: What a row says of its kind of product, and its page, from the root.
 _KINDS = {
-    "bfloat16": ("bfloat16", "hopper/h09_production.md"),
-    "float16": ("float16", "hopper/h09_production.md"),
-    "own": ("bfloat16, A times its own transpose", "hopper/h15_symmetric.md"),
-    "float8": ('float8_e4m3fn with `precision="float8"`, to bfloat16', "hopper/h13_widened.md"),
-    "int8": ("int8, to int32", "hopper/h09_production.md"),
-    "tf32": ('float32 with `precision="tf32"`', "hopper/h17_along_k.md"),
+    "bfloat16": ("bfloat16", "hopper/hopper_gemm.md"),
+    "float16": ("float16", "hopper/hopper_gemm.md"),
+    "own": ("bfloat16, A times its own transpose", "hopper/hopper_syrk.md"),
+    "float8": ('float8_e4m3fn with `precision="float8"`, to bfloat16', "hopper/hopper_gemm_upcast.md"),
+    "int8": ("int8, to int32", "hopper/hopper_gemm.md"),
+    "tf32": ('float32 with `precision="tf32"`', "hopper/hopper_gemm_k_major.md"),
     "float32": ("float32", "ladder/g07_cp_async.md"),
-    "bf16x6": ('float32 with `precision="bf16x6"`', "hopper/h12_bf16x6.md"),
-    "float64": ("float64", "ladder/d03_mma_f64.md"),
-    "int8x15": ('float64 with `precision="int8x15"`', "hopper/h14_int8x15.md"),
+    "bf16x6": ('float32 with `precision="bf16x6"`', "hopper/bf16x6_gemm.md"),
+    "float64": ("float64", "ladder/float64_gemm.md"),
+    "int8x15": ('float64 with `precision="int8x15"`', "hopper/ozaki_gemm.md"),
 }
 
 

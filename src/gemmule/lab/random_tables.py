@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .styles import short
 from .tables import markdown
 
 Record = Mapping[str, Any]
@@ -65,9 +66,9 @@ def _figures(records: Sequence[Record]) -> list[str]:
 
 
 def _config(kernel: str, config: Mapping[str, int]) -> str:
-    """Return a kernel's number and the fields by which its configs are told apart at a glance."""
+    """Return a kernel's short name and the fields by which its configs are told apart at a glance."""
     tile = " x ".join(str(config[name]) for name in ("tile_m", "tile_n") if name in config)
-    words = [kernel.partition("_")[0], tile]
+    words = [short(kernel), tile]
     if (sharing := config.get("cluster_m", 1) * config.get("cluster_n", 1)) > 1:
         words.append(f"cluster {sharing}")
     if config.get("cluster_k", 1) > 1:

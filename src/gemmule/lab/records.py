@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gemmule.core.errors import FileFormatError
+from gemmule.core.former_names import current_record
 from gemmule.core.regular_file import check_regular
 
 
@@ -111,7 +112,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
                 raise FileFormatError(
                     f"{where}, which begins with an experiment block and has no other; give one that gemmule wrote"
                 )
-            records.append(record)
+            records.append(current_record(record))
     if not records:
         raise FileFormatError(f"{path}: not a record file: it is empty; give one that gemmule wrote")
     return records

@@ -11,7 +11,9 @@ import difflib
 import re
 from pathlib import Path
 
-_KERNELS = Path(__file__).parents[1] / "kernels"
+from gemmule.dispatch.registry import REGISTRY
+
+_SOURCE = Path(__file__).parents[2]
 #: What the class and its config are called in every rung.
 _CLASS, _CONFIG = "Kernel", "Config"
 
@@ -22,16 +24,17 @@ def class_source(kernel: str) -> str:
     Parameters
     ----------
     kernel : str
-        Name of the kernel: its folder under kernels/gemm or kernels/transpose.
+        Name of the kernel.
 
     Raises
     ------
     KeyError
         If there is no such kernel, or its module has not exactly one class.
     """
-    path = next(_KERNELS.glob(f"*/{kernel}/kernel.py"), None)
-    if path is None:
+    package = next((spec.package for spec in REGISTRY if spec.name == kernel), None)
+    if package is None:
         raise KeyError(f"no kernel {kernel}")
+    path = Path(*_SOURCE.parts, *package.split("."), "kernel.py")
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -39,13 +42,13 @@ def class_source(kernel: str) -> str:
         raise KeyError(f"{kernel} has {len(classes)} classes, not one")
     source = ast.get_source_segment(text, classes[0])
     assert source is not None
-    names = {classes[0].name: _CLASS} | {name: _CONFIG for name in _imported_from_spec(tree) if name.endswith("Config")}
+    names = {classes[0].name: _CLASS} | {name: _CONFIG for name in _imported_beside(tree) if name.endswith("Config")}
     return re.sub(r"\b(?:" + "|".join(names) + r")\b", lambda match: names[match[0]], source)
 
 
-def _imported_from_spec(tree: ast.Module) -> list[str]:
-    """Return the names that a kernel's module takes from its spec."""
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "spec"]
+def _imported_beside(tree: ast.Module) -> list[str]:
+    """Return the names that a kernel's module imports from its spec and its config."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in ("spec", "config")]
     return [alias.name for node in imports for alias in node.names]
 
 

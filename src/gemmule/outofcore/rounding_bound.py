@@ -23,8 +23,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from gemmule.kernels.emulation.residues import norm_limit
+
 from ..core.dtype import FLOAT8_CERTAIN, INT8_PRODUCTS, NARROW_FLOATS, TF32_SIGNIFICAND, Precision
-from ..core.residues import norm_limit
 from .matrix import AnyDType, Array, MatrixSource
 from .result import plain_kind, sum_dtype
 from .stream import apply_magnitudes, row_norms

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmule.core.arch import Arch
+from gemmule.core.chip_in_use import use_chip
 from gemmule.core.errors import ArgumentError
-from gemmule.core.hopper_correction import use_chip
 
 from .driver import call, driver, driver_module
 

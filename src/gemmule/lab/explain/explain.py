@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
-from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.launch import Launch
 from gemmule.core.occupancy import Occupancy, occupancy
@@ -17,6 +16,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.roofline import attainable
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
 
 from .advice import Figures, advice
 from .behind_l2 import behind_l2

@@ -20,11 +20,11 @@ from ..transposes import itemsize_of, problem_for, transpose_of
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
 #: Kernels that cannot be explained, why, and what to explain instead.
 _UNEXPLAINED = {
-    "d04_triangle_f64": (_HALF, "d03_mma_f64"),
-    "g08_triangle": (_HALF, "g07_cp_async"),
-    "h14_int8x15": ("it begins a chain of launches, none of which is the product by itself", "h09_production"),
-    "h15_symmetric": (_HALF, "h09_production"),
-    "h17_along_k": ("it transposes operands, and the product is another's", "t12_production"),
+    "float64_syrk": (_HALF, "float64_gemm"),
+    "simt_syrk": (_HALF, "g07_cp_async"),
+    "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
+    "hopper_syrk": (_HALF, "hopper_gemm"),
+    "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
 }
 #: Kernels whose counts are explained.
 EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.copied_tiles import SLICE_BYTES
 from gemmule.core.dtype import DType, Kind
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Config, KernelSpec
+from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
 
 _LINE = 128
 # Extents of a tile are looked for up to here.

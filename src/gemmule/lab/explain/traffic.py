@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.core.copied_tiles import SLICE_BYTES
-from gemmule.core.hopper_rungs import MMA_ROWS
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Config
+from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+from gemmule.kernels.ladder.hopper_rungs import MMA_ROWS
 
 from .behind_l2 import Behind
 from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals

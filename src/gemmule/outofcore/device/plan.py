@@ -8,7 +8,8 @@ import itertools
 import math
 from collections.abc import Container, Iterator
 
-from ...core.below_stairs import STEP
+from gemmule.kernels.parts.block_triangle import STEP
+
 from ...core.dtype import numpy_dtype
 from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes

@@ -21,7 +21,7 @@ from cutlass import Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.parts.tensors import cute_type, dynamic_tensor
+from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
 
 from .spec import ReferenceConfig
 

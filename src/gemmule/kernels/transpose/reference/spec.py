@@ -9,7 +9,7 @@ from gemmule.core.dtype import opaque_dtype
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Config, KernelSpec, Signature
 
 _ITEMSIZES = (1, 2, 4, 8, 16)
 _MAX_GRID = 2**31 - 1
@@ -73,24 +73,16 @@ def launch(problem: TransposeProblem, config: ReferenceConfig) -> Launch:
     )
 
 
-def build(config: ReferenceConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    return buildable(config, dict(signature))
-
-
 SPEC = KernelSpec(
     name="transpose_reference",
     operation="transpose",
     summary="elements of 1, 2, 4, 8 or 16 bytes, any strides, alignment, shape, batch: 32 x 32 tiles in shared memory",
-    package="gemmule.kernels.transpose.reference",
+    package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(ReferenceConfig(),),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     batch_dims=3,
 )

@@ -1,0 +1,75 @@
+"""Former names of kernels, config fields and signature keys, as records, tuned tables and packs of before have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: Kernels by their former names.
+KERNELS: Mapping[str, str] = {
+    "d03_mma_f64": "float64_gemm",
+    "d04_triangle_f64": "float64_syrk",
+    "g08_triangle": "simt_syrk",
+    "h09_production": "hopper_gemm",
+    "h10_ragged_result": "hopper_gemm_unaligned",
+    "h11_packed": "hopper_gemm_repacked",
+    "h12_bf16x6": "bf16x6_gemm",
+    "h12_six_products": "bf16x6_products",
+    "h13_widened": "hopper_gemm_upcast",
+    "h14_int8x15": "ozaki_gemm",
+    "h14_products": "ozaki_products",
+    "h14_reconstruction": "ozaki_reconstruction",
+    "h14_residues": "ozaki_residues",
+    "h15_symmetric": "hopper_syrk",
+    "h16_mixed": "hopper_gemm_w8a16",
+    "h17_along_k": "hopper_gemm_k_major",
+    "t12_production": "transpose_tiled",
+    "t13_in_place": "transpose_in_place",
+    "t14_whole_sectors": "transpose_whole_sectors",
+    "t15_register_squares": "transpose_in_registers",
+    "t16_gathered_words": "transpose_gathered",
+    "t17_unshifted_words": "transpose_word_aligned",
+}
+#: Config fields by their former names, for each kernel by its name of today.
+FIELDS: Mapping[str, Mapping[str, str]] = {}
+#: Fields of a record in whose text kernels are named.
+_KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
+#: What stands before `kernel` and `config` in the fields of a record.
+_PREFIXES = ("", "best_", "default_", "float8_")
+_WORD = re.compile(r"\w+")
+
+
+def current_names(text: str) -> str:
+    """Return a text with kernels under the names of today."""
+    return _WORD.sub(lambda word: KERNELS.get(word[0], word[0]), text)
+
+
+def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's fields under the names of today, for a kernel by its name of today."""
+    names = FIELDS.get(kernel, {})
+    return {names.get(name, name): value for name, value in config.items()}
+
+
+def current_record(value: Any, *, names: bool = False) -> Any:
+    """Return a record, or a part of one, with kernels and config fields under the names of today.
+
+    Parameters
+    ----------
+    value : object
+        What JSON gives.
+    names : bool
+        Whether its texts name kernels.
+    """
+    if isinstance(value, str):
+        return current_names(value) if names else value
+    if isinstance(value, list):
+        return [current_record(one, names=names) for one in value]
+    if not isinstance(value, dict):
+        return value
+    record = {current_names(field): current_record(one, names=field in _KERNEL_FIELDS) for field, one in value.items()}
+    for prefix in _PREFIXES:
+        kernel, config = record.get(prefix + "kernel"), record.get(prefix + "config")
+        if isinstance(kernel, str) and isinstance(config, dict):
+            record[prefix + "config"] = current_fields(kernel.partition(" ")[0], config)
+    return record

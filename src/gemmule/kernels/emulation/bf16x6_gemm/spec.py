@@ -1,0 +1,265 @@
+"""float32 for precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
+from gemmule.kernels.emulation.bf16x6_products.spec import PARTS, SLICE
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
+
+#: Elements that a thread splits: 32 bytes in, three times 16 bytes out.
+RUN = 8
+_MAX_EXTENT, _MAX_RUNS = 2**30, 2**31 - 1
+_SIGNATURE: Signature = (("element", FLOAT32.name),)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitConfig(Config):
+    """How the operands are split.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of a CTA, a multiple of 32.
+    runs : int
+        Runs of 8 neighbours that each of them splits.
+    """
+
+    threads: int = 256
+    runs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads % 32 or not 32 <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    """A matrix as the kernel sees it, lines of neighbours, and the lines of its parts.
+
+    Attributes
+    ----------
+    operand : str
+        Its name.
+    length, lines, matrices : int
+        Elements of a line, lines of a matrix, and matrices.
+    pitch, step : int
+        Elements from one line, and one matrix, to the next.
+    part_length, part_lines : int
+        Elements and lines of a part that are written, zeros beyond the matrix.
+    part_strides : tuple of int
+        Elements from a line, a part and a matrix of the parts to the next.
+    along_k : bool
+        Whether lines go along K: then the parts of a line are one line. Else a part is lines behind those of the last.
+    """
+
+    operand: str
+    length: int
+    lines: int
+    matrices: int
+    pitch: int
+    step: int
+    part_length: int
+    part_lines: int
+    part_strides: tuple[int, int, int]
+    along_k: bool
+
+    @property
+    def runs(self) -> int:
+        """What threads are needed for."""
+        return self.part_length // RUN * self.part_lines * self.matrices
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parts."""
+        return self.part_strides[2] * self.matrices * BFLOAT16.itemsize
+
+
+def _rounded(extent: int, unit: int) -> int:
+    return -(-extent // unit) * unit
+
+
+def _split(operand: str, matrix: StridedMatrix, along_k: bool, batch: tuple[int, ...]) -> _Split:
+    rows = matrix.lies_in_rows
+    lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
+    pitch = matrix.row_stride if rows else matrix.col_stride
+    step = (matrix.batch_strides or (0,))[0]
+    # One matrix for all of the batch is split once.
+    matrices = (batch or (1,))[0] if step else 1
+    if along_k:
+        part = _rounded(length, SLICE)
+        sizes = (part, lines, (PARTS * part, part, PARTS * part * lines))
+    else:
+        # Lines of whole 128 bytes; beyond the matrix the copy engine does not read them.
+        line, part = _rounded(length, SLICE), _rounded(lines, SLICE)
+        sizes = (_rounded(length, RUN), part, (line, line * part, PARTS * line * part))
+    return _Split(operand, length, lines, matrices, pitch, step, *sizes, along_k)
+
+
+def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
+    a, b = problem.a, problem.b
+    return (
+        _split("a", a, a.lies_in_rows, problem.batch),
+        _split("b", b, not b.lies_in_rows, problem.batch),
+    )
+
+
+def following(problem: GemmProblem, config: SplitConfig) -> Following:
+    """Return the product of the parts, in the config that suits it."""
+    del config
+    return _following(problem)
+
+
+# Selection, a plan and the launch ask for the same.
+@functools.lru_cache(maxsize=256)
+def _following(problem: GemmProblem) -> Following:
+    parts = dict(problem.operands())
+    splits = _splits(problem)
+    k = PARTS * _rounded(problem.k, SLICE)
+    for found, rows, cols in zip(splits, (problem.m, k), (k, problem.n), strict=True):
+        line, _, step = found.part_strides
+        strides = (line, 1) if parts[found.operand].lies_in_rows else (1, line)
+        batch = (step if found.step else 0,) if problem.batch else ()
+        parts[found.operand] = StridedMatrix(BFLOAT16, rows, cols, *strides, batch, MAP_ALIGNMENT)
+    then = dataclasses.replace(problem.with_operands(problem.batch, parts), k=k)
+    operands = {name: name for name in parts} | {found.operand: f"parts of {found.operand}" for found in splits}
+    workspaces = {f"parts of {found.operand}": found.nbytes for found in splits}
+    if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
+        raise ArgumentError(reason)
+    assert PRODUCTS.costs is not None
+    costs = PRODUCTS.costs(then, PRODUCTS.configs, _multiprocessors())
+    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
+    return Following(PRODUCTS, chosen, then, operands, workspaces)
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    if reason := refuses(inner, arch):
+        return reason
+    if sum(found.runs for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
+        return f"A and B are more than {_MAX_RUNS} runs of {RUN} elements, the most that the kernel's indices take"
+    return None
+
+
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
+    if arch.capability != (9, 0):
+        return f"the parts are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
+    if problem.precision is not Precision.BF16X6:
+        return f"precision is {problem.precision.value!r}; this kernel is for 'bf16x6'"
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != FLOAT32:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes float32 only"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+        if max(matrix.rows, matrix.cols) > _MAX_EXTENT:
+            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, an extent of at most {_MAX_EXTENT}"
+        if matrix.alignment % matrix.dtype.itemsize:
+            return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    try:
+        _following(problem)
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
+    """Return that nothing is specialised: lines are lines."""
+    del problem, config
+    return _SIGNATURE
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return the only one."""
+    del arch
+    return (_SIGNATURE,)
+
+
+def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
+    """Return the launch recipe of the splitting: a thread for 8 neighbours, those of A first."""
+    params: list[Param] = []
+    ctas = 0
+    for found in _splits(problem):
+        source = (found.length, found.lines, found.matrices)
+        params.append(TensorParam(found.operand, source, (found.pitch, found.step)))
+        target = (found.part_length, found.part_lines, PARTS, found.matrices)
+        params.append(TensorParam(f"parts of {found.operand}", target, found.part_strides))
+        ctas += -(-found.runs // (config.threads * config.runs))
+    return Launch(grid=(ctas, 1, 1), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
+
+
+#: Microseconds on an H200: a launch; and bytes that are read and written in one.
+_LAUNCH, _BYTES = 1.8, 3.0e6
+#: What the float32 kernel takes of what it says, on products that fill the chip and on others.
+_PLAIN_SHARE = 0.85
+
+
+def costs(problem: GemmProblem, configs: Sequence[SplitConfig], multiprocessors: int) -> list[float]:
+    """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
+    found = _following(problem)
+    assert found.spec.cost is not None
+    product = found.spec.cost(found.problem, found.config, multiprocessors)
+    moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
+    return [_LAUNCH + moved / _BYTES + product for _ in configs]
+
+
+def cost(problem: GemmProblem, config: SplitConfig, multiprocessors: int) -> float:
+    """Return roughly the time in microseconds."""
+    return costs(problem, (config,), multiprocessors)[0]
+
+
+def outdone(problem: GemmProblem, cost: float) -> str | None:
+    """Return the kernel of plain float32, where splitting does not pay."""
+    assert PLAIN.cost is not None
+    nanoseconds = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    return PLAIN.name if _PLAIN_SHARE * nanoseconds / 1e3 < cost else None
+
+
+def _multiprocessors() -> int:
+    return PRODUCTS.default.as_dict()["ctas"]
+
+
+def build(config: SplitConfig, signature: Signature) -> Buildable:
+    """Return the kernel and its stand-in arguments."""
+    from .kernel import buildable
+
+    del signature
+    return buildable(config)
+
+
+SPEC = KernelSpec(
+    name="bf16x6_gemm",
+    operation="gemm",
+    summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
+    package=__package__,
+    archs=(Arch(9, 0, True),),
+    configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    build=build,
+    cost=cost,
+    refuses=refuses,
+    costs=costs,
+    cost_in_us=True,
+    following=following,
+    outdone=outdone,
+)

@@ -1,0 +1,137 @@
+"""Scales: the powers of two by which rows of A and columns of B become integers whose products stay in range.
+
+Idea
+    float64 products on the tensor cores, which multiply bytes: A and B are made integers of up to 58 bits, these are
+    represented by what is left of them modulo 15 small numbers, and the products of those, modulo the same, say what
+    the product of the integers is. This first launch finds how large the integers may be: by Cauchy and Schwarz a sum
+    is at most the product of two norms.
+Change from the rung before
+    Nothing is written for an element, one number for a line along K. The launches behind it write and read the rest.
+Data movement
+    Every element is read once, 8 bytes.
+Limits
+    Memory.
+Sources
+    Ozaki, Uchino and Imamura 2025, "Ozaki Scheme II: A GEMM-oriented emulation of floating-point matrix multiplication
+    using an integer modular technique"; Uchino, Ozaki and Imamura 2025, "High-Performance and Power-Efficient Emulation
+    of Matrix Multiplication using INT8 Matrix Engines".
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Float64, Int32, Int64, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.residues import norm_limit
+from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+
+from .spec import ACROSS, NOT_FINITE, THREADS, ScalesConfig
+
+# Of a float64: the bias of its exponent, the bits below, and the exponent of what is not finite.
+_BIAS, _FRACTION, _SPECIAL = 1023, 52, 2047
+# The largest exponent whose reciprocal is a normal number.
+_MOST = 2044
+
+
+class Scales:
+    """S[j] = the exponent of line j's scale for two matrices of float64 (length, lines), anywhere."""
+
+    def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
+        self.ahead = config.ahead
+        self.along = (types["a"] == "k", types["b"] == "k")
+        self.limit, self.exponent = norm_limit(int(types["moduli"]))
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32):
+        self.kernel(mA, sA, mB, sB).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor):
+        # What follows may take its place beside this; it waits for the end before it reads.
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        smem = SmemAllocator()
+        sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
+        exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
+        cta, _, _ = cute.arch.block_idx()
+        firsts = cute.ceil_div(mA.shape[1], 1 if self.along[0] else ACROSS)
+        if cta < firsts:
+            self.measure(mA, sA, sums, exponents, cta, self.along[0])
+        else:
+            self.measure(mB, sB, sums, exponents, cta - firsts, self.along[1])
+
+    @cute.jit
+    def measure(self, mS: cute.Tensor, scales: cute.Tensor, sums, exponents, cta, along: cutlass.Constexpr[bool]):
+        """Add up the squares of a line, or of several that lie side by side, in units of its largest exponent."""
+        tid, _, _ = cute.arch.thread_idx()
+        lines = cutlass.const_expr(1 if along else ACROSS)
+        step = cutlass.const_expr(THREADS // lines)
+        line = cta * lines + tid % lines
+        length = mS.shape[0] if line < mS.shape[1] else Int32(0)
+        total, exponent = Float64(0.0), Int32(1)
+        for first in cutlass.range(tid // lines, length, step * self.ahead):
+            values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
+            values.fill(0.0)
+            for e in cutlass.range_constexpr(self.ahead):
+                if first + e * step < length:
+                    values[e] = mS[first + e * step, line]
+            words = cute.recast_tensor(values, Int32)
+            largest = exponent
+            for e in cutlass.range_constexpr(self.ahead):
+                largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (_FRACTION - 32))
+            total = total * ratio(exponent, largest)
+            exponent = largest
+            unit = power(2 * _BIAS - 1 - cutlass.min(exponent, _MOST))
+            for e in cutlass.range_constexpr(self.ahead):
+                part = values[e] * unit
+                total = total + part * part
+        sums[tid], exponents[tid] = total, exponent
+        half = cutlass.const_expr(THREADS // 2)
+        while cutlass.const_expr(half >= lines):
+            cute.arch.sync_threads()
+            if tid < half:
+                other = exponents[tid + half]
+                largest = cutlass.max(exponent, other)
+                total = total * ratio(exponent, largest) + sums[tid + half] * ratio(other, largest)
+                exponent = largest
+                sums[tid], exponents[tid] = total, exponent
+            half = cutlass.const_expr(half // 2)
+        if tid < lines and line < mS.shape[1]:
+            scales[line] = self.scale(total, exponent)
+
+    @cute.jit
+    def scale(self, total, exponent):
+        """Return the largest scale with which the norm stays below its limit; 0 for a line of zeros."""
+        bits = total.bitcast(Int64)
+        of_total = Int32(bits >> _FRACTION) - _BIAS
+        fraction = ((bits & (2**_FRACTION - 1)) | (_BIAS << _FRACTION)).bitcast(Float64)
+        beyond = of_total + 2 * (cutlass.min(exponent, _MOST) - _BIAS + 1) + (1 if fraction > self.limit else 0)
+        found = (self.exponent - beyond) >> 1
+        if total == 0.0:
+            found = Int32(0)
+        if exponent == _SPECIAL:
+            found = Int32(NOT_FINITE)
+        return found
+
+
+@cute.jit
+def power(exponent):
+    """Return the float64 with that exponent, as it is stored, from 1 on."""
+    return (Int64(exponent) << _FRACTION).bitcast(Float64)
+
+
+@cute.jit
+def ratio(exponent, largest):
+    """Return what squares are multiplied with when their unit grows; 0 where nothing is left of them."""
+    field = _BIAS + 2 * (cutlass.min(exponent, _MOST) - cutlass.min(largest, _MOST))
+    return power(cutlass.max(field, 0))
+
+
+def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel with stand-ins for its arguments."""
+    arguments = []
+    for name in "ab":
+        arguments += [major_tensor("float64", 0 if types[name] == "k" else 1), line_tensor("int32")]
+    return Buildable(Scales(config, types), (*arguments, Int32(1)))

@@ -1,0 +1,256 @@
+"""float64 for precision='int8x15': scales, then residues, their products and what they say, in blocks of columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
+from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.row_major import row_result
+from gemmule.core.spec import Config, Following, KernelSpec, Signature
+from gemmule.kernels.emulation.ozaki_products.spec import GROUP, SLICE
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import NOT_FINITE
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
+from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
+
+#: Threads of a CTA, and lines across K that it measures side by side.
+THREADS, ACROSS = 256, 16
+#: Columns of such a block are a multiple of this, for whole tiles and aligned lines.
+_BLOCK = 512
+_MAX_EXTENT, _MOST_ELEMENTS = 2**30, 2**37
+
+__all__ = ["ACROSS", "NOT_FINITE", "SPEC", "THREADS", "ScalesConfig"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalesConfig(Config):
+    """How lines are measured.
+
+    Attributes
+    ----------
+    ahead : int
+        Elements that a thread loads at once.
+    """
+
+    ahead: int = 8
+
+
+def _rounded(extent: int, unit: int) -> int:
+    return -(-extent // unit) * unit
+
+
+def following(problem: GemmProblem, config: ScalesConfig) -> Following:
+    """Return what runs behind the scales: for each block of columns residues, their products, and what they say."""
+    del config
+    return _following(problem)
+
+
+# Selection, a plan and the launch ask for the same.
+@functools.lru_cache(maxsize=256)
+def _following(problem: GemmProblem) -> Following:
+    oriented, first, second = row_result(problem)
+    count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
+    length = _rounded(oriented.k, SLICE)
+    most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
+    block = _rounded(-(-n // -(-n // most)), _BLOCK)
+    workspaces = {
+        "scales of rows": 4 * _rounded(m, GROUP),
+        "scales of columns": 4 * (_rounded(n, GROUP) + GROUP),
+        "residues of rows": count * m * length,
+        "residues of columns": count * min(block, n) * length,
+        "residues of the result": count * m * _rounded(min(block, n), GROUP),
+    }
+    then: Following | None = None
+    # From the last one on: each knows what runs behind it.
+    for begin in reversed(range(0, n, block)):
+        then = _block(oriented, first, second, begin, min(n - begin, block), length, count, then)
+    assert then is not None
+    return dataclasses.replace(then, workspaces=workspaces)
+
+
+def _block(
+    problem: GemmProblem, first: str, second: str, begin: int, n: int, length: int, count: int, then: Following | None
+) -> Following:
+    """Return what runs for `n` columns from `begin` on, and `then` behind it."""
+    item = FLOAT64.itemsize
+    c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
+    b = dataclasses.replace(problem.b, cols=n, alignment=item)
+    part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
+    beyond = {"b": begin * problem.b.col_stride * item, "d": begin * item, "c": begin * item, "columns": 4 * begin}
+    names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result", "d": "d"}
+    if c is not None:
+        names["c"] = "c"
+    last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
+    products = last
+    # The last part of K first: each knows what runs behind it.
+    for start in reversed(range(0, length, MOST_K)):
+        products = _products(problem, n, start, length, count, products)
+    # Those of A are there from the first block on.
+    a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
+    converted = dataclasses.replace(part, m=a.rows, a=a)
+    names = {"a": first, "b": second, "rows": "scales of rows", "columns": "scales of columns"}
+    return Following(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, behind=products)
+
+
+def _products(problem: GemmProblem, n: int, start: int, length: int, count: int, then: Following) -> Following:
+    """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
+    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
+    part = GemmProblem(
+        m,
+        width,
+        k,
+        (count,),
+        StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT),
+        StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
+        d if start else None,
+        d,
+        precision=problem.precision,
+    )
+    if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
+        raise ArgumentError(reason)
+    operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
+    assert PRODUCTS.costs is not None
+    costs = PRODUCTS.costs(part, PRODUCTS.configs, _multiprocessors())
+    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
+    return Following(PRODUCTS, chosen, part, operands, {}, beyond={"a": start, "b": start}, behind=then)
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del config
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return refuses(inner, arch)
+
+
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem without batch, or None where all do."""
+    if arch.capability != (9, 0):
+        return f"residues are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
+    if problem.precision not in INT8_PRODUCTS:
+        return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15', 'int8x14' and 'int8x16'"
+    for name, matrix in problem.operands().items():
+        if matrix.dtype != FLOAT64:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes float64 only"
+        if not (matrix.is_row_major or matrix.is_col_major):
+            return (
+                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
+                "and column-major matrices"
+            )
+        if max(matrix.rows, matrix.cols) > _MAX_EXTENT or matrix.rows * matrix.cols > _MOST_ELEMENTS:
+            return (
+                f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MAX_EXTENT} in a direction "
+                f"and {_MOST_ELEMENTS} in all"
+            )
+        if matrix.alignment % matrix.dtype.itemsize:
+            return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
+    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    oriented, _, _ = row_result(problem)
+    if not oriented.d.is_row_major or (oriented.c is not None and not oriented.c.is_row_major):
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    try:
+        _following(problem)
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
+    """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
+    del config
+    oriented, _, _ = row_result(problem)
+    along = ("k" if oriented.a.lies_in_rows else "m", "k" if oriented.b.transposed().lies_in_rows else "n")
+    return _signature(*along, INT8_PRODUCTS[problem.precision])
+
+
+def _signature(a: str, b: str, count: int) -> Signature:
+    return (("a", a), ("b", b), ("moduli", str(count)))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every combination."""
+    del arch
+    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in INT8_PRODUCTS.values())
+
+
+def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of the scales: a CTA for each line along K, or for some that lie across it."""
+    del config
+    oriented, first, second = row_result(problem)
+    params = []
+    ctas = 0
+    b = oriented.b.transposed()
+    for operand, matrix, scales in ((first, oriented.a, "rows"), (second, b, "columns")):
+        along = matrix.lies_in_rows
+        pitch = matrix.row_stride if along else matrix.col_stride
+        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (pitch,)))
+        params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))
+        ctas += matrix.rows if along else -(-matrix.rows // ACROSS)
+    return Launch(
+        grid=(ctas, 1, 1),
+        block=(THREADS, 1, 1),
+        params=tuple(params),
+        shared_bytes=THREADS * 12 + 64,
+        overlaps=True,
+    )
+
+
+#: Microseconds on an H200: a launch; and bytes that are read and written in one.
+_LAUNCH, _BYTES = 2.0, 3.0e6
+
+
+def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], multiprocessors: int) -> list[float]:
+    """Return roughly the time in microseconds of all launches, which is that of all configs."""
+    elements = problem.m * problem.k + problem.k * problem.n
+    total = _LAUNCH + elements * FLOAT64.itemsize / _BYTES
+    for one in _following(problem).chain():
+        assert one.spec.cost is not None
+        total += one.spec.cost(one.problem, one.config, multiprocessors)
+    return [total for _ in configs]
+
+
+def cost(problem: GemmProblem, config: ScalesConfig, multiprocessors: int) -> float:
+    """Return roughly the time in microseconds."""
+    return costs(problem, (config,), multiprocessors)[0]
+
+
+def outdone(problem: GemmProblem, cost: float) -> str | None:
+    """Return the kernel of plain float64, where residues do not pay."""
+    assert PLAIN.cost is not None
+    plain = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    return PLAIN.name if plain < cost else None
+
+
+def _multiprocessors() -> int:
+    return PRODUCTS.default.as_dict()["ctas"]
+
+
+SPEC = KernelSpec(
+    name="ozaki_gemm",
+    operation="gemm",
+    summary="float64 with precision='int8x15', any pitches: 15 products of int8 residues by wgmma",
+    package=__package__,
+    archs=(Arch(9, 0, True),),
+    configs=(ScalesConfig(), ScalesConfig(ahead=4)),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    batch_dims=0,
+    cost=cost,
+    refuses=refuses,
+    costs=costs,
+    cost_in_us=True,
+    following=following,
+    outdone=outdone,
+)

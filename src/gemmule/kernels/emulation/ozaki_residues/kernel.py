@@ -1,0 +1,214 @@
+"""Residues: float64 to integers, and what is left of these modulo 15 small numbers, a byte each, along K.
+
+Idea
+    An integer of 64 bits is 8 bytes, and a sum of its bytes times small weights, modulo p, is what it is itself: two
+    instructions for a number of 18 bits with the same residue. That lies in the last bits of a float32, and two more
+    multiplications take the nearest multiple of p away. No division, no conversion.
+Change from the rung before
+    15 bytes are written for 8 that are read. Where lines lie across K, shared memory turns them. Of a slice of 128
+    along K a lane takes every 32nd: all residues lie in this order, and sums do not ask.
+Data movement
+    Every element is read once, 8 bytes, and written once, 15 bytes.
+Limits
+    Memory, and instructions nearly as much: six for a modulus and an element.
+Sources
+    As of ozaki_gemm.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import cutlass
+from cutlass import Float32, Float64, Int32, Int64, Uint32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
+from gemmule.kernels.parts.tensors import line_tensor, major_tensor
+from gemmule.kernels.parts.words import packed, words_at
+
+from .spec import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
+
+_WARPS = THREADS // 32
+# Of a float64: the bias of its exponent, and the bits below.
+_BIAS, _FRACTION = 1023, 52
+
+
+class Residues:
+    """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines)."""
+
+    def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:
+        self.along = (types["a"] == "k", types["b"] == "k")
+        self.moduli = MODULI[: int(types["moduli"])]
+        self.runs = config.runs
+
+    @cute.jit
+    def __call__(self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32):
+        self.kernel(mA, sA, rA, mB, sB, rB).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB):
+        # What follows may take its place beside this; it waits for the end before it reads.
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        square = None
+        if cutlass.const_expr(not all(self.along)):
+            turned = cute.make_layout((SLICE, LINES), stride=(1, PITCH))
+            square = SmemAllocator().allocate_tensor(Float64, turned, 16)
+        cta, _, _ = cute.arch.block_idx()
+        firsts = self.ctas(rA, self.along[0])
+        if cta < firsts:
+            self.convert(mA, sA, rA, cta, square, self.along[0])
+        else:
+            self.convert(mB, sB, rB, cta - firsts, square, self.along[1])
+
+    @cute.jit
+    def ctas(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
+        """Return how many CTAs convert a matrix."""
+        slices = mD.shape[0] // SLICE
+        if cutlass.const_expr(along):
+            found = cute.ceil_div(slices * mD.shape[1], _WARPS * self.runs)
+        else:
+            found = slices * cute.ceil_div(mD.shape[1], LINES)
+        return found
+
+    @cute.jit
+    def convert(self, mS, scales: cute.Tensor, mD: cute.Tensor, cta, square, along: cutlass.Constexpr[bool]):
+        """Convert this CTA's part: slices of lines, or a square of lines that lie side by side."""
+        if cutlass.const_expr(along):
+            self.convert_slices(mS, scales, mD, cta)
+        else:
+            self.convert_square(mS, scales, mD, cta, square)
+
+    @cute.jit
+    def convert_slices(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta):
+        """Convert slices of lines along K, a warp each; all are on their way before the first is used."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane, warp = tid % 32, tid // 32
+        slices = Uint32(mD.shape[0] // SLICE)
+        values = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float64)
+        values.fill(0.0)
+        places = []
+        for r in cutlass.range_constexpr(self.runs):
+            number = Uint32((cta * self.runs + r) * _WARPS + warp)
+            at = number // slices
+            line, k = Int32(at), Int32((number - at * slices) * SLICE)
+            places.append((line, k))
+            if line < mS.shape[1]:
+                for e in cutlass.range_constexpr(RUN):
+                    if k + 32 * e + lane < mS.shape[0]:
+                        values[e, r] = mS[k + 32 * e + lane, line]
+        for r in cutlass.range_constexpr(self.runs):
+            line, k = places[r]
+            if line < mS.shape[1]:
+                self.write(values[None, r], scales[line], mD, k + RUN * lane, line)
+
+    @cute.jit
+    def convert_square(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta, square: cute.Tensor):
+        """Convert a slice of lines across K, which are read as they lie and then taken along K from shared memory."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane, warp = tid % 32, tid // 32
+        across = cute.ceil_div(mD.shape[1], LINES)
+        k, first = cta // across * SLICE, cta % across * LINES
+        steps = cutlass.const_expr(SLICE // _WARPS)
+        values = cute.make_rmem_tensor(cute.make_layout(steps), Float64)
+        values.fill(0.0)
+        if first + lane < mS.shape[1]:
+            for e in cutlass.range_constexpr(steps):
+                if k + warp + _WARPS * e < mS.shape[0]:
+                    values[e] = mS[k + warp + _WARPS * e, first + lane]
+        for e in cutlass.range_constexpr(steps):
+            square[warp + _WARPS * e, lane] = values[e]
+        cute.arch.sync_threads()
+        for x in cutlass.range(LINES // _WARPS, unroll=1):
+            line = warp + _WARPS * x
+            if first + line < mS.shape[1]:
+                own = cute.make_rmem_tensor(cute.make_layout(RUN), Float64)
+                for e in cutlass.range_constexpr(RUN):
+                    own[e] = square[lane + 32 * e, line]
+                self.write(own, scales[first + line], mD, k + RUN * lane, first + line)
+
+    @cute.jit
+    def write(self, values: cute.Tensor, scale, mD: cute.Tensor, k, line):
+        """Write the residues of four numbers: a word for each modulus."""
+        # In two steps: neither is a power of two that float64 has not. What is not finite is told by its scale.
+        scale = scale if scale != NOT_FINITE else Int32(0)
+        half = scale >> 1
+        first, second = power(half), power(scale - half)
+        whole = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
+        words = cute.recast_tensor(whole, Uint32)
+        for e in cutlass.range_constexpr(RUN):
+            whole[e] = rounded(values[e] * first * second)
+        start = mD.iterator + cute.crd2idx((k, line, 0), mD.layout)
+        for number in cutlass.range_constexpr(len(self.moduli)):
+            modulus = cutlass.const_expr(self.moduli[number])
+            found = cute.make_rmem_tensor(cute.make_layout(RUN), Uint32)
+            for e in cutlass.range_constexpr(RUN):
+                found[e] = words[2 * e]
+                if cutlass.const_expr(modulus != 256):
+                    found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
+            words_at(start + number * mD.stride[2], 1)[0] = packed(found)
+
+
+@cute.jit
+def power(exponent):
+    """Return 2**exponent."""
+    return (Int64(exponent + _BIAS) << _FRACTION).bitcast(Float64)
+
+
+@cute.jit
+def rounded(value):
+    """Return the nearest integer of 64 bits."""
+    return cute.arch.inline_ptx("cvt.rni.s64.f64 {$w0}, {$r0};", write_only_types=[Int64], read_only_args=[value])
+
+
+@cute.jit
+def residue(low, high, modulus: cutlass.Constexpr[int]):
+    """Return a word whose lowest byte is the residue, between -modulus / 2 and modulus / 2."""
+    weights_low, weights_high, start = byte_weights(modulus)
+    bits = summed_bytes(high, weights_high, summed_bytes(low, weights_low, Int32(FLOAT_BITS + start)))
+    value = bits.bitcast(Float32)
+    turns = cute.arch.inline_ptx(
+        f"fma.rn.f32 {{$w0}}, {{$r0}}, {literal(1 / modulus)}, {literal(FLOAT_BASE)};",
+        write_only_types=[Float32],
+        read_only_args=[difference(value)],
+    )
+    return cute.arch.inline_ptx(
+        f"fma.rn.f32 {{$w0}}, {{$r0}}, {literal(-modulus)}, {{$r1}};",
+        write_only_types=[Float32],
+        read_only_args=[difference(turns), value],
+    ).bitcast(Uint32)
+
+
+@cute.jit
+def summed_bytes(word, weights: cutlass.Constexpr[int], total):
+    """Return a sum, and a word's bytes times signed bytes."""
+    return cute.arch.inline_ptx(
+        f"dp4a.u32.s32 {{$w0}}, {{$r0}}, {weights}, {{$r1}};", write_only_types=[Int32], read_only_args=[word, total]
+    )
+
+
+@cute.jit
+def difference(value):
+    """Return what a float32 has beyond the base."""
+    return cute.arch.inline_ptx(
+        f"add.rn.f32 {{$w0}}, {{$r0}}, {literal(-FLOAT_BASE)};", write_only_types=[Float32], read_only_args=[value]
+    )
+
+
+def literal(value: float) -> str:
+    """Return a float32 as PTX spells it."""
+    return f"0f{struct.pack('>f', value).hex()}"
+
+
+def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel with stand-ins for its arguments."""
+    arguments = []
+    for name in "ab":
+        arguments += [
+            major_tensor("float64", 0 if types[name] == "k" else 1),
+            line_tensor("int32"),
+            major_tensor("int8", 0, batch=1, vector=16),
+        ]
+    return Buildable(Residues(config, types), (*arguments, Int32(1)))

@@ -1,0 +1,50 @@
+"""A product as the predicted times of Hopper's persistent kernels see it."""
+
+from __future__ import annotations
+
+from gemmule.core.epilogue_inputs import factors_of
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import row_result
+from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+
+from .rates import Lines, Operation
+
+
+def slices_of(problem: GemmProblem) -> int:
+    """Return how many slices of 128 bytes K has."""
+    return -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
+
+
+def operation_of(problem: GemmProblem) -> Operation:
+    """Return what decides how long a product takes, of one batch dimension at most."""
+    oriented, _, _ = row_result(problem)
+    batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
+    written = problem.d.dtype.itemsize * problem.m * problem.n * batch
+    slices = slices_of(problem)
+    return Operation(
+        rows=oriented.m,
+        cols=oriented.n * factors_of(oriented.epilogue),
+        batch=batch,
+        a=_lines(oriented.a),
+        b=_lines(oriented.b.transposed()),
+        slices=slices,
+        last=problem.k * item / SLICE_BYTES - (slices - 1),
+        result_begin=_begin(oriented.d),
+        result_item=problem.d.dtype.itemsize,
+        read=problem.bytes_min - written,
+        written=written,
+    )
+
+
+def _lines(matrix: StridedMatrix) -> Lines:
+    return Lines(_begin(matrix), not matrix.lies_in_rows)
+
+
+def _begin(matrix: StridedMatrix) -> int:
+    """Return where lines of a matrix begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere."""
+    lines, stride = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
+    pitch = stride * matrix.dtype.itemsize
+    if lines == 1 or pitch % 128 == 0:
+        return 0
+    return 1 if pitch % 64 == 0 else 2 if pitch % 32 == 0 else 3

@@ -1,0 +1,84 @@
+"""Runs of 16-bit elements between shared memory and memory where they begin anywhere."""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Int32, Uint16, Uint32, cute
+
+from gemmule.kernels.parts.words import shifted, words_at
+
+
+@cute.jit
+def halves_at(place: cute.Pointer, count: cutlass.Constexpr[int]):
+    """Return the elements of 16 bits at a place as a tensor."""
+    pointer = cute.make_ptr(Uint16, place.toint(), place.memspace, assumed_align=2)
+    return cute.make_tensor(pointer, cute.make_layout(count))
+
+
+@cute.jit
+def element_at(mX: cute.Tensor, i, j):
+    """Return where an element is."""
+    return mX.iterator + cute.crd2idx((i, j), mX.layout)
+
+
+@cute.jit
+def write_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+    """Write, by a warp, the first `count` of `length` elements (a multiple of 64) that are staged, 4 bytes a lane."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    source, target = halves_at(staged, length), halves_at(start, length)
+    # Where a run begins between two words, its first element and its last are written alone.
+    odd = Int32(start.toint() // 2 % 2)
+    for x in cutlass.range_constexpr(length // 64):
+        e = 2 * (lane + 32 * x) - odd
+        low, high = Uint32(source[cutlass.max(e, 0)]), Uint32(source[e + 1])
+        if e >= 0 and e + 1 < count:
+            words_at(start + e, 1)[0] = low | high << 16
+        elif e >= 0 and e < count:
+            target[e] = Uint16(low)
+        elif e < 0:
+            target[0] = Uint16(high)
+    if odd == 1 and lane == 0 and length <= count:
+        target[length - 1] = source[length - 1]
+
+
+@cute.jit
+def write_whole_runs(starts, staged: cute.Pointer, pitch: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
+    """Write, by a warp, `length` elements to each of several places; their runs are staged `pitch` words apart."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    steps = cutlass.const_expr(length // 64)
+    # All words are read before the first is written, so that they wait together.
+    words = cute.make_rmem_tensor(cute.make_layout((steps, len(starts))), Uint32)
+    for r in cutlass.range_constexpr(len(starts)):
+        odd = Int32(starts[r].toint() // 2 % 2)
+        for x in cutlass.range_constexpr(steps):
+            # In a run that begins between two words, word i is made of the halves of words i - 1 and i.
+            place = lane + 32 * x
+            word = words_at(staged + r * pitch + place, 1)[0]
+            before = words_at(staged + r * pitch + cutlass.max(place - odd, 0), 1)[0]
+            words[x, r] = shifted(before, word, 16 * odd)
+    for r in cutlass.range_constexpr(len(starts)):
+        start = starts[r]
+        odd = Int32(start.toint() // 2 % 2)
+        for x in cutlass.range_constexpr(steps):
+            place = lane + 32 * x
+            if odd == 0 or place > 0:
+                words_at(start + 2 * place - odd, 1)[0] = words[x, r]
+        if odd == 1 and lane < 2:
+            # The first element and the last one.
+            e = lane * (length - 1)
+            halves_at(start, length)[e] = halves_at(staged + r * pitch, length)[e]
+
+
+@cute.jit
+def read_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+    """Read, by a warp, `count` elements into shared memory, one a lane; the rest of `length` is set to zero."""
+    tid, _, _ = cute.arch.thread_idx()
+    source, target = halves_at(start, length), halves_at(staged, length)
+    for x in cutlass.range_constexpr(length // 32):
+        e = tid % 32 + 32 * x
+        value = Uint16(0)
+        if e < count:
+            value = Uint16(source[e])
+        target[e] = value

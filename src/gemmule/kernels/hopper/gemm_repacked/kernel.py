@@ -1,0 +1,38 @@
+"""Packing: lines of A and B, wherever they begin, to where the copy engine can take them.
+
+Idea
+    The copy engine (TMA) takes no matrix whose lines (rows, or columns of a column-major matrix) are not a multiple of
+    16 bytes apart, and no box of one that does not begin at such a multiple. Both operands are copied to lines that
+    are, in one launch; the kernels for such matrices do the rest.
+Change from the rung before
+    Two launches instead of one. The second may start while the first ends, and waits for what that wrote.
+Data movement
+    Every element is read once and written once. A thread makes 16 bytes from two neighbouring vectors of 16 bytes, of
+    which the second is its neighbour's first: it comes from the L1 cache. The product reads the copies from the L2
+    cache, as far as they fit.
+Limits
+    Memory: twice the operands' bytes at the rate of a copy, M K + K N elements against M N K products.
+Sources
+    NVIDIA, PTX ISA: shf, griddepcontrol.
+"""
+
+from __future__ import annotations
+
+from cutlass import Int32
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
+
+from .spec import PackedConfig
+
+
+def buildable(config: PackedConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element size and number of operands, with stand-ins for its arguments."""
+    name = types["element"]
+    width = cute_type(name).width
+    pairs = [
+        (major_tensor(name, 0, batch=1), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
+        for _ in range(int(types["operands"]))
+    ]
+    return Buildable(PackedLines(width // 8, config.threads, config.vectors), (pairs, Int32(1)))

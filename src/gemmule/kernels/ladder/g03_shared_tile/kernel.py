@@ -1,0 +1,70 @@
+"""Rung 3: square tiles in shared memory, one element a thread.
+
+Idea
+    The threads of a CTA need the same rows of A and columns of B. They fetch a square of each together, into shared
+    memory, and each takes its products from there: an element that is fetched once is used as often as the
+    square is wide, 32 times.
+Change from the rung before
+    The walk over K goes in slices: fetch, barrier, multiply, barrier.
+Data movement
+    Per slice of side 32, 2 * 32 * 32 elements for 2 * 32**3 operations: 8 FLOP a byte of device memory or L2. Shared
+    memory: a warp reads 32 neighbours of B for each multiply-add, and one element of A, four at a time.
+Limits
+    Shared memory: 1.25 load instructions for one multiply-add, and a barrier before and after 32 of them.
+Sources
+    "CUDA C++ Programming Guide", shared memory section.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.simt.vectors import read_element, write_element
+
+from .spec import SharedTileConfig
+
+
+class SharedTile:
+    """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
+
+    def __init__(self, config: SharedTileConfig, types: dict[str, str]) -> None:
+        self.side = config.side
+        self.element = cute_type(types["element"])
+        self.whole = types["tiles"] == "whole"
+
+    @cute.jit
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+        blocks_m, blocks_n = cute.ceil_div(mD.shape[0], self.side), cute.ceil_div(mD.shape[1], self.side)
+        self.kernel(mA, mB, mC, mD, alpha, beta).launch(grid=(blocks_n, blocks_m, 1), block=(self.side**2, 1, 1))
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
+        tid, _, _ = cute.arch.thread_idx()
+        block_n, block_m, _ = cute.arch.block_idx()
+        i, j = tid // self.side, tid % self.side
+        m, n = block_m * self.side + i, block_n * self.side + j
+        smem = SmemAllocator()
+        square = cute.make_layout((self.side, self.side), stride=(self.side, 1))
+        sA = smem.allocate_tensor(self.element, square, 16)
+        sB = smem.allocate_tensor(self.element, square, 16)
+
+        depth = mA.shape[1] if alpha != 0 else 0
+        value = self.element(0)
+        for k0 in cutlass.range(0, depth, self.side):
+            sA[i, j] = read_element(mA, m, k0 + j, self.whole)
+            sB[i, j] = read_element(mB, n, k0 + i, self.whole)
+            cute.arch.sync_threads()
+            for k in cutlass.range_constexpr(self.side):
+                value += sA[i, k] * sB[k, j]
+            cute.arch.sync_threads()
+        if self.whole or (m < mD.shape[0] and n < mD.shape[1]):
+            write_element(mD, mC, m, n, value, alpha, beta)
+
+
+def buildable(config: SharedTileConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element type, with stand-ins for its arguments."""
+    return Buildable(SharedTile(config, types), row_major_arguments(types))

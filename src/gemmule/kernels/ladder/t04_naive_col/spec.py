@@ -1,0 +1,12 @@
+"""The naive transpose by columns: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+from gemmule.kernels.ladder.block_transpose import SHAPES, BlockConfig, block_spec
+
+SPEC = block_spec(
+    package=__package__,
+    summary="reads along columns, writes along rows, one element a thread",
+    configs=tuple(BlockConfig(*shape) for shape in SHAPES),
+    x="j",
+)

@@ -1,0 +1,58 @@
+"""Rung 5: the transpose by rows, 4 elements a thread.
+
+Idea
+    A thread that waits for one element could as well wait for four: all are read before the first is written.
+Change from the rung before
+    Reads by rows, as rung 3, and a CTA covers 4 times as much along x. Each of a thread's elements has its own test for
+    the edge: with one test for all, ragged matrices would be read and written outside.
+Data movement
+    As rung 3, with 4 accesses of a thread on their way at once.
+Limits
+    As rung 3: the number of sectors is the same.
+Sources
+    J. Cheng, M. Grossman, T. McKercher, "Professional CUDA C Programming", chapter 4.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.tensors import major_tensor
+
+from .spec import UNROLL, UnrolledConfig
+
+
+class UnrollRow:
+    """D[i, j] = S[i, j] for S with neighbours along i, D along j, by threads that are neighbours along i."""
+
+    def __init__(self, config: UnrolledConfig) -> None:
+        self.block = (config.block_x, config.block_y)
+        self.covers = config.covers
+
+    @cute.jit
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
+        blocks_x, blocks_y = cute.ceil_div(mS.shape[0], self.covers[0]), cute.ceil_div(mS.shape[1], self.covers[1])
+        self.kernel(mS, mD).launch(grid=(blocks_x, blocks_y, 1), block=(*self.block, 1))
+
+    @cute.kernel
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
+        tx, ty, _ = cute.arch.thread_idx()
+        block_x, block_y, _ = cute.arch.block_idx()
+        x, y = block_x * self.covers[0] + tx, block_y * self.covers[1] + ty
+        moved = cute.make_rmem_tensor(cute.make_layout(UNROLL), mS.element_type)
+        for u in cutlass.range_constexpr(UNROLL):
+            i, j = x + u * self.block[0], y
+            if i < mS.shape[0] and j < mS.shape[1]:
+                moved[u] = mS[i, j]
+        for u in cutlass.range_constexpr(UNROLL):
+            i, j = x + u * self.block[0], y
+            if i < mS.shape[0] and j < mS.shape[1]:
+                mD[i, j] = moved[u]
+
+
+def buildable(config: UnrolledConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element size, with stand-ins for its arguments."""
+    element = types["element"]
+    return Buildable(UnrollRow(config), (major_tensor(element, 0), major_tensor(element, 1)))

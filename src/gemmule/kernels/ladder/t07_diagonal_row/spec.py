@@ -1,0 +1,12 @@
+"""The transpose by rows, blocks along diagonals: what it takes, how it is launched."""
+
+from __future__ import annotations
+
+from gemmule.kernels.ladder.block_transpose import SHAPES, BlockConfig, block_spec
+
+SPEC = block_spec(
+    package=__package__,
+    summary="reads along rows, writes along columns, blocks in diagonal order",
+    configs=tuple(BlockConfig(*shape) for shape in SHAPES),
+    x="i",
+)

@@ -1,0 +1,53 @@
+"""Rung 8: the naive transpose by columns, its blocks along diagonals.
+
+Idea
+    Memory is split into partitions that work side by side. Blocks that run at the same time and walk down a column may
+    all want the same one; those on a diagonal want different ones.
+Change from the rung before
+    Reads by columns, as rung 4; the order of the blocks is that of rung 7.
+Data movement
+    As rung 4.
+Limits
+    As rung 4. GPUs that spread addresses over the partitions by a hash leave nothing to gain.
+Sources
+    G. Ruetsch, P. Micikevicius, "Optimizing Matrix Transpose in CUDA", NVIDIA, 2009: diagonal block order.
+"""
+
+from __future__ import annotations
+
+from cutlass import cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.ladder.block_transpose import BlockConfig
+from gemmule.kernels.parts.tensors import major_tensor
+
+
+class DiagonalCol:
+    """D[i, j] = S[i, j] for S with neighbours along i, D along j, by threads that are neighbours along j."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        self.block = (config.block_x, config.block_y)
+
+    @cute.jit
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
+        blocks_x, blocks_y = cute.ceil_div(mS.shape[1], self.block[0]), cute.ceil_div(mS.shape[0], self.block[1])
+        self.kernel(mS, mD).launch(grid=(blocks_x, blocks_y, 1), block=(*self.block, 1))
+
+    @cute.kernel
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
+        tx, ty, _ = cute.arch.thread_idx()
+        bx, by, _ = cute.arch.block_idx()
+        blocks_x, blocks_y, _ = cute.arch.grid_dim()
+        # The CTAs' number, counted along x, goes down the diagonals; every block is met once on grids of any shape.
+        number = bx + by * blocks_x
+        block_y = number % blocks_y
+        block_x = (number // blocks_y + block_y) % blocks_x
+        j, i = block_x * self.block[0] + tx, block_y * self.block[1] + ty
+        if i < mS.shape[0] and j < mS.shape[1]:
+            mD[i, j] = mS[i, j]
+
+
+def buildable(config: BlockConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element size, with stand-ins for its arguments."""
+    element = types["element"]
+    return Buildable(DiagonalCol(config), (major_tensor(element, 0), major_tensor(element, 1)))

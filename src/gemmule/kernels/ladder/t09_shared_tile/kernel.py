@@ -1,0 +1,61 @@
+"""Rung 9: a tile through shared memory, so that both sides are rows.
+
+Idea
+    Shared memory has no sectors: a tile is written there along its rows and read down its columns, and both the source
+    and the target are walked along their own rows.
+Change from the rung before
+    A square tile in shared memory, a barrier between its halves, several elements a thread.
+Data movement
+    Every access of a warp fills the sectors that it touches, on both sides. In shared memory the elements of a column
+    lie in one bank: a warp's read takes as many passes as it has lanes.
+Limits
+    Bank conflicts, 32 to a read for elements of 4 bytes.
+Sources
+    M. Harris, "An Efficient Matrix Transpose in CUDA C/C++", NVIDIA technical blog.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.tensors import major_tensor
+
+from .spec import TileConfig
+
+
+class SharedTile:
+    """D[i, j] = S[i, j] for S with neighbours along i, D along j."""
+
+    def __init__(self, config: TileConfig) -> None:
+        self.side, self.rows = config.block_x, config.block_y
+
+    @cute.jit
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
+        blocks_i, blocks_j = cute.ceil_div(mS.shape[0], self.side), cute.ceil_div(mS.shape[1], self.side)
+        self.kernel(mS, mD).launch(grid=(blocks_i, blocks_j, 1), block=(self.side, self.rows, 1))
+
+    @cute.kernel
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
+        tx, ty, _ = cute.arch.thread_idx()
+        block_i, block_j, _ = cute.arch.block_idx()
+        i0, j0 = block_i * self.side, block_j * self.side
+        layout = cute.make_layout((self.side, self.side), stride=(1, self.side))
+        sT = SmemAllocator().allocate_tensor(mS.element_type, layout, 16)
+        for row in cutlass.range_constexpr(0, self.side, self.rows):
+            i, j = tx, row + ty
+            if i0 + i < mS.shape[0] and j0 + j < mS.shape[1]:
+                sT[i, j] = mS[i0 + i, j0 + j]
+        cute.arch.sync_threads()
+        for row in cutlass.range_constexpr(0, self.side, self.rows):
+            i, j = row + ty, tx
+            if i0 + i < mS.shape[0] and j0 + j < mS.shape[1]:
+                mD[i0 + i, j0 + j] = sT[i, j]
+
+
+def buildable(config: TileConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for that element size, with stand-ins for its arguments."""
+    element = types["element"]
+    return Buildable(SharedTile(config), (major_tensor(element, 0), major_tensor(element, 1)))

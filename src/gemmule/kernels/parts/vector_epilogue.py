@@ -1,0 +1,70 @@
+"""The epilogue of runs: some neighbours of a row of the result that a thread writes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Float32, cute
+
+from gemmule.core.epilogue import ACC, MATRIX, UP, C
+
+from .absolute_maximum import keep_largest, largest_of_none, write_largest
+from .epilogue import operations
+from .epilogue_inputs import MarkedInputs
+
+
+class RunEpilogue(MarkedInputs):
+    """An epilogue of runs, and where its inputs lie."""
+
+    def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
+        """Return what a launch brings with the matrices of one member of the batch, the largest value seen last."""
+        count = len(self.inputs)
+        largest = (largest_of_none(),) if self.keeps else ()
+        return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
+
+    def end(self, extras: Any) -> None:
+        """Write what is known when a warp's last value is computed; `extras` as of `of_batch`."""
+        if self.keeps:
+            write_largest(extras[-1], extras[-2])
+
+    def values(self, sums: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
+        """Return a run's values in registers.
+
+        Parameters
+        ----------
+        sums, ups, addend : Tensor
+            The run's sums, those of the second factor or None, and elements of C, which are zeros where there is none.
+        extras : tuple
+            What `of_batch` returned.
+        at : tuple
+            Row and column of its first element, perhaps beyond the edges: then of no use.
+        mD : Tensor
+            The result, for its extents.
+        alpha, beta : Float32
+            The factors; `beta` does not count where the expression names C.
+        """
+        row = cutlass.min(at[0], mD.shape[0] - 1)
+        length = cute.size(addend)
+        values = cute.make_rmem_tensor(cute.make_layout(length), Float32)
+        table = operations(Float32, mD.element_type)
+        for v in range(length):
+            acc, c = alpha * sums[v], addend[v].to(Float32)
+            up = None if ups is None else alpha * ups[v]
+            if not self.expression.names_c:
+                acc = acc + beta * c
+            col = cutlass.min(at[1] + v, mD.shape[1] - 1)
+
+            def leaf(name: str, acc: Any = acc, up: Any = up, c: Any = c, col: Any = col) -> Any:
+                if name in (ACC, UP, C):
+                    return {ACC: acc, UP: up, C: c}[name]
+                place = int(name[1:])
+                if name[0] != MATRIX:
+                    return extras[len(self.inputs) + place]
+                by_row, by_col = (mark != "0" for mark in self.inputs[place][1])
+                return extras[place][row if by_row else 0, col if by_col else 0].to(Float32)
+
+            values[v] = self.expression.evaluate(leaf, Float32, table)
+            if self.keeps:
+                keep_largest(extras[-1], values[v], (at[0] < mD.shape[0]) & (at[1] + v < mD.shape[1]))
+        return values

@@ -1,0 +1,151 @@
+"""The GEMM that is never wrong: shared-memory tiles with a predicate on every access.
+
+Idea
+    A CTA of 256 threads computes a 64 x 64 tile of C. It walks K in slices of 16: the slices of A and B are
+    converted to the accumulator's type on their way into shared memory, where each value is read 64 times.
+    A thread owns every 16th row and column of the tile, 4 x 4 sums in registers.
+Data movement
+    Per tile and slice (64 + 64) * 16 elements are read for 2 * 64 * 64 * 16 operations: 32 / itemsize FLOP per byte,
+    8 for float32, 4 for float64. Shared memory: 8 values read for 16 multiply-adds.
+Limits
+    None on shapes, strides or alignment: extents, strides and offsets are 64 bits wide, loads are one element wide.
+    That is what makes it slow: address arithmetic and predicates around every load, no overlap of loads with
+    arithmetic, no tensor cores.
+Sources
+    The tiling is the textbook one, "CUDA C++ Programming Guide", shared memory section.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Int64, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.absolute_maximum import keep_largest, largest_of_none, stand_in_absmax, write_largest
+from gemmule.kernels.parts.epilogue import ElementEpilogue
+from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
+
+from .spec import ReferenceConfig
+
+_LANES = 16
+
+
+class GemmReference:
+    """D = alpha * A @ B + beta * C for tensors A (M, K, L0, L1), B (N, K, L0, L1), C and D (M, N, L0, L1)."""
+
+    def __init__(self, config: ReferenceConfig, accumulator: Any, epilogue: ElementEpilogue | None = None) -> None:
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
+        self.threads = config.threads
+        self.acc = accumulator
+        self.epilogue: Any = epilogue
+        # Another B, whose sums stand beside those of the first.
+        self.gated = epilogue is not None and epilogue.expression.gated
+        self.keeps = epilogue is not None and epilogue.keeps
+
+    @cute.jit
+    def __call__(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
+        tiles = cute.ceil_div(mD.shape[0], self.tile_m) * cute.ceil_div(mD.shape[1], self.tile_n)
+        grid = cutlass.Int32(tiles * mD.shape[2] * mD.shape[3])
+        self.kernel(mA, mB, mC, mD, alpha, beta, extras, mU).launch(grid=(grid, 1, 1), block=(self.threads, 1, 1))
+
+    @cute.kernel
+    def kernel(
+        self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, extras=None, mU=None
+    ):
+        acc = self.acc
+        tid, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        row, col = tid // _LANES, tid % _LANES
+
+        smem = SmemAllocator()
+        # One element of padding: threads that walk K write to different banks.
+        sA = smem.allocate_tensor(acc, cute.make_layout((self.tile_m, self.tile_k), stride=(1, self.tile_m + 1)), 16)
+        sB = smem.allocate_tensor(acc, cute.make_layout((self.tile_n, self.tile_k), stride=(1, self.tile_n + 1)), 16)
+        rows, cols = self.tile_m // _LANES, self.tile_n // _LANES
+        rC = cute.make_rmem_tensor(cute.make_layout((rows, cols)), acc)
+        sU, rU = sB, rC
+        if cutlass.const_expr(self.gated):
+            sU = smem.allocate_tensor(acc, sB.layout, 16)
+            rU = cute.make_rmem_tensor(rC.layout, acc)
+        largest = largest_of_none() if cutlass.const_expr(self.keeps) else None
+
+        # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
+        M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
+        slices = (cute.size(mA, mode=[1]) + self.tile_k - 1) // self.tile_k
+        if alpha == acc(0):
+            slices = Int64(0)
+        tiles_n = (N + self.tile_n - 1) // self.tile_n
+        tiles = (M + self.tile_m - 1) // self.tile_m * tiles_n
+        tile = Int64(cta)
+        while tile < tiles * L0 * L1:
+            l1 = tile // (tiles * L0)
+            l0 = tile // tiles % L0
+            m0 = tile % tiles // tiles_n * self.tile_m
+            n0 = tile % tiles_n * self.tile_n
+            rC.fill(acc(0))
+            if cutlass.const_expr(self.gated):
+                rU.fill(acc(0))
+            for s in cutlass.range(slices):
+                self.stage(sA, mA, m0, s * self.tile_k, l0, l1)
+                self.stage(sB, mB, n0, s * self.tile_k, l0, l1)
+                if cutlass.const_expr(self.gated):
+                    self.stage(sU, mU, n0, s * self.tile_k, l0, l1)
+                cute.arch.sync_threads()
+                for k in cutlass.range(self.tile_k, unroll=4):
+                    for i in cutlass.range_constexpr(rows):
+                        for j in cutlass.range_constexpr(cols):
+                            rC[i, j] += sA[row + _LANES * i, k] * sB[col + _LANES * j, k]
+                            if cutlass.const_expr(self.gated):
+                                rU[i, j] += sA[row + _LANES * i, k] * sU[col + _LANES * j, k]
+                cute.arch.sync_threads()
+            for i in cutlass.range_constexpr(rows):
+                for j in cutlass.range_constexpr(cols):
+                    m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
+                    if m < M and n < N:
+                        value = alpha * rC[i, j]
+                        if beta != acc(0):
+                            value += beta * mC[m, n, l0, l1].to(acc)
+                        if cutlass.const_expr(self.epilogue is not None):
+                            up = alpha * rU[i, j]
+                            value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
+                        if cutlass.const_expr(self.keeps):
+                            keep_largest(largest, value, True)
+                        mD[m, n, l0, l1] = value.to(mD.element_type)
+            tile += ctas
+        if cutlass.const_expr(self.keeps):
+            write_largest(largest, extras[-1])
+
+    @cute.jit
+    def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1):
+        """Copy the slice at (row0, k0) into shared memory as accumulator values, zeros beyond the edges."""
+        tid, _, _ = cute.arch.thread_idx()
+        extent = cute.size(sX, mode=[0])
+        for p in cutlass.range_constexpr(extent * self.tile_k // self.threads):
+            e = tid + p * self.threads
+            # Neighbouring threads walk the direction in which memory is contiguous.
+            r, k = e // self.tile_k, e % self.tile_k
+            if mX.stride[0] == 1:
+                r, k = e % extent, e // extent
+            value = self.acc(0)
+            if row0 + r < cute.size(mX, mode=[0]) and k0 + k < cute.size(mX, mode=[1]):
+                value = mX[row0 + r, k0 + k, l0, l1].to(self.acc)
+            sX[r, k] = value
+
+
+def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for those element types, with stand-ins for its arguments."""
+    acc = cute_type(types["acc"])
+    tensors = tuple(dynamic_tensor(types[operand], rank=4) for operand in "abcd")
+    if "epilogue" not in types:
+        return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
+    epilogue = ElementEpilogue(types, acc)
+    inputs = tuple(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split())
+    extras = (*inputs, *epilogue.stand_in_numbers(), *((stand_in_absmax(),) if epilogue.keeps else ()))
+    second = (dynamic_tensor(types["b"], rank=4),) if epilogue.expression.gated else ()
+    return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None, *second))

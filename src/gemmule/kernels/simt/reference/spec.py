@@ -1,0 +1,160 @@
+"""The GEMM that takes everything: what it is, what it needs, how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import (
+    BFLOAT16,
+    DTYPES,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    DType,
+    accumulator,
+)
+from gemmule.core.epilogue import ABSMAX, SECOND
+from gemmule.core.epilogue_inputs import absmax_params
+from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Config, KernelSpec, Signature
+
+#: What each accumulator may be rounded into.
+OUTPUTS = {
+    FLOAT64: (FLOAT64, FLOAT32),
+    FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
+    INT32: (INT32, INT8),
+}
+_FLOAT8_CAPABILITY = (8, 9)
+_MAX_GRID = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceConfig(Config):
+    """Tile of C that a CTA computes, and the depth of a slice of K.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements; 16 divides tile_m and tile_n.
+    """
+
+    tile_m: int = 64
+    tile_n: int = 64
+    tile_k: int = 16
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: 16 x 16, each with every 16th row and column of the tile."""
+        return 256
+
+    def shared_bytes(self, itemsize: int, factors: int = 1) -> int:
+        """Shared memory: one slice of A and one of each B, each column padded by an element."""
+        slice_a, slice_b = (-(-(tile + 1) * self.tile_k * itemsize // 16) * 16 for tile in (self.tile_m, self.tile_n))
+        return slice_a + slice_b * factors
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del config
+    dtypes = [x.dtype for x in (problem.a, problem.b, problem.c, problem.d) if x is not None]
+    for dtype in (problem.a.dtype, problem.b.dtype):
+        if dtype not in DTYPES:
+            return f"inputs of {dtype} are not supported; choose among {', '.join(map(str, DTYPES))}"
+    outputs = OUTPUTS[problem.accumulator]
+    for dtype in dtypes[2:]:
+        if dtype not in outputs:
+            return (
+                f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which C and the output "
+                f"cannot hold as {dtype}; choose among {', '.join(map(str, outputs))}"
+            )
+    if problem.epilogue is not None:
+        if problem.accumulator == INT32:
+            return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} is summed in int32"
+        dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
+    if any(dtype.is_float8 for dtype in dtypes) and arch.capability < _FLOAT8_CAPABILITY:
+        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
+    return None
+
+
+def signature(problem: GemmProblem, config: ReferenceConfig) -> Signature:
+    """Specialise for the element types; without C, its slot takes the output's type."""
+    del config
+    c = problem.c if problem.c is not None else problem.d
+    plain = _signature(problem.a.dtype, problem.b.dtype, c.dtype, problem.d.dtype)
+    if problem.epilogue is None:
+        return plain
+    inputs = " ".join(matrix.dtype.name for matrix in problem.epilogue.matrices)
+    absmax = ((ABSMAX, "yes"),) if problem.epilogue.absmax else ()
+    return (*plain, ("epilogue", problem.epilogue.expression.text), ("inputs", inputs), *absmax)
+
+
+def _signature(a: DType, b: DType, c: DType, d: DType) -> Signature:
+    return (("a", a.name), ("b", b.name), ("c", c.name), ("d", d.name), ("acc", accumulator(a, b).name))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return, for every input type, the outputs of its own type and of its accumulator's."""
+    inputs = [x for x in DTYPES if not x.is_float8 or arch.capability >= _FLOAT8_CAPABILITY]
+    return tuple(_signature(x, x, d, d) for x in inputs for d in dict.fromkeys((x, accumulator(x, x))))
+
+
+def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C, up to the grid's limit."""
+    m, n, k = problem.m, problem.n, problem.k
+    batch = problem.batch + (1,) * (SPEC.batch_dims - len(problem.batch))
+
+    def strides(x: StridedMatrix) -> tuple[int, ...]:
+        return (x.row_stride, x.col_stride, *x.batch_strides, *(0,) * (SPEC.batch_dims - len(x.batch_strides)))
+
+    acc = problem.accumulator
+    tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
+    c = problem.c if problem.c is not None else problem.d
+    extras: list[Param] = []
+    factors = 1
+    if problem.epilogue is not None:
+        for name, matrix in problem.epilogue.inputs().items():
+            extras.append(TensorParam(name, (m, n, *batch), strides(matrix), shape_bits=64))
+        extras += (*number_params(problem.epilogue, acc), *absmax_params(problem.epilogue))
+        if (second := problem.epilogue.second) is not None:
+            factors = 2
+            extras.append(TensorParam(SECOND, (n, k, *batch), strides(second.transposed()), shape_bits=64))
+    return Launch(
+        grid=(min(tiles, _MAX_GRID), 1, 1),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes(acc.itemsize, factors),
+        params=(
+            TensorParam("a", (m, k, *batch), strides(problem.a), shape_bits=64),
+            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+            TensorParam("b", (n, k, *batch), strides(problem.b.transposed()), shape_bits=64),
+            TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c), shape_bits=64),
+            TensorParam("d", (m, n, *batch), strides(problem.d), shape_bits=64),
+            ScalarParam("alpha", acc, problem.alpha),
+            ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+            *extras,
+        ),
+    )
+
+
+SPEC = KernelSpec(
+    name="gemm_reference",
+    operation="gemm",
+    summary="every type, any strides, alignment, shape and batch: 64 x 64 tiles in shared memory, predicated",
+    package=__package__,
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(ReferenceConfig(),),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    batch_dims=2,
+    epilogues=True,
+    gated=True,
+    absmax=True,
+)

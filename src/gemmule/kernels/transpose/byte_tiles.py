@@ -1,0 +1,291 @@
+"""A tile of a matrix on its way through shared memory: read along the source's rows, written along the target's.
+
+The tile holds words of 32 bits, or elements where these are larger. A word has neighbours along j, so that elements of
+1 or 2 bytes are packed on the way in. Wide rows begin and end at multiples of 16 bytes and are moved in vectors of 16
+bytes; narrow rows begin anywhere: they are read element by element, and written in vectors that begin where the
+target's multiples of 16 bytes do.
+"""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import Uint32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.kernels.parts.tensors import cute_type
+from gemmule.kernels.parts.words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
+from gemmule.kernels.transpose.byte_tile_config import LANES, LONG_ROW, ByteTileConfig, packed_rows
+
+# Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
+_IN_FLIGHT, _AT_ONCE = 32, 8
+
+
+class ByteTile:
+    """Moves tiles of S, with neighbours along i, to D, with neighbours along j: D[i, j] = S[i, j].
+
+    Parameters
+    ----------
+    config : ByteTileConfig
+        The tile and its threads.
+    types : dict
+        ``element``, an opaque type; ``rows``, ``wide`` or ``narrow``.
+    """
+
+    def __init__(self, config: ByteTileConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        self.wide = types["rows"] == "wide"
+        self.tile_i, self.tile_j = config.tile(self.item)
+        self.threads = config.threads
+        # Elements of a word along j, and 32-bit units of a word and of a row of the tile.
+        self.pack = packed_rows(self.item)
+        self.word = Uint32 if self.pack > 1 else self.element
+        self.unit, self.pitch = max(self.item // 4, 1), config.write_bytes // 4
+        # Elements of a vector of 16 bytes, and vectors of a row.
+        self.vector = 16 // self.item
+        self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
+        # Lanes of a warp along i, and chunks of a row that change places.
+        self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
+        # Tiles with long rows are those of large matrices, whose result the L2 cache cannot hold.
+        self.streams = config.write_bytes >= LONG_ROW
+        # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
+        self.passes_ends = -(-self.tile_i * self.vector // self.threads)
+
+    @cute.jit
+    def allocate(self, smem: SmemAllocator):
+        """Return shared memory for a tile."""
+        return smem.allocate_tensor(Uint32, cute.make_layout(self.tile_i * self.pitch), 16).iterator
+
+    @cute.jit
+    def read(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
+        if cutlass.const_expr(self.wide):
+            self.read_wide(gS, sT, i0, j0)
+        elif self.is_whole(gS, i0, j0):
+            self.read_narrow(gS, sT, i0, j0, True)
+        else:
+            self.read_narrow(gS, sT, i0, j0, False)
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Write what of the tile at (i0, j0) lies in the matrix."""
+        if cutlass.const_expr(self.wide):
+            self.write_wide(gD, sT, i0, j0)
+        elif self.is_whole(gD, i0, j0):
+            self.write_narrow(gD, sT, i0, j0)
+        else:
+            self.write_edge(gD, sT, i0, j0)
+
+    @cute.jit
+    def is_whole(self, gX: cute.Tensor, i0, j0):
+        """Return whether the tile at (i0, j0) lies in the matrix."""
+        return i0 + self.tile_i <= gX.shape[0] and j0 + self.tile_j <= gX.shape[1]
+
+    @cute.jit
+    def read_wide(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Bring the tile into shared memory, vectors of 16 bytes along i from as many rows j as make a word."""
+        tid, _, _ = cute.arch.thread_idx()
+        rows, cols = gS.shape[0], gS.shape[1]
+        words_j = cutlass.const_expr(self.tile_j // self.pack)
+        count = cutlass.const_expr(self.vectors_i * words_j // self.threads)
+        read = cute.make_rmem_tensor(cute.make_layout((4, self.pack, count)), Uint32)
+        for p in cutlass.range_constexpr(count):
+            vector, word = self.place(tid + p * self.threads)
+            for r in cutlass.range_constexpr(self.pack):
+                # Outside the matrix the last vector is read again; nobody writes it.
+                i = cutlass.min(i0 + vector * self.vector, rows - self.vector)
+                j = cutlass.min(j0 + word * self.pack + r, cols - 1)
+                load_16_bytes(gS.iterator + cute.crd2idx((i, j), gS.layout), read[None, r, p])
+        for p in cutlass.range_constexpr(count):
+            vector, word = self.place(tid + p * self.threads)
+            for v in cutlass.range_constexpr(4 // self.unit):
+                # Word v of each row: `pack` elements, neighbours along i.
+                square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                for r in cutlass.range_constexpr(self.pack):
+                    square[r] = read[v, r, p]
+                exchange(square)
+                for e in cutlass.range_constexpr(self.pack):
+                    i = vector * self.vector + v * self.pack + e
+                    target = words_at(sT + self.chunked(i, word), self.unit)
+                    if cutlass.const_expr(self.unit == 1):
+                        target[0] = square[e]
+                    else:
+                        source = cute.make_rmem_tensor(cute.make_layout(self.unit), Uint32)
+                        for u in cutlass.range_constexpr(self.unit):
+                            source[u] = read[v * self.unit + u, 0, p]
+                        cute.autovec_copy(source, target)
+
+    @cute.jit
+    def place(self, number):
+        """Return a thread's vector of i and its word of j: a warp takes 8 vectors of 4 words, or 4 of 8."""
+        words = cutlass.const_expr(32 // self.lanes)
+        vector = number % self.lanes + number // 32 % (self.vectors_i // self.lanes) * self.lanes
+        word = number // self.lanes % words + number // (words * self.vectors_i) * words
+        return vector, word
+
+    @cute.jit
+    def chunked(self, i, word):
+        """Return where a word lies in the tile: 16-byte chunks, those of row i exchanged by an XOR with its vector."""
+        offset = word * self.unit
+        return i * self.pitch + ((offset // 4) ^ (i // self.vector % self.swizzled)) * 4 + offset % 4
+
+    @cute.jit
+    def write_wide(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Write the tile, vectors of 16 bytes along j."""
+        tid, _, _ = cute.arch.thread_idx()
+        count = cutlass.const_expr(self.tile_i * self.vectors_j // self.threads)
+        together = cutlass.const_expr(min(count, _AT_ONCE))
+        for first in cutlass.range_constexpr(0, count, together):
+            # All are read before the first is written, so that they wait together.
+            vectors = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
+            for p in cutlass.range_constexpr(together):
+                number = tid + (first + p) * self.threads
+                i, chunk = number // self.vectors_j, number % self.vectors_j
+                source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
+                cute.autovec_copy(source, vectors[None, p])
+            for p in cutlass.range_constexpr(together):
+                number = tid + (first + p) * self.threads
+                i, j = number // self.vectors_j, j0 + number % self.vectors_j * self.vector
+                if i0 + i < gD.shape[0] and j < gD.shape[1]:
+                    target = gD.iterator + cute.crd2idx((i0 + i, j), gD.layout)
+                    if cutlass.const_expr(self.streams):
+                        stream_16_bytes(target, vectors[None, p])
+                    else:
+                        cute.autovec_copy(vectors[None, p], words_at(target, 4))
+
+    @cute.jit
+    def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):
+        """Bring the tile into shared memory, element by element along i, from as many rows j as make a word.
+
+        `whole` promises that all of it lies in the matrix. Else the last element is read again; nobody writes it.
+        """
+        tid, _, _ = cute.arch.thread_idx()
+        # The threads stand side by side along i, and if there are more of them, in several rows of words.
+        abreast = cutlass.const_expr(min(self.threads, self.tile_i))
+        passes_i, step = cutlass.const_expr(self.tile_i // abreast), cutlass.const_expr(self.threads // abreast)
+        i, word = tid % abreast, tid // abreast
+        count = cutlass.const_expr(self.tile_j // (self.pack * step) * passes_i)
+        together = cutlass.const_expr(min(count, _IN_FLIGHT // self.pack))
+        place = gS.iterator + cute.crd2idx((i0 + i, j0 + word * self.pack), gS.layout)
+        for first in cutlass.range_constexpr(0, count, together):
+            read = cute.make_rmem_tensor(cute.make_layout((self.pack, together)), self.element)
+            for p in cutlass.range_constexpr(together):
+                ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
+                if cutlass.const_expr(whole):
+                    self.read_rows(gS, place + ahead_i, read[None, p])
+                else:
+                    ahead_word = cutlass.const_expr((first + p) // passes_i * step)
+                    j = j0 + (word + ahead_word) * self.pack
+                    self.read_inside(gS, i0 + i + ahead_i, j, read[None, p])
+                if cutlass.const_expr((first + p + 1) % passes_i == 0):
+                    place += gS.stride[1] * (step * self.pack)
+            for p in cutlass.range_constexpr(together):
+                ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
+                ahead_word = cutlass.const_expr((first + p) // passes_i * step)
+                self.put_word(sT, i, word, ahead_i, ahead_word, read[None, p])
+
+    @cute.jit
+    def read_rows(self, gS: cute.Tensor, row: cute.Pointer, read: cute.Tensor):
+        """Read an element of as many rows as make a word; the first one is at `row`."""
+        for r in cutlass.range_constexpr(self.pack):
+            read[r] = cute.make_tensor(row, cute.make_layout(1))[0]
+            row += gS.stride[1]
+
+    @cute.jit
+    def read_inside(self, gS: cute.Tensor, i, j, read: cute.Tensor):
+        """Read an element of as many rows as make a word, the first at (i, j), the last again beyond the edge."""
+        for r in cutlass.range_constexpr(self.pack):
+            read[r] = gS[cutlass.min(i, gS.shape[0] - 1), cutlass.min(j + r, gS.shape[1] - 1)]
+
+    @cute.jit
+    def put_word(
+        self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int], ahead_word: cutlass.Constexpr[int],
+        read: cute.Tensor,
+    ):  # fmt: skip
+        """Write what was read as a word of the tile."""
+        target = self.word_at(sT, i, word, ahead_i, ahead_word)
+        if cutlass.const_expr(self.pack == 1):
+            target[0] = read[0]
+        else:
+            target[0] = packed(read)
+
+    @cute.jit
+    def word_at(
+        self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int] = 0, ahead_word: cutlass.Constexpr[int] = 0
+    ):
+        """Return a word of the tile, or an element that is larger: those of row i are exchanged by an XOR with i.
+
+        It is the word `ahead_word` behind `word`, in the row `ahead_i` below `i`; these have no binary digit in common
+        with those, so that the sums are exclusive ors, and the address is one instruction.
+        """
+        row = cutlass.const_expr(self.tile_j // self.pack)
+        banks = cutlass.const_expr(min(32 // self.unit, row))
+        start = cute.make_ptr(self.word, sT.toint(), sT.memspace, assumed_align=16)
+        place = (word ^ (i * row + i % banks)) ^ (ahead_word ^ (ahead_i % banks))
+        return cute.make_tensor(start + (place + ahead_i * row), cute.make_layout(1))
+
+    @cute.jit
+    def write_narrow(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Write a tile that lies in the matrix: vectors at multiples of 16 bytes along j, then the ends of its rows."""
+        tid, _, _ = cute.arch.thread_idx()
+        words, step = cutlass.const_expr(self.tile_j // self.pack), cutlass.const_expr(self.threads // self.vectors_j)
+        length = cutlass.const_expr(words // self.vectors_j)
+        bits = cutlass.const_expr(8 * self.item)
+        i, chunk = tid // self.vectors_j, tid % self.vectors_j
+        line = gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)
+        for p in cutlass.range_constexpr(self.tile_i // step):
+            ahead = self.elements_ahead(line)
+            if chunk + 1 < self.vectors_j or ahead == 0:
+                first = chunk * length + ahead // self.pack
+                vector = cute.make_rmem_tensor(cute.make_layout(length), self.word)
+                low = self.word_at(sT, i, first, p * step)[0]
+                for k in cutlass.range_constexpr(length):
+                    if cutlass.const_expr(self.pack == 1):
+                        vector[k] = self.word_at(sT, i, first + k, p * step)[0]
+                    else:
+                        # A word of the target begins in one word of the tile and ends in the next.
+                        high = self.word_at(sT, i, (first + k + 1) % words, p * step)[0]
+                        vector[k] = shifted(low, high, Uint32(ahead % self.pack * bits))
+                        low = high
+                place = line + (chunk * self.vector + ahead)
+                pointer = cute.make_ptr(self.word, place.toint(), place.memspace, assumed_align=16)
+                cute.autovec_copy(vector, cute.make_tensor(pointer, cute.make_layout(length)))
+            line += gD.stride[0] * step
+        self.write_ends(gD, sT, i0, j0)
+
+    @cute.jit
+    def elements_ahead(self, line: cute.Pointer):
+        """Return the elements of a row that come before the first multiple of 16 bytes."""
+        return (-cutlass.Int32(line.toint() & 15) & 15) // self.item
+
+    @cute.jit
+    def write_ends(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Write the elements at both ends of the tile's rows that make no whole vector, where there are any."""
+        tid, _, _ = cute.arch.thread_idx()
+        for p in cutlass.range(self.passes_ends):
+            number = tid + p * self.threads
+            i, e = number // self.vector, number % self.vector
+            if number < self.tile_i * self.vector:
+                line = gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)
+                ahead = self.elements_ahead(line)
+                j = e if e < ahead else self.tile_j - self.vector + e
+                if ahead != 0:
+                    cute.make_tensor(line + j, cute.make_layout(1))[0] = self.element_of(sT, i, j)
+
+    @cute.jit
+    def element_of(self, sT: cute.Pointer, i, j):
+        """Return an element of the tile."""
+        value = self.word_at(sT, i, j // self.pack)[0]
+        if cutlass.const_expr(self.pack > 1):
+            value = self.element((value >> (j % self.pack * (8 * self.item))) & (2 ** (8 * self.item) - 1))
+        return value
+
+    @cute.jit
+    def write_edge(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
+        """Write a tile that reaches over the matrix's edge, element by element along j."""
+        tid, _, _ = cute.arch.thread_idx()
+        for p in cutlass.range(self.tile_i * self.tile_j // self.threads):
+            number = tid + p * self.threads
+            i, j = number // self.tile_j, number % self.tile_j
+            if i0 + i < gD.shape[0] and j0 + j < gD.shape[1]:
+                gD[i0 + i, j0 + j] = self.element_of(sT, i, j)

@@ -1,0 +1,61 @@
+"""Former names of kernels, in records, tuned tables and what they are compared with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmule.core import former_names
+from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.tuned_file import read_tuned
+from gemmule.lab.records import read_records
+
+NAMES = {spec.name for spec in REGISTRY}
+#: Kernels that others launch: the registry does not have them.
+FOLLOWERS = {"bf16x6_products", "ozaki_products", "ozaki_residues", "ozaki_reconstruction"}
+
+
+def test_every_former_name_is_of_a_kernel_of_today():
+    assert set(former_names.KERNELS.values()) <= NAMES | FOLLOWERS
+    assert not NAMES.intersection(former_names.KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("h09_production", "hopper_gemm"),
+        ("h11_packed + h09_production", "hopper_gemm_repacked + hopper_gemm"),
+        ("h09_production_l2_64[tile_m=128]", "h09_production_l2_64[tile_m=128]"),
+        ("g07_cp_async", "g07_cp_async"),
+    ],
+)
+def test_whole_words_are_replaced(before, after):
+    assert former_names.current_names(before) == after
+
+
+def test_records_are_read_under_the_names_of_today(tmp_path, monkeypatch):
+    monkeypatch.setattr(former_names, "FIELDS", {"hopper_gemm": {"turned": "swapped"}})
+    path = tmp_path / "old.jsonl"
+    lines = [
+        {"record": "experiment", "command": "gemmule bench gemm --kernels h09_production"},
+        {"record": "gemm", "kernel": "h09_production", "config": {"turned": 1, "tile_m": 64}, "m": 3},
+        {"record": "check", "what": "memcheck of h15_symmetric", "by": {"d03_mma_f64": [{"kernel": "t12_production"}]}},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    experiment, gemm, check = read_records(path)
+    assert experiment == lines[0]  # the command is what was typed
+    assert gemm == {"record": "gemm", "kernel": "hopper_gemm", "config": {"swapped": 1, "tile_m": 64}, "m": 3}
+    assert check["what"] == "memcheck of hopper_syrk"
+    assert check["by"] == {"float64_gemm": [{"kernel": "transpose_tiled"}]}
+
+
+def test_a_tuned_table_of_before_names_kernels_and_configs_of_today():
+    """The table that is shipped was measured under former names."""
+    path = Path(former_names.__file__).parents[1] / "dispatch" / "tuned" / "h200-sxm-141-gb.json"
+    assert '"h09_production"' in path.read_text()
+    configs = {spec.name: spec for spec in REGISTRY}
+    for entry in read_tuned(path):
+        spec = configs[entry.kernel]
+        assert type(spec.default)(**dict(entry.config)).is_recorded(dict(entry.config))
