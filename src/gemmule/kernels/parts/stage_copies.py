@@ -14,7 +14,7 @@ from cutlass import Int32, Int64, Uint8, cute
 
 from gemmule.kernels.float64.stage import DoubleSlice
 
-from .async_copy import copy_run_async
+from .async_copy import copy_vector_async
 from .swizzled_stage import SwizzledSlice
 
 #: Bytes of a piece that is put together from elements.
@@ -156,7 +156,7 @@ class SliceCopies:
                 valid = self.inside(gX, row0, k0, p) * self.cut.itemsize
             sPiece = _bytes_at(self.piece_target(target, p), cute.AddressSpace.smem, self.size)
             gPiece = _bytes_at(self.piece_source(gX, source, p), cute.AddressSpace.gmem, self.size)
-            copy_run_async(sPiece, gPiece, self.size, valid)
+            copy_vector_async(sPiece, gPiece, self.size, valid)
 
     @cute.jit
     def held(self):

@@ -28,7 +28,7 @@ from gemmule.kernels.float64.cluster_reduction import add_columns, put_sums
 from gemmule.kernels.float64.epilogue import DoubleSums
 from gemmule.kernels.float64.stage import DEPTH, DoubleSlice
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
-from gemmule.kernels.parts.pdl import await_launch_before
+from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.stage_copies import SliceCopies
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
@@ -95,7 +95,7 @@ class MmaDouble:
         rB = cute.make_rmem_tensor(cute.make_layout((self.words, self.columns)), Float64)
         rC = cute.make_rmem_tensor(cute.make_layout((4, self.blocks, self.columns)), Float64)
         rC.fill(Float64(0))
-        await_launch_before()
+        wait_for_predecessor()
 
         sourceA, sourceB = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         # Places in the slices of stage 0: those of A, then those of B.

@@ -27,10 +27,10 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.async_copy import copy_run_async
+from gemmule.kernels.parts.async_copy import copy_vector_async
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.vectors import read_run, write_run
+from gemmule.kernels.simt.vectors import read_vector, write_vector
 
 from .spec import SECTOR, BInRegistersConfig
 
@@ -114,7 +114,7 @@ class BInRegisters:
     def load(self, mBt: cute.Tensor, k, n, rB: cute.Tensor):
         """Load this thread's columns of one row of B."""
         for f in cutlass.range_constexpr(self.thread_n // self.run):
-            run = read_run(mBt, k, n + f * self.lanes_n * self.run, self.run, self.whole)
+            run = read_vector(mBt, k, n + f * self.lanes_n * self.run, self.run, self.whole)
             for v in cutlass.range_constexpr(self.run):
                 rB[f * self.run + v] = run[v]
 
@@ -138,7 +138,7 @@ class BInRegisters:
             i, k = e // self.tile_k, e % self.tile_k
             inside = m0 + i < mA.shape[0] and (self.whole or k0 + k < mA.shape[1])
             source = mA.iterator + cute.crd2idx((m0 + i, k0 + k), mA.layout)
-            copy_run_async(sA.iterator + cute.crd2idx((i, k), sA.layout), source, 1, 1 if inside else 0)
+            copy_vector_async(sA.iterator + cute.crd2idx((i, k), sA.layout), source, 1, 1 if inside else 0)
 
     @cute.jit
     def touch(self, mBt: cute.Tensor, sTouched: cute.Tensor, k0, n0):
@@ -150,7 +150,7 @@ class BInRegisters:
             k, n = k0 + e // sectors, n0 + e % sectors * SECTOR
             inside = self.whole or (k < mBt.shape[0] and n < mBt.shape[1])
             source = mBt.iterator + cute.crd2idx((k, n), mBt.layout)
-            copy_run_async(sTouched.iterator + e, source, 1, 1 if inside else 0)
+            copy_vector_async(sTouched.iterator + e, source, 1, 1 if inside else 0)
 
     @cute.jit
     def await_slice(self):
@@ -168,7 +168,7 @@ class BInRegisters:
                     run = cute.make_rmem_tensor(cute.make_layout(self.run), self.element)
                     for v in cutlass.range_constexpr(self.run):
                         run[v] = rC[i, f * self.run + v]
-                    write_run(mD, mC, m + i, n + f * self.lanes_n * self.run, run, alpha, beta, self.whole)
+                    write_vector(mD, mC, m + i, n + f * self.lanes_n * self.run, run, alpha, beta, self.whole)
 
 
 def buildable(config: BInRegistersConfig, types: dict[str, str]) -> Buildable:

@@ -22,8 +22,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.stages import fetch_slice, put_slice
-from gemmule.kernels.simt.thread_tiles import spread, write_square
+from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
+from gemmule.kernels.simt.thread_tiles import spread, write_thread_tile
 
 from .spec import ConflictFreeConfig
 
@@ -60,12 +60,12 @@ class ConflictFree:
 
         depth = mA.shape[1] if alpha != 0 else 0
         for k0 in cutlass.range(0, depth, self.tile_k):
-            put_slice(fetch_slice(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
-            put_slice(fetch_slice(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
+            store_k_tile(load_k_tile(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
+            store_k_tile(load_k_tile(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
             cute.arch.sync_threads()
             self.multiply(sA, sB, rC)
             cute.arch.sync_threads()
-        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
+        write_thread_tile(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):

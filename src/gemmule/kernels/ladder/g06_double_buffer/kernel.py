@@ -23,8 +23,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.stages import fetch_slice, put_slice
-from gemmule.kernels.simt.thread_tiles import spread, write_square
+from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
+from gemmule.kernels.simt.thread_tiles import spread, write_thread_tile
 
 from .spec import DoubleBufferConfig
 
@@ -60,21 +60,21 @@ class DoubleBuffer:
         depth = mA.shape[1] if alpha != 0 else 0
         slices = cute.ceil_div(depth, self.tile_k)
         if slices > 0:
-            put_slice(fetch_slice(mA, m0, 0, sA.shape[:2], self.threads, self.whole), sA[None, None, 0], self.threads)
-            put_slice(fetch_slice(mBt, 0, n0, sB.shape[:2], self.threads, self.whole), sB[None, None, 0], self.threads)
+            store_k_tile(load_k_tile(mA, m0, 0, sA.shape[:2], self.threads, self.whole), sA[None, None, 0], self.threads)
+            store_k_tile(load_k_tile(mBt, 0, n0, sB.shape[:2], self.threads, self.whole), sB[None, None, 0], self.threads)
             cute.arch.sync_threads()
             for s in cutlass.range(slices - 1):
                 this, following = s % 2, (s + 1) % 2
                 # On their way while the products of this slice are summed.
-                nextA = fetch_slice(mA, m0, (s + 1) * self.tile_k, sA.shape[:2], self.threads, self.whole)
-                nextB = fetch_slice(mBt, (s + 1) * self.tile_k, n0, sB.shape[:2], self.threads, self.whole)
+                nextA = load_k_tile(mA, m0, (s + 1) * self.tile_k, sA.shape[:2], self.threads, self.whole)
+                nextB = load_k_tile(mBt, (s + 1) * self.tile_k, n0, sB.shape[:2], self.threads, self.whole)
                 self.multiply(sA[None, None, this], sB[None, None, this], rC)
-                put_slice(nextA, sA[None, None, following], self.threads)
-                put_slice(nextB, sB[None, None, following], self.threads)
+                store_k_tile(nextA, sA[None, None, following], self.threads)
+                store_k_tile(nextB, sB[None, None, following], self.threads)
                 cute.arch.sync_threads()
             last = (slices - 1) % 2
             self.multiply(sA[None, None, last], sB[None, None, last], rC)
-        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
+        write_thread_tile(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):

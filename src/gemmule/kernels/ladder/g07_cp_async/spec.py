@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import (
@@ -18,73 +16,8 @@ from gemmule.core.row_major import (
     why_not_grid,
     why_not_lines,
 )
-from gemmule.core.spec import Config, KernelSpec, Signature
-
-#: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
-LANES_M, LANES_N, RUN = 4, 8, 4
-#: Elements of a sector of device memory; divides tile_k.
-SECTOR = 8
-#: Bytes that the buffers of an operand are aligned to.
-LINE = 128
-
-
-@dataclasses.dataclass(frozen=True)
-class CpAsyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
-
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; tile_k is a multiple of 8.
-    warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
-    stages : int
-        Buffers in shared memory, at least 2.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 256
-    tile_k: int = 8
-    warps_m: int = 2
-    warps_n: int = 4
-    stages: int = 4
-    group: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        warp_m, warp_n = LANES_M * RUN * self.warps_m, LANES_N * RUN * self.warps_n
-        copied = RUN * self.threads
-        if self.tile_m % warp_m or self.tile_n % warp_n or self.tile_k % SECTOR or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {warp_m}, tile_n of {warp_n}, tile_k of {SECTOR}, and "
-                "stages 2 or more"
-            )
-        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
-            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, {RUN} a thread")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
-    def lead(self, extent: int, along_k: bool) -> int:
-        """Return the elements from one k to the next in shared memory.
-
-        Columns that are written across, by threads that walk K, are padded, so that the threads meet different banks.
-        """
-        return extent + RUN if along_k else extent
-
-    def shared_bytes(self, a_along_k: bool, b_along_k: bool) -> int:
-        """Return the shared memory of a CTA."""
-        leads = self.lead(self.tile_m, a_along_k) + self.lead(self.tile_n, b_along_k)
-        return leads * self.tile_k * self.stages * FLOAT32.itemsize
-
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.simt.config import CpAsyncConfig
 
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
@@ -113,7 +46,7 @@ def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
 
 def _signature(a: str, b: str, wide: bool, whole: bool) -> Signature:
     copies, tiles = "16" if wide else "4", "whole" if whole else "ragged"
-    return (("element", FLOAT32.name), ("a", a), ("b", b), ("copies", copies), ("tiles", tiles))
+    return (("element", FLOAT32.name), ("a_major", a), ("b_major", b), ("copies", copies), ("tiles", tiles))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -127,12 +60,12 @@ def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
     kinds = dict(signature(problem, config))
     problem, first, second = row_result(problem)
-    a_line = problem.a.row_stride if kinds["a"] == "k" else problem.a.col_stride
-    b_line = problem.b.row_stride if kinds["b"] == "n" else problem.b.col_stride
+    a_line = problem.a.row_stride if kinds["a_major"] == "k" else problem.a.col_stride
+    b_line = problem.b.row_stride if kinds["b_major"] == "n" else problem.b.col_stride
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(kinds["a"] == "k", kinds["b"] == "k"),
+        shared_bytes=config.shared_bytes(kinds["a_major"] == "k", kinds["b_major"] == "k"),
         params=batched_params(problem, first, second, a_line, b_line),
         overlaps=problem.bytes_min <= FEW_BYTES,
     )

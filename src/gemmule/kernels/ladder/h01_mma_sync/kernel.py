@@ -32,7 +32,7 @@ from gemmule.kernels.ladder.h01_mma_sync.fragments import finish_fragment, read_
 from gemmule.kernels.ladder.h01_mma_sync.gated_warp_tiles import GatedSquares
 from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpSquares
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
-from gemmule.kernels.parts.pdl import await_launch_before
+from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.stage_copies import SliceCopies
 from gemmule.kernels.parts.swizzled_stage import K_BYTES, ROWS, SwizzledSlice
@@ -112,7 +112,7 @@ class MmaSync:
         apart: Any = (0,)
         if cutlass.const_expr(self.factors > 1):
             apart = (0, mU[None, None, batch].iterator.toint() - gB.iterator.toint())
-        await_launch_before()
+        wait_for_predecessor()
 
         sourceA, sourceB = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         # Places in the slices of stage 0: those of A, then those of B.

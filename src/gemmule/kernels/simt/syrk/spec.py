@@ -9,8 +9,9 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as WHOLE
-from gemmule.kernels.ladder.g07_cp_async.spec import CpAsyncConfig, cost_of
+from gemmule.kernels.ladder.g07_cp_async.spec import cost_of
 from gemmule.kernels.parts.block_triangle import first_tile, signature_below, tiles_below, why_not_below
+from gemmule.kernels.simt.config import CpAsyncConfig
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
@@ -36,7 +37,7 @@ def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return those of a matrix times its own transpose, whose factors lie in the same direction."""
-    return tuple(one for one in WHOLE.signatures(arch) if (dict(one)["a"] == "k") == (dict(one)["b"] == "k"))
+    return tuple(one for one in WHOLE.signatures(arch) if (dict(one)["a_major"] == "k") == (dict(one)["b_major"] == "k"))
 
 
 def cost(problem: GemmProblem, config: CpAsyncConfig, multiprocessors: int) -> float:
