@@ -34,6 +34,11 @@ class CpAsyncMainloop:
     copies_first = False
     #: Whether copies pass through registers, and are stored after a step's products.
     stores = False
+    #: Whether the index of the k-tile that is copied is computed before the first fragments are read, or where needed:
+    #: the order decides which registers are live across the reads.
+    index_first = False
+    #: How often the compiler may unroll the loop over k-tiles; -1 leaves it the choice.
+    unroll = -1
 
     def __init__(self, stages: int, stride: int, steps: int, copy_steps: int) -> None:
         self.stages, self.stride, self.steps, self.copy_steps = stages, stride, steps, copy_steps
@@ -45,12 +50,14 @@ class CpAsyncMainloop:
         self.wait()
         self.read_first(tile)
         reading = Int32(0)
-        for k_tile in cutlass.range(k_tiles):
+        for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
             following = self.next_stage(reading)
+            # What is copied in the meantime: the k-tile `stages` - 1 further.
+            index = k_tile + self.stages - 1 if self.index_first else k_tile
             for step in cutlass.range_constexpr(self.steps):
                 if cutlass.const_expr(self.copies_first and step < self.copy_steps):  # noqa: SIM102, one when compiled
-                    if k_tile + self.stages - 1 < k_tiles:
-                        self.issue(tile, sources, writing, k_tile + self.stages - 1, step)
+                    if self.ahead(index) < k_tiles:
+                        self.issue(tile, sources, writing, self.ahead(index), step)
                 if cutlass.const_expr(step == self.steps - 1):
                     if cutlass.const_expr(self.copies_first):
                         cute.arch.cp_async_commit_group()
@@ -59,17 +66,21 @@ class CpAsyncMainloop:
                 # One step ahead of the products; after the last k-tile the fragments are not used.
                 self.read(tile, reading, (step + 1) % self.steps)
                 if cutlass.const_expr(not self.copies_first and step < self.copy_steps):  # noqa: SIM102
-                    if k_tile + self.stages - 1 < k_tiles:
-                        self.issue(tile, sources, writing, k_tile + self.stages - 1, step)
+                    if self.ahead(index) < k_tiles:
+                        self.issue(tile, sources, writing, self.ahead(index), step)
                 if cutlass.const_expr(not self.copies_first and step == self.copy_steps - 1):
                     cute.arch.cp_async_commit_group()
                 self.multiply(tile, reading, step)
                 if cutlass.const_expr(self.stores and step < self.copy_steps):  # noqa: SIM102
-                    if k_tile + self.stages - 1 < k_tiles:
+                    if self.ahead(index) < k_tiles:
                         self.store(tile, writing, step)
             writing = self.next_stage(writing)
             sources = self.advance(tile, sources)
         cute.arch.cp_async_wait_group(0)
+
+    def ahead(self, index: Any) -> Any:
+        """Return the index of the k-tile that is copied."""
+        return index if self.index_first else index + self.stages - 1
 
     @cute.jit
     def fill(self, tile, sources, k_tiles):
@@ -89,7 +100,7 @@ class CpAsyncMainloop:
     @cute.jit
     def next_stage(self, stage):
         """Return the stage after one in the ring."""
-        return stage + self.stride if stage + self.stride < self.stages * self.stride else 0
+        return stage + self.stride if stage < (self.stages - 1) * self.stride else 0
 
     @cute.jit
     def wait(self):

@@ -112,6 +112,11 @@ class SimtMainloop(CpAsyncMainloop):
         return sources, cutlass.Int32(self.stages - 1)
 
     @cute.jit
+    def next_stage(self, stage):
+        """Return the stage after one in the ring: as `CpAsyncMainloop.next_stage`, compared after the increment."""
+        return stage + 1 if stage + 1 < self.stages else 0
+
+    @cute.jit
     def allocate(self, smem, extent: cutlass.Constexpr[int], ld: cutlass.Constexpr[int]):
         """Return the stages of an operand: `extent` contiguous elements of each k, the next k `ld` elements further."""
         layout = cute.make_layout((extent, self.tile_k, self.stages), stride=(1, ld, ld * self.tile_k))
