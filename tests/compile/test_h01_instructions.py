@@ -59,7 +59,7 @@ def assert_instructions(artifact, config, element):
     ],
 )
 def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, arch):
-    artifact = compiled(Arch.parse(arch), a=element, a_along="k", tiles="whole")
+    artifact = compiled(Arch.parse(arch), a=element, a_major="k", tiles="whole")
     assert_instructions(artifact, SMALL, element)
 
 

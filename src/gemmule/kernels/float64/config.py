@@ -70,13 +70,16 @@ class Float64Config(Config):
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, two a thread")
         if (count := self.outputs // self.threads) > _MAX_ACCUMULATORS:
-            raise ArgumentError(f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps")
+            raise ArgumentError(
+                f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
+            )
         if self.cluster_k > 1 and (
             self.tile_n // self.warps_n // COLUMNS % self.cluster_k
             or self.outputs * FLOAT64.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
-                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the partial sums fit into the stages"
+                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the partial "
+                "sums fit into the stages"
             )
 
     @property

@@ -26,24 +26,24 @@ class _Tile:
     ----------
     a, b : OperandCopies
         Copies of A and of B.
-    startA, startB : Int32
+    start_a, start_b : Int32
         This lane's first elements in the first stage.
-    rA, rNext : Tensor
+    fragments_a, next_a : Tensor
         Fragments of the 16 rows of A that are multiplied, and of the next 16.
-    rB : Tensor
+    fragments_b : Tensor
         Fragments of all columns of B.
-    rC : Tensor
+    accumulators : Tensor
         Accumulators.
     """
 
     a: OperandCopies
     b: OperandCopies
-    startA: Any
-    startB: Any
-    rA: Any
-    rNext: Any
-    rB: Any
-    rC: Any
+    start_a: Any
+    start_b: Any
+    fragments_a: Any
+    next_a: Any
+    fragments_b: Any
+    accumulators: Any
 
 
 class Float64Mainloop(CpAsyncMainloop):
@@ -127,12 +127,12 @@ class Float64Mainloop(CpAsyncMainloop):
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
     def read_first(self, tile: _Tile) -> None:
-        self.read_rows(tile.rA, tile.startA, 0)
+        self.read_rows(tile.fragments_a, tile.start_a, 0)
         for j in range(self.columns):
-            self.read_column(tile.rB, tile.startB, j, 0)
+            self.read_column(tile.fragments_b, tile.start_b, j, 0)
 
     def read(self, tile: _Tile, stage: Any, step: int) -> None:
-        self.read_rows(tile.rNext, tile.startA + stage, step)
+        self.read_rows(tile.next_a, tile.start_a + stage, step)
 
     @cute.jit
     def read_rows(self, rA: cute.Tensor, start, step: cutlass.Constexpr[int]):
@@ -153,10 +153,10 @@ class Float64Mainloop(CpAsyncMainloop):
         """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
         i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
         for j in cutlass.range_constexpr(self.columns):
-            self.multiply_column(tile.rA, tile.rB[None, j], tile.rC[None, i, j])
+            self.multiply_column(tile.fragments_a, tile.fragments_b[None, j], tile.accumulators[None, i, j])
             if cutlass.const_expr(i == self.blocks - 1):
-                self.read_column(tile.rB, tile.startB + stage, j, after)
-        tile.rA.store(tile.rNext.load())
+                self.read_column(tile.fragments_b, tile.start_b + stage, j, after)
+        tile.fragments_a.store(tile.next_a.load())
 
     @cute.jit
     def multiply_column(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):

@@ -102,7 +102,7 @@ class SwizzledStage:
 
     @cute.jit
     def fragment_place(self, row):
-        """Return the offset of this thread's part of the first fragment of its warp, which begins at `row`, in bytes."""
+        """Return the offset in bytes of this thread's part of the first fragment of its warp tile, from `row` on."""
         tid, _, _ = cute.arch.thread_idx()
         lane = tid & 31
         # Each 8 lanes give the addresses of what becomes one word.

@@ -7,7 +7,7 @@ from typing import Any
 from cutlass import cute
 
 from .block_triangle import STEP
-from .raster import grouped_tile, staircase_tile
+from .raster import block_triangle_tile, grouped_tile
 
 
 class GroupedTiles:
@@ -33,7 +33,7 @@ class GroupedTiles:
         return tiles_m * tiles_n * mD.shape[2] * self.cluster_k
 
     @cute.jit
-    def tile(self, mD: cute.Tensor, first=None):
+    def tile(self, mD: cute.Tensor, first=None):  # noqa: ARG002 - of triangles
         """Return the tile along M and N, its matrix of the batch, and this CTA's rank in the cluster."""
         block, _, _ = cute.arch.block_idx()
         cta, rank = block // self.cluster_k, block % self.cluster_k
@@ -50,5 +50,5 @@ class LowerTriangularTiles(GroupedTiles):
         """As of `GroupedTiles`; `first` tiles of each row are left of the block triangle."""
         cta, _, _ = cute.arch.block_idx()
         tiles_m = cute.ceil_div(mD.shape[0], self.tile_m)
-        tile_m, tile_n = staircase_tile(cta, tiles_m, first, STEP // self.tile_m, STEP // self.tile_n, self.group)
+        tile_m, tile_n = block_triangle_tile(cta, tiles_m, first, STEP // self.tile_m, STEP // self.tile_n, self.group)
         return tile_m, tile_n, 0, 0

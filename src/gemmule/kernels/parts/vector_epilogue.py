@@ -18,7 +18,7 @@ class VectorEpilogue(EpilogueInputs):
     """An epilogue of vectors, and the layouts of its inputs."""
 
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
-        """Return the inputs of one matrix of the batch; last, where it is wanted, the register of the absolute maximum."""
+        """Return the inputs of one matrix of the batch; last, where it is wanted, the absolute maximum's register."""
         count = len(self.inputs)
         largest = (largest_of_none(),) if self.keeps else ()
         return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
@@ -28,7 +28,9 @@ class VectorEpilogue(EpilogueInputs):
         if self.keeps:
             write_largest(extras[-1], extras[-2])
 
-    def values(self, accumulators: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
+    def values(
+        self, accumulators: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any
+    ) -> Any:
         """Return a vector's values in registers.
 
         Parameters

@@ -50,9 +50,9 @@ class _Tile:
     """A tile's operands; fragments, two of each: one is read while the other is multiplied; and accumulators."""
 
     operands: tuple[_Operand, _Operand]
-    rA: Any
-    rB: Any
-    rC: Any
+    fragments_a: Any
+    fragments_b: Any
+    accumulators: Any
     row: Any
     col: Any
 
@@ -189,7 +189,7 @@ class SimtMainloop(CpAsyncMainloop):
     @cute.jit
     def read(self, tile, stage, step: cutlass.Constexpr[int]):
         """Read this thread's vectors of one k into the registers of its parity."""
-        (a, b), rA, rB, parity = tile.operands, tile.rA, tile.rB, cutlass.const_expr(step % 2)
+        (a, b), rA, rB, parity = tile.operands, tile.fragments_a, tile.fragments_b, cutlass.const_expr(step % 2)
         for v in cutlass.range(VECTOR, unroll_full=True):
             for f in cutlass.range_constexpr(self.vectors_m):
                 rA[v, f, parity] = a.smem[tile.row + f * LANES_M * VECTOR + v, step, stage]
@@ -200,7 +200,7 @@ class SimtMainloop(CpAsyncMainloop):
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
         """Add the products of one k, in serpentine order: successive FMAs share an operand, which is read once."""
         del stage
-        rA, rB, rC = tile.rA[None, None, step % 2], tile.rB[None, None, step % 2], tile.rC
+        rA, rB, rC = tile.fragments_a[None, None, step % 2], tile.fragments_b[None, None, step % 2], tile.accumulators
         for i in cutlass.range(VECTOR * self.vectors_m, unroll_full=True):
             for place in cutlass.range(VECTOR * self.vectors_n, unroll_full=True):
                 j = place if i % 2 == 0 else VECTOR * self.vectors_n - 1 - place

@@ -26,7 +26,7 @@ def read_vector(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int], whole
 def write_vector(
     mD: cute.Tensor, mC: cute.Tensor, row, col, vector: cute.Tensor, alpha, beta, whole: cutlass.Constexpr[bool]
 ):
-    """Write D[row, col:] = alpha * vector + beta * C[row, col:], inside the matrix; `whole` promises that all is inside.
+    """Write D[row, col:] = alpha * vector + beta * C[row, col:], inside the matrix; `whole`: all is inside.
 
     C is read only where beta is not zero.
     """

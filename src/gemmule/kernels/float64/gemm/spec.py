@@ -10,10 +10,11 @@ from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid, why_not_lines
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COPIES, SHAPES, Float64Config
 from gemmule.kernels.float64.cost import costs
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.
@@ -44,16 +45,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
             f"rows of A or B that begin or end at odd elements are copied one by one, and config {config} has too few "
             f"threads for that: {copies} copies each are more than {_MAX_COPIES}"
         )
-    return why_not_grid(_grid(oriented, config))
-
-
-def _grid(problem: GemmProblem, config: Float64Config) -> tuple[int, int, int]:
-    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0] * config.cluster_k, 1, 1)
+    return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
 def _ld(matrix: StridedMatrix) -> LeadingDimension:
-    # The hardware reads no more than the part of a copy that is inside, but compute-sanitizer reports all of it as read.
+    # The hardware reads only the part of a copy that is inside, but compute-sanitizer reports all of it as read.
     return leading_dimension(matrix, COPIES, ends=True)
 
 
@@ -65,13 +61,14 @@ def _vector(problem: GemmProblem) -> int:
 
 
 def signature(problem: GemmProblem, config: Float64Config) -> Signature:
-    """Specialise for the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
     a, b, vector = _ld(oriented.a), _ld(oriented.b), _vector(oriented)
-    sides = (config.tile_m, config.tile_n, config.tile_k)
-    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
     whole = whole and vector == 2 and a.copy_bytes == b.copy_bytes == max(COPIES)
-    return _signature(("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes), vector, whole)
+    return _signature(
+        ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes), vector, whole
+    )
 
 
 def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
@@ -100,7 +97,7 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
     problem, first, second = row_result(problem)
     return Launch(
-        grid=_grid(problem, config),
+        grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster_k, 1, 1),

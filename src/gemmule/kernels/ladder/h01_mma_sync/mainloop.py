@@ -30,21 +30,21 @@ class _Tile:
         Copies of A.
     bs : tuple of (OperandCopies, int or Int64)
         Copies of B, and of the second B of a gated form, and how many bytes further each is in device memory.
-    startA, startB : Int32
+    start_a, start_b : Int32
         This thread's parts of the first fragments in the first stage.
-    rA, rB : Tensor
+    fragments_a, fragments_b : Tensor
         Fragments, two of each: one is loaded while the other is multiplied.
-    rC : Tensor
+    accumulators : Tensor
         Accumulators.
     """
 
     a: OperandCopies
     bs: tuple[tuple[OperandCopies, Any], ...]
-    startA: Any
-    startB: Any
-    rA: Any
-    rB: Any
-    rC: Any
+    start_a: Any
+    start_b: Any
+    fragments_a: Any
+    fragments_b: Any
+    accumulators: Any
 
 
 class MmaSyncMainloop(CpAsyncMainloop):
@@ -144,19 +144,19 @@ class MmaSyncMainloop(CpAsyncMainloop):
         return sources[0] + tile.a.stride, sources[1] + tile.bs[0][0].stride
 
     def read(self, tile: _Tile, stage: Any, step: int) -> None:
-        startA, startB = tile.startA + stage, tile.startB + stage
+        startA, startB = tile.start_a + stage, tile.start_b + stage
         for i in range(self.warp_m // ROWS):
-            read_fragment(tile.rA[None, i, step % 2], startA, self.stageA, i, step)
+            read_fragment(tile.fragments_a[None, i, step % 2], startA, self.stageA, i, step)
         for f in range(self.num_b):
             for j in range(self.warp_n // ROWS):
-                words = tile.rB[None, f * (self.warp_n // ROWS) + j, step % 2]
+                words = tile.fragments_b[None, f * (self.warp_n // ROWS) + j, step % 2]
                 read_fragment(words, startB + f * self.stageB.bytes, self.stageB, j, step)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
         """Add the products of one step, in serpentine order: successive products share an operand."""
         del stage
-        rA, rB, rC = tile.rA[None, None, step % 2], tile.rB[None, None, step % 2], tile.rC
+        rA, rB, rC = tile.fragments_a[None, None, step % 2], tile.fragments_b[None, None, step % 2], tile.accumulators
         for i in cutlass.range_constexpr(self.warp_m // ROWS):
             finish_fragment(rA[None, i], self.stageA)
         for j in cutlass.range_constexpr(cute.size(rB, mode=[1])):
