@@ -124,8 +124,8 @@ def test_the_widest_copies_that_rows_allow(a, along, copies):
 def test_how_much_is_written_at_once(d, run):
     a, b = contiguous(FLOAT64, d.rows, 64), contiguous(FLOAT64, 64, d.cols)
     problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
-    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
-    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+    assert dict(SPEC.signature(problem, SPEC.default))["d_vector"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["d_vector"] == run
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from gemmule.dispatch.registry import REGISTRY
         ("d02_b_in_registers", {"ahead": 5}, "ahead tile_k"),
         ("d02_b_in_registers", {"thread_n": 3, "tile_n": 96}, "thread_n must be 1 or a multiple of 2"),
         ("d02_b_in_registers", {"thread_n": 4}, "tile_m must be a multiple of 16, and tile_n of 128"),
-        ("d02_b_in_registers", {"tile_m": 64, "tile_k": 8}, "a slice of B must have a multiple of 256 sectors"),
+        ("d02_b_in_registers", {"tile_m": 64, "tile_k": 8}, "a k-tile of B must have a multiple of 256 sectors"),
     ],
 )
 def test_what_does_not_fit_is_refused(kernel, numbers, rule):

@@ -9,7 +9,7 @@ import cutlass
 from cutlass import Float64, Int32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
+from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
@@ -46,7 +46,7 @@ class _Tile:
     accumulators: Any
 
 
-class Float64Mainloop(CpAsyncMainloop):
+class Float64Mainloop(WarpTileMainloop):
     """The loop over K; a step is the product of 16 rows of A with all columns of B, for 8 or 16 k.
 
     Parameters
@@ -110,14 +110,6 @@ class Float64Mainloop(CpAsyncMainloop):
         b = OperandCopies(self.copyB, gB, n0, k0, targetB, strideB)
         self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
         return rC, stagesA
-
-    @cute.jit
-    def corner(self):
-        """Return the first row and column of this warp's part of the tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        # The same for all threads of a warp, which the compiler would not know.
-        warp = cute.arch.make_warp_uniform(tid // 32)
-        return warp // self.warps_n * self.warp_m, warp % self.warps_n * self.warp_n
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         for operand, source in zip((tile.a, tile.b), sources, strict=True):

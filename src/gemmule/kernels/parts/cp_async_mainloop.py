@@ -132,3 +132,19 @@ class CpAsyncMainloop:
     def multiply(self, tile: Any, stage: Any, step: int) -> None:
         """Add the products of a step to the accumulators; `stage` is the next step's."""
         raise NotImplementedError
+
+
+class WarpTileMainloop(CpAsyncMainloop):
+    """A loop over K whose warps multiply warp tiles of `warp_m` x `warp_n`, `warps_n` of them along N."""
+
+    warps_n: int
+    warp_m: int
+    warp_n: int
+
+    @cute.jit
+    def corner(self):
+        """Return the first row and column of this warp's part of the tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        # The same for all threads of a warp, which the compiler would not know.
+        warp = cute.arch.make_warp_uniform(tid // 32)
+        return warp // self.warps_n * self.warp_m, warp % self.warps_n * self.warp_n

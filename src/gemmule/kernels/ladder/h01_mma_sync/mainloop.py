@@ -9,7 +9,7 @@ import cutlass
 from cutlass import Int32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
+from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
@@ -47,7 +47,7 @@ class _Tile:
     accumulators: Any
 
 
-class MmaSyncMainloop(CpAsyncMainloop):
+class MmaSyncMainloop(WarpTileMainloop):
     """The loop over K; a step is 32 bytes of K.
 
     Parameters
@@ -121,14 +121,6 @@ class MmaSyncMainloop(CpAsyncMainloop):
         )
         self.accumulate(_Tile(a, bs, startA, startB, rA, rB, rC), sources, k_tiles)
         return cute.recast_tensor(rC, self.accumulator), cute.recast_ptr(smem, dtype=self.acc)
-
-    @cute.jit
-    def corner(self):
-        """Return the first row and column of this warp's part of the tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        # The same for all threads of a warp, which the compiler would not know.
-        warp = cute.arch.make_warp_uniform(tid // 32)
-        return warp // self.warps_n * self.warp_m, warp % self.warps_n * self.warp_n
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         tile.a.issue(sources[0], stage, k_tile, step)
