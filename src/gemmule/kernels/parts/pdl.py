@@ -19,7 +19,7 @@ def wait_for_predecessor():
 
 
 @cute.jit
-def begin_beside_launch_before(addresses: tuple[Int64, ...] = ()):
+def overlap_predecessor(addresses: tuple[Int64, ...] = ()):
     """Wait for the predecessor grid's writes, then let the dependent grid launch; its CTAs wait for all of this one.
 
     In this order a dependent grid may read, before it waits, what the predecessor of its predecessor wrote: that one
