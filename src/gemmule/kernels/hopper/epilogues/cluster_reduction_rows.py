@@ -46,7 +46,7 @@ class SharedTile:
         Its extents in the result.
     ctas, threads : int
         CTAs of the cluster that have parts of it, and threads of each that write it.
-    epilogue : RunEpilogue or None
+    epilogue : VectorEpilogue or None
         What is computed of it.
     reads_c : bool
         Whether there is a C.

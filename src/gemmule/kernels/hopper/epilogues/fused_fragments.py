@@ -14,7 +14,7 @@ from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
 from gemmule.kernels.parts.absolute_maximum import keep_largest
 from gemmule.kernels.parts.epilogue import pair_operations
-from gemmule.kernels.parts.epilogue_inputs import MarkedInputs
+from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
 from .subtile_values import read_part
 from .subtiles import parts_of, write_part
@@ -22,7 +22,7 @@ from .subtiles import parts_of, write_part
 _ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
 
 
-class FragmentEpilogue(MarkedInputs):
+class FragmentEpilogue(EpilogueInputs):
     """An epilogue of fragments, and where its inputs lie."""
 
     def load(self, extras: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:

@@ -32,7 +32,7 @@ from gemmule.kernels.hopper.epilogues.cluster_reduction_rows import SharedTile
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, Ring, TmaLoad, partitioned
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, fill_fragments, widen_slice
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.vector_epilogue import RunEpilogue
+from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
 
@@ -76,7 +76,7 @@ class Mixed:
         self.mainloop = Mainloop(self.stages, self.tile_w * LINE + self.token_bytes)
         # Slots of A's k-tiles as 16-bit floats.
         self.widened = Ring(self.slots)
-        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
+        self.epilogue: Any = VectorEpilogue(types) if "epilogue" in types else None
         # Whether sums that come have memory of their own, so that nobody waits for who gets them.
         self.apart = config.apart
         threads = CONSUMERS * WARPGROUP
