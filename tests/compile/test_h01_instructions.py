@@ -11,6 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
+from gemmule.kernels.ladder.h01_mma_sync import config
 from gemmule.kernels.ladder.h01_mma_sync import spec as h01
 from gemmule.kernels.ladder.h01_mma_sync import warp_tiles as warp_squares
 
@@ -18,7 +19,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: The last 12 bits of an instruction of 128, on sm_80 to sm_100.
 OPCODES = {"HMMA": 0x23C, "IMMA": 0x237, "LDSM": 0x83B, "LDGSTS": 0xFAE, "LDG": 0x981}
-SMALL = min(h01.SPEC.configs, key=lambda config: config.outputs)
+SMALL = min(h01.SPEC.configs, key=lambda one: one.outputs)
 
 
 def instructions(artifact):
@@ -59,7 +60,7 @@ def assert_instructions(artifact, config, element):
     ],
 )
 def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, arch):
-    artifact = compiled(Arch.parse(arch), a=element, a_along="k", tiles="whole")
+    artifact = compiled(Arch.parse(arch), a=element, a_major="k", tiles="whole")
     assert_instructions(artifact, SMALL, element)
 
 
@@ -73,5 +74,5 @@ def test_elements_one_by_one_need_no_stack(element, copies):
 
 
 def test_the_spec_knows_what_the_device_code_needs():
-    assert h01.WARP_BYTES == warp_squares.WARP_BYTES
-    assert (h01.SQUARE_M, h01.SQUARE_N) == (warp_squares.SQUARE_M, warp_squares.SQUARE_N)
+    assert config.WARP_BYTES == warp_squares.WARP_BYTES
+    assert (config.SQUARE_M, config.SQUARE_N) == (warp_squares.SQUARE_M, warp_squares.SQUARE_N)

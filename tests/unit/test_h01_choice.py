@@ -13,7 +13,8 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -100,7 +101,7 @@ def test_the_widest_copies_that_rows_allow(a, along, copies):
         a.rows, 64, a.cols, (), a, contiguous(FLOAT16, a.cols, 64), None, contiguous(FLOAT16, a.rows, 64)
     )
     signature = dict(SPEC.signature(problem, SPEC.default))
-    assert (signature["a_along"], signature["a_copies"]) == (along, copies)
+    assert (signature["a_major"], signature["a_copies"]) == (along, copies)
 
 
 def test_batches_that_begin_anywhere_are_not_taken_for_aligned():

@@ -12,7 +12,8 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm_w8a16.spec import BLOCK, SPEC, TILE_K, MixedConfig, costs
+from gemmule.kernels.hopper.gemm_w8a16.config import BLOCK, TILE_K, MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")

@@ -13,7 +13,8 @@ from gemmule.core.chip_in_use import use_chip
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
-from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig, costs
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

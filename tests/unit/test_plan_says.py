@@ -34,9 +34,9 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     spec = SPECS[name]
     choice = Choice(spec, dataclasses.replace(spec.default, **config))
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
-    following = choice.following(problem)
+    then = choice.next_kernel(problem)
     return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
-                then=following.spec.name if following else "", choice=choice)  # fmt: skip
+                then=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
 def test_the_workspaces_of_stream_k_are_told():

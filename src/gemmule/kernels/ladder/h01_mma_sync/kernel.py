@@ -39,7 +39,7 @@ from gemmule.kernels.parts.swizzled_stage import K_BYTES, ROWS, SwizzledSlice
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import RunEpilogue
 
-from .spec import MmaSyncConfig
+from .config import MmaSyncConfig
 
 
 class MmaSync:
@@ -59,8 +59,8 @@ class MmaSync:
         # Copies are spread over all steps but the last, which waits for an older slice.
         self.parts = self.steps - 1
         whole = types["tiles"] == "whole"
-        self.cutA = SwizzledSlice(self.tile_m, self.tile_k, itemsize, types["a_along"] == "k", rows_first=True)
-        self.cutB = SwizzledSlice(self.tile_n, self.tile_k, itemsize, types["b_along"] == "k", rows_first=False)
+        self.cutA = SwizzledSlice(self.tile_m, self.tile_k, itemsize, types["a_major"] == "k", rows_first=True)
+        self.cutB = SwizzledSlice(self.tile_n, self.tile_k, itemsize, types["b_major"] == "k", rows_first=False)
         self.copyA = SliceCopies(self.cutA, int(types["a_copies"]), self.threads, self.parts, whole)
         self.copyB = SliceCopies(self.cutB, int(types["b_copies"]), self.threads, self.parts, whole)
         self.by_element = self.copyA.by_element or self.copyB.by_element
@@ -249,7 +249,7 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     element, out = types["a"], types["d"]
     run = int(types["run"])
-    units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     copies = (int(types["a_copies"]), int(types["b_copies"]))
 
     def operand(number: int) -> Any:

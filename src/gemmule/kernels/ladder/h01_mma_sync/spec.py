@@ -26,12 +26,15 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.signature import major_keys, type_keys
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.lines import line_bytes, lines_of
+
+from .config import COPIES, FRAGMENT_BYTES, MOST_RUN, SQUARE_N, MmaSyncConfig
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -40,86 +43,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32,),
     INT8: (INT8, INT32),
 }
-#: Bytes that a copy may move at once; 1 and 2 are those of an element.
-COPIES = (16, 8, 4, 2, 1)
-#: Bytes of K of a fragment, rows and columns of a square that is written at once, and what a warp needs for that.
-FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Most elements of D that a thread writes at once.
-MOST_RUN = 8
-#: Bytes of a register, and most registers of a thread for sums, fragments and elements on their way.
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements in flight.
 _WORD, _MOST_WORDS = 4, 192
-#: What tiles must be a multiple of: 64 bytes of the narrowest elements.
-_TILE_UNIT = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class MmaSyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements, multiples of 64.
-    k_bytes : int
-        Depth of a slice in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
-    warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
-    stages : int
-        Slices in shared memory, at least 2.
-    mma_k_bytes : int
-        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
-    sum_bits : int
-        32, or 16 for sums in float16: coarser than other kernels, so that no search may take it.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 128
-    k_bytes: int = 128
-    warps_m: int = 2
-    warps_n: int = 2
-    stages: int = 3
-    mma_k_bytes: int = 32
-    sum_bits: int = 32
-    group: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
-        if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
-            )
-        if self.k_bytes not in (64, 128) or self.mma_k_bytes not in (16, 32) or self.sum_bits not in (16, 32):
-            raise ArgumentError(
-                f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
-            )
-        copied = max(COPIES) * self.threads
-        if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
-            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} bytes, {max(COPIES)} a thread")
-        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
-            raise ArgumentError(f"config {self}: a warp's part must be two squares of {SQUARE_M} x {SQUARE_N} or more")
-        if self.shared_bytes < WARP_BYTES * self.threads // 32:
-            raise ArgumentError(f"config {self}: its slices are too small to write the result through; add stages")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA."""
-        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
-
-    def depth(self, dtype: DType) -> int:
-        """Return the elements of K in a slice."""
-        return self.k_bytes // dtype.itemsize
 
 
 def _run(problem: GemmProblem) -> int:
@@ -138,13 +63,13 @@ def _most_run(dtype: DType) -> int:
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes the types of `problem`, or None where one may."""
     del arch
-    return _why_not_types(problem, MmaSyncConfig())
+    return _why_not_types(problem)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    if reason := _why_not_types(problem, config):
-        return reason
+    if config.sum_bits == 16 and problem.a.dtype != FLOAT16:
+        return f"config {config} accumulates in float16; from {problem.a.dtype} this kernel accumulates in 32 bits"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := why_not_inputs(problem) or why_not_second(problem) or _why_not_halves(problem, config):
@@ -194,7 +119,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     return words
 
 
-def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
+def _why_not_types(problem: GemmProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
     if a != b or a not in OUTPUTS:
         known = ", ".join(map(str, OUTPUTS))
@@ -205,8 +130,6 @@ def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if problem.c is not None and problem.c.dtype != d:
         return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
-    if config.sum_bits == 16 and a != FLOAT16:
-        return f"config {config} sums in float16; from {a} this kernel makes sums of 32 bits"
     return None
 
 
@@ -228,16 +151,10 @@ def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
 
 
 def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
-    acc = INT32 if element == INT8 else FLOAT32
     return (
-        ("a", element.name),
-        ("b", element.name),
-        ("c", out.name),
-        ("d", out.name),
-        ("acc", acc.name),
-        ("a_along", a[0]),
+        *type_keys(element, element, out),
+        *major_keys(a[0], b[0]),
         ("a_copies", str(a[1])),
-        ("b_along", b[0]),
         ("b_copies", str(b[1])),
         ("run", str(run)),
         ("tiles", "whole" if whole else "ragged"),
@@ -287,6 +204,60 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
+
+
+#: K-tiles are of 128 bytes of K; SMs and microseconds are those of an H200.
+_K_BYTES, _SMS = 128, 132
+#: Where A and B are K-major or of 16 bits: a launch; writing 64 x 64 of 16 bits, and where rows of D begin anywhere.
+#: What C or an epilogue add is not measured: it is assumed to be that of `hopper_gemm`.
+_LAUNCH, _WRITE, _WRITE_UNALIGNED, _TILE, _FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
+#: A k-tile of 64 rows or columns, by the bytes that an operand's lines let a copy have, and the share of that where a
+#: tile has hardly any of its lines; what tiles of later waves take, as so many run at once; bytes to and from memory
+#: in a microsecond.
+_READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
+#: Where elements of 8 or 32 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs
+#: have one each; and the share of that where they have more, by the bytes of an element. Records 20261122T190626 and
+#: 20261122T190657.
+_MN_LAUNCH, _MN_TILES, _MN_MORE = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}
+
+
+def predicted_us(problem: GemmProblem) -> float:
+    """Return roughly the time in microseconds on an H200, in the config that suits the problem best."""
+    if problem.a.dtype.itemsize in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
+        return _mn_major_us(problem)
+    item = problem.a.dtype.itemsize
+    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
+    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
+    wide = max(problem.d.dtype.itemsize / 2, 1.0)
+    written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
+    finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
+    each = problem.k * item / _K_BYTES * read + written + finished
+    later = _LATER * max(tiles / _SMS - 1, 0.0)
+    return _LAUNCH + each * (1 + later) + problem.bytes_min / _BYTES
+
+
+def _mn_major_us(problem: GemmProblem) -> float:
+    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
+    k_tiles = -(-problem.k * item // _K_BYTES)
+
+    def tiled(side: int, k_tile_us: float) -> float:
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / _SMS
+        return k_tiles * k_tile_us * max(1.0, tiles * _MN_MORE[item])
+
+    return _MN_LAUNCH + min(tiled(*one) for one in _MN_TILES)
+
+
+def _read_us(matrix: StridedMatrix, lines: int) -> float:
+    """Return the time of a k-tile of an operand with so many rows or columns."""
+    begin, item = _lines_begin(matrix), matrix.dtype.itemsize
+    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
+    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _TILE, 1.0))
+
+
+def _lines_begin(matrix: StridedMatrix) -> int:
+    """Return the bytes that all lines begin at multiples of."""
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
 SPEC = KernelSpec(
