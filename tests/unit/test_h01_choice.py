@@ -53,7 +53,7 @@ def test_no_config_of_the_search_sums_in_16_bits():
         (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
         (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
-        (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "sums in float16; from bfloat16"),
+        (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "accumulates in float16; from bfloat16"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),
         (gemm(FLOAT16, FLOAT16, 511), SPEC.default, "element by element"),

@@ -115,9 +115,18 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
         (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "more than 131071"),
         (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)), "pitch of 530 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)), "pitch of -1040 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=1 << 40)), "pitch of 2199023255552"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)),
+            "leading dimension of 530 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)),
+            "leading dimension of -1040 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=1 << 40)),
+            "leading dimension of 2199023255552",
+        ),
         (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "rounds them to TF32"),
     ],
 )
@@ -147,7 +156,7 @@ def test_slices_that_the_compiler_cannot_lay_out():
 def test_a_sum_too_short_to_share():
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
     short = ProductionConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
-    assert "5 slices" in SPEC.why_not(problem, HOPPER, short)
+    assert "5 k-tiles" in SPEC.why_not(problem, HOPPER, short)
     assert SPEC.why_not(problem, HOPPER, dataclasses.replace(short, cluster_k=4)) is None
 
 

@@ -158,7 +158,7 @@ def test_batches_are_packed_one_behind_the_other():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda p: p, "need no packing"),
+        (lambda p: p, "TMA can load A and B as they are"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, col_stride=2)), "A has strides"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=2), alpha=0), "alpha is 0"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=1)), "at a multiple of 1 bytes"),
@@ -178,7 +178,10 @@ def test_only_hopper_multiplies_what_is_packed():
     ("change", "reason"),
     [
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=-64)), "pitch of -128 bytes"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=-64)),
+            "leading dimension of -128 bytes",
+        ),
         (lambda p: dataclasses.replace(p, k=0), "nothing to multiply"),
         (lambda p: dataclasses.replace(p, d=StridedMatrix(p.d.dtype, 64, 63, 128, 2)), "D has strides (128, 2)"),
         (lambda p: dataclasses.replace(p, d=dataclasses.replace(p.d, alignment=1)), "D begins within an element"),

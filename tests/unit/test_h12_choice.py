@@ -87,7 +87,7 @@ def test_a_matrix_for_all_of_a_batch_is_split_once():
 def test_the_product_takes_nothing_but_parts():
     for problem in (problem_of(64, 64, 192), problem_of(64, 64, 192, dtype="bfloat16", precision=Precision.IEEE)):
         assert "the parts that bf16x6_gemm makes" in PRODUCTS.why_not(problem, HOPPER, PRODUCTS.default)
-    assert "whole slices" in PRODUCTS.why_not(problem_of(64, 64, 190, dtype="bfloat16"), HOPPER, PRODUCTS.default)
+    assert "whole k-tiles" in PRODUCTS.why_not(problem_of(64, 64, 190, dtype="bfloat16"), HOPPER, PRODUCTS.default)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_product_takes_nothing_but_parts():
         ({"precision": Precision.IEEE}, "for 'bf16x6'"),
         ({"alpha": 0}, "nothing to multiply"),
         ({"a": dataclasses.replace(contiguous(FLOAT32, 256, 256), col_stride=2, row_stride=512)}, "A has strides"),
-        ({"d": contiguous(BFLOAT16, 256, 256)}, "D is bfloat16"),
+        ({"d": contiguous(BFLOAT16, 256, 256)}, "D bfloat16"),
         ({"b": dataclasses.replace(contiguous(FLOAT32, 256, 256), alignment=2)}, "B begins within an element"),
     ],
 )

@@ -54,7 +54,7 @@ def test_other_layouts_are_refused(layout):
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (problem_of(8, 128, 250), "pitch of 250 bytes"),
+        (problem_of(8, 128, 250), "leading dimension of 250 bytes"),
         (
             gemm_problem(8, 128, 256, "bfloat16", "bfloat16", "nt"),
             "its columns of bfloat16; this kernel takes columns of float8_e4m3fn",

@@ -99,10 +99,19 @@ def test_a_result_in_columns_is_the_transposed_product_and_c_is_read(spec):
     [
         (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)), "pitch of 530 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)), "pitch of -1040 bytes"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)),
+            "leading dimension of 530 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)),
+            "leading dimension of -1040 bytes",
+        ),
         (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, col_stride=2)), "B has strides"),
-        (lambda p: dataclasses.replace(p, c=contiguous(p.d.dtype, p.n, p.m).transposed(), beta=1), "C has strides"),
+        (
+            lambda p: dataclasses.replace(p, c=contiguous(p.d.dtype, p.n, p.m).transposed(), beta=1),
+            "C and the output have different layouts",
+        ),
         (lambda p: gemm_problem(64, 64, 64, "float32", "float32", "nn"), "A float32"),
         (lambda p: gemm_problem(64, 64, 64, "float16", "float32", "nn"), "D float32"),
     ],

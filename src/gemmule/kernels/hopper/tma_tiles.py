@@ -27,7 +27,8 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     for what, extent, step in steps:
         if extent > 1 and (step <= 0 or step * item % MAP_ALIGNMENT or step * item >= _MAX_PITCH):
             return (
-                f"{name.upper()} has a {what} of {step * item} bytes; TMA needs positive multiples of {MAP_ALIGNMENT}"
+                f"{name.upper()} has a {what} of {step * item} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} "
+                f"below {_MAX_PITCH}"
             )
     return None
 
