@@ -24,6 +24,7 @@ from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
+from gemmule.core.former_names import current_fields, current_names
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.spec import Choice, KernelSpec, NextKernel
 from gemmule.dispatch.registry import REGISTRY
@@ -110,9 +111,10 @@ def searches(plan: Path, arch: Arch, multiprocessors: int) -> list[Search]:
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
         problem = dataclasses.replace(problem, precision=Precision.parse(asked.get("precision")))
         tried = []
-        for name, fields, *other in asked["kernels"]:
+        for given, fields, *other in asked["kernels"]:
+            name = current_names(given)
             spec = variant(SPECS[name], *other)
-            config = type(spec.default)(**(spec.default.as_dict() | fields))
+            config = type(spec.default)(**(spec.default.as_dict() | current_fields(name, fields)))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
             else:
