@@ -43,7 +43,7 @@ def test_the_workspaces_of_stream_k_are_told():
     plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
-    assert plan.workspace_bytes == 132 * (config.outputs + config.sharing) * 4
+    assert plan.workspace_bytes == 132 * (config.outputs + config.warpgroups_per_tile) * 4
     assert f"workspace: {plan.workspace_bytes:.3e} bytes" in str(plan).splitlines()
 
 

@@ -197,7 +197,7 @@ class KernelSpec:
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
         if self.refuses is not None:
-            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not))
+            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not, self.batch_dims))
         if not (self.epilogues and self.gated and self.absmax):
             known = (self.epilogues, self.gated, self.absmax)
             fill("why_not", functools.partial(_without_epilogue, self.why_not, known))
@@ -220,11 +220,12 @@ def _cost(costs: Callable[[Any, Sequence[Any], int], Sequence[float]], problem: 
 def _refused_first(
     refuses: Callable[[Any, Arch], str | None],
     why_not: Callable[[Any, Arch, Any], str | None],
+    batch_dims: int,
     problem: Any,
     arch: Arch,
     config: Any,
 ) -> str | None:
-    return refuses(problem, arch) or why_not(problem, arch, config)
+    return refuses(split_batch(problem, batch_dims)[0], arch) or why_not(problem, arch, config)
 
 
 def _without_epilogue(
