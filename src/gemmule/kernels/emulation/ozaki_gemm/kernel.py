@@ -134,5 +134,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     arguments = []
     for name in "ab":
-        arguments += [major_tensor("float64", 0 if types[name] == "k" else 1), line_tensor("int32")]
+        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), line_tensor("int32")]
     return Buildable(Scales(config, types), (*arguments, Int32(1)))

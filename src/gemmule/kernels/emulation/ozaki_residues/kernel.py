@@ -209,7 +209,7 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[name] == "k" else 1),
+            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
             line_tensor("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]
