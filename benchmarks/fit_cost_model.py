@@ -25,6 +25,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import correction as hopper_correction
 from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
+from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
 HELD_OUT = 8
@@ -84,8 +85,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
         number = -1
         configs: tuple[ProductionConfig, ...] = ()
         chip = ""
-        for line in path.read_text().splitlines():
-            record = json.loads(line)
+        for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 use_chip(chip)

@@ -19,7 +19,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: The last 12 bits of an instruction of 128, on sm_80 to sm_100.
 OPCODES = {"HMMA": 0x23C, "IMMA": 0x237, "LDSM": 0x83B, "LDGSTS": 0xFAE, "LDG": 0x981}
-SMALL = min(h01.SPEC.configs, key=lambda config: config.outputs)
+SMALL = min(h01.SPEC.configs, key=lambda one: one.outputs)
 
 
 def instructions(artifact):

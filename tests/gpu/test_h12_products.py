@@ -36,10 +36,10 @@ def _hopper():
 def with_tile(config):
     """The kernel, with the products in one config."""
 
-    def following(problem, own):
-        return dataclasses.replace(SPEC.following(problem, own), config=config)
+    def next_kernel(problem, own):
+        return dataclasses.replace(SPEC.next_kernel(problem, own), config=config)
 
-    return dataclasses.replace(SPEC, following=following)
+    return dataclasses.replace(SPEC, next_kernel=next_kernel)
 
 
 def matrices(rng, *shapes):

@@ -71,8 +71,8 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
         if config is None:
             continue
         parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
-        if spec.following is not None:
-            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config).chain()]
+        if spec.next_kernel is not None:
+            parts += [(one.spec, one.config, one.problem) for one in spec.next_kernel(problem, config).chain()]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()

@@ -99,10 +99,10 @@ def copied_arguments(types: dict[str, str]) -> tuple[Any, ...]:
     Parameters
     ----------
     types : dict
-        ``element``, the type of all; ``a`` and ``b``, ``k`` where neighbours along K are neighbours in memory.
+        ``element``, the type of all; ``a_major`` and ``b_major``, ``k`` where they are K-major.
     """
     name = types["element"]
     vector = 128 // cute_type(name).width
-    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0, 1, 1)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(name, unit, vector=vector) for unit in units)
     return (*tensors, cutlass.Float32(1), cutlass.Float32(0))

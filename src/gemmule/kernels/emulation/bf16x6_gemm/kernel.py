@@ -20,11 +20,11 @@ from cutlass import Float32, Int32, Uint32, cute
 
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.bf16x6_products.spec import PARTS
+from gemmule.kernels.emulation.bf16x6_products.config import PARTS
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import RUN, SplitConfig
+from .config import RUN, SplitConfig
 
 _VECTOR = 4
 _VECTOR_BYTES = 16

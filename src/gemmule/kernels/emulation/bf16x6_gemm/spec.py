@@ -1,4 +1,4 @@
-"""float32 for precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
+"""float32 with precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
 
 from __future__ import annotations
 
@@ -12,36 +12,18 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
-from gemmule.kernels.emulation.bf16x6_products.spec import PARTS, SLICE
+from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.bf16x6_products.config import PARTS, SLICE
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.hopper.next_kernel import choose_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.tile_config import SMS
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
 
-#: Elements that a thread splits: 32 bytes in, three times 16 bytes out.
-RUN = 8
-_MAX_EXTENT, _MAX_RUNS = 2**30, 2**31 - 1
+from .config import RUN, SplitConfig
+
+_MAX_RUNS = 2**31 - 1
 _SIGNATURE: Signature = (("element", FLOAT32.name),)
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitConfig(Config):
-    """How the operands are split.
-
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    runs : int
-        Runs of 8 neighbours that each of them splits.
-    """
-
-    threads: int = 256
-    runs: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.threads % 32 or not 32 <= self.threads <= 1024:
-            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +97,15 @@ def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     )
 
 
-def following(problem: GemmProblem, config: SplitConfig) -> Following:
+def next_kernel(problem: GemmProblem, config: SplitConfig) -> NextKernel:
     """Return the product of the parts, in the config that suits it."""
     del config
-    return _following(problem)
+    return _next_kernel(problem)
 
 
-# Selection, a plan and the launch ask for the same.
+# Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+def _next_kernel(problem: GemmProblem) -> NextKernel:
     parts = dict(problem.operands())
     splits = _splits(problem)
     k = PARTS * _rounded(problem.k, SLICE)
@@ -135,46 +117,26 @@ def _following(problem: GemmProblem) -> Following:
     then = dataclasses.replace(problem.with_operands(problem.batch, parts), k=k)
     operands = {name: name for name in parts} | {found.operand: f"parts of {found.operand}" for found in splits}
     workspaces = {f"parts of {found.operand}": found.nbytes for found in splits}
-    if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
-        raise ArgumentError(reason)
-    assert PRODUCTS.costs is not None
-    costs = PRODUCTS.costs(then, PRODUCTS.configs, _multiprocessors())
-    chosen = PRODUCTS.configs[min(range(len(costs)), key=costs.__getitem__)]
-    return Following(PRODUCTS, chosen, then, operands, workspaces)
+    return NextKernel(*choose_next(then, (PRODUCTS,)), then, operands, workspaces)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     if sum(found.runs for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
-        return f"A and B are more than {_MAX_RUNS} runs of {RUN} elements, the most that the kernel's indices take"
+        return f"A and B are more than {_MAX_RUNS} vectors of {RUN} elements, the most that the kernel's indices take"
     return None
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"the parts are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     if problem.precision is not Precision.BF16X6:
         return f"precision is {problem.precision.value!r}; this kernel is for 'bf16x6'"
-    for name, matrix in problem.operands().items():
-        if matrix.dtype != FLOAT32:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes float32 only"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-        if max(matrix.rows, matrix.cols) > _MAX_EXTENT:
-            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, an extent of at most {_MAX_EXTENT}"
-        if matrix.alignment % matrix.dtype.itemsize:
-            return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
-    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
-        return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    if reason := refuse_hopper(problem, arch, dtypes=(FLOAT32,)):
+        return reason
     try:
-        _following(problem)
+        _next_kernel(problem)
     except ArgumentError as error:
         return str(error)
     return None
@@ -213,27 +175,18 @@ _PLAIN_SHARE = 0.85
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], multiprocessors: int) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
-    found = _following(problem)
+    found = _next_kernel(problem)
     assert found.spec.cost is not None
     product = found.spec.cost(found.problem, found.config, multiprocessors)
     moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [_LAUNCH + moved / _BYTES + product for _ in configs]
 
 
-def cost(problem: GemmProblem, config: SplitConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, (config,), multiprocessors)[0]
-
-
 def outdone(problem: GemmProblem, cost: float) -> str | None:
     """Return the kernel of plain float32, where splitting does not pay."""
     assert PLAIN.cost is not None
-    nanoseconds = min(PLAIN.cost(problem, config, _multiprocessors()) for config in PLAIN.configs)
+    nanoseconds = min(PLAIN.cost(problem, config, SMS) for config in PLAIN.configs)
     return PLAIN.name if _PLAIN_SHARE * nanoseconds / 1e3 < cost else None
-
-
-def _multiprocessors() -> int:
-    return PRODUCTS.default.as_dict()["ctas"]
 
 
 def build(config: SplitConfig, signature: Signature) -> Buildable:
@@ -249,17 +202,16 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
     build=build,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

@@ -29,11 +29,11 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned, release_local
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 
-from .spec import ASIDE, CONSUMERS, MMA_M, PARTS, SLICE, THREADS, WARPGROUP, SixProductsConfig
+from .config import ASIDE, PARTS, SLICE, SixProductsConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 24, 240
@@ -52,11 +52,11 @@ class SixProducts:
 
     def __init__(self, config: SixProductsConfig, types: dict[str, str]) -> None:
         self.element = cutlass.BFloat16
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.stages, self.group = config.stages, config.group
-        self.mainloop = Mainloop(self.stages, (self.tile_m + self.tile_n) * SLICE_BYTES)
+        self.mainloop = Mainloop(self.stages, (self.tile_m + self.tile_n) * K_BYTES)
         self.parts_of_slice = SLICE // config.depth
 
     @cute.jit
@@ -292,7 +292,7 @@ def pair_at(place: cute.Pointer):
 
 def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
-    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     a, b = (major_tensor("bfloat16", unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))
     scalars = (Int32(1), cutlass.Float32(1), cutlass.Float32(0))

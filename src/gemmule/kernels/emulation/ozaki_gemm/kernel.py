@@ -24,10 +24,11 @@ from cutlass import Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 
-from .spec import ACROSS, NOT_FINITE, THREADS, ScalesConfig
+from .config import ACROSS, THREADS, ScalesConfig
 
 # Of a float64: the bias of its exponent, the bits below, and the exponent of what is not finite.
 _BIAS, _FRACTION, _SPECIAL = 1023, 52, 2047
@@ -40,7 +41,7 @@ class Scales:
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
         self.ahead = config.ahead
-        self.along = (types["a"] == "k", types["b"] == "k")
+        self.along = (types["a_major"] == "k", types["b_major"] == "k")
         self.limit, self.exponent = norm_limit(int(types["moduli"]))
 
     @cute.jit
@@ -133,5 +134,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     arguments = []
     for name in "ab":
-        arguments += [major_tensor("float64", 0 if types[name] == "k" else 1), line_tensor("int32")]
+        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), line_tensor("int32")]
     return Buildable(Scales(config, types), (*arguments, Int32(1)))

@@ -35,10 +35,11 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import (
 )
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import ClusterTiles
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 
-from .spec import CONSUMERS, GROUP, MMA_M, SLICE, THREADS, WARPGROUP, ProductsConfig
+from .config import GROUP, SLICE, ProductsConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -57,7 +58,7 @@ class Products:
         self.size = self.cluster_m * self.cluster_n
         self.pingpong = bool(config.pingpong)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
-        self.sharing, self.blocks = config.sharing, config.blocks
+        self.sharing, self.blocks = config.warpgroups_per_tile, config.blocks
         self.order = ClusterTiles(self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, 1, config.group)
         stage_bytes = (self.tile_m + self.tile_n) * SLICE
         self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)

@@ -22,11 +22,12 @@ import cutlass
 from cutlass import Float64, Int32, Int64, Uint32, cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.ozaki_products.config import GROUP
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
+from .config import NOT_FINITE, RUN, THREADS, ReconstructionConfig
 
 # Of a float64: the bias of its exponent, and the bits below; the largest exponent that is halved and taken twice.
 _BIAS, _FRACTION, _MOST = 1023, 52, 2040
@@ -43,7 +44,7 @@ class Reconstruction:
         self.moduli = MODULI[:count]
         self.weights, self.whole = weights(count)
         self.inverse = 1.0 / product(count)
-        self.reads_c = types["c"] == "yes"
+        self.reads_c = types["adds"] == "yes"
 
     @cute.jit
     def __call__(self, mR: cute.Tensor, rows: cute.Tensor, columns: cute.Tensor, mC: cute.Tensor, mD, alpha, beta,

@@ -24,11 +24,13 @@ from cutlass import Float32, Float64, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.ozaki_products.config import SLICE
+from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 
-from .spec import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
+from .config import LINES, PITCH, RUN, THREADS, ResiduesConfig
 
 _WARPS = THREADS // 32
 # Of a float64: the bias of its exponent, and the bits below.
@@ -39,7 +41,7 @@ class Residues:
     """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines)."""
 
     def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:
-        self.along = (types["a"] == "k", types["b"] == "k")
+        self.along = (types["a_major"] == "k", types["b_major"] == "k")
         self.moduli = MODULI[: int(types["moduli"])]
         self.runs = config.runs
 
@@ -207,7 +209,7 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[name] == "k" else 1),
+            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
             line_tensor("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmule.core.chip_in_use import chip_in_use
 
-from .rates import Lines, Numbers, Operation, TileRates
+from .rates import Numbers, OperandLayout, Operation, TileRates
 
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
@@ -102,14 +102,14 @@ def _rates(name: str) -> ChipRates:
 
 def problem_features(one: Operation) -> list[list[float]]:
     """Return what is read of a product: in two rows, as it is and with swap-AB."""
-    logs = math.log2(one.slices), one.last, math.log2(one.read + one.written), math.log2(one.written)
+    logs = math.log2(one.k_tiles), one.last, math.log2(one.read + one.written), math.log2(one.written)
     result = (one.result_begin in (1, 2), one.result_begin == 3, one.result_item / 2 - 1)
     rows, cols = math.log2(one.rows), math.log2(one.cols)
     a, b = _of_lines(one.a), _of_lines(one.b)
     return [[rows, cols, *logs, *a, *b, *result], [cols, rows, *logs, *b, *a, *result]]
 
 
-def _of_lines(lines: Lines) -> tuple[bool, bool, bool]:
+def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
     return lines.begin in (1, 2), lines.begin == 3, lines.across
 
 

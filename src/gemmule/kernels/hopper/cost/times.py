@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+
 from .correction import chip_rates, correction
-from .rates import Numbers, Operation, TileConfig, TileRates
+from .rates import Numbers, Operation, TileRates
 
 #: Microseconds of a launch.
 _LAUNCH = 1.9
@@ -29,7 +31,7 @@ _MOST_KNOWN = 16
 _known: dict[int, TileRates] = {}
 
 
-def rates_of(configs: Sequence[TileConfig]) -> TileRates:
+def rates_of(configs: Sequence[ProductionConfig]) -> TileRates:
     """Return what a list of configs decides, remembered for a kernel's own."""
     known = _known.get(id(configs))
     if known is not None and known.configs is configs:
@@ -40,15 +42,15 @@ def rates_of(configs: Sequence[TileConfig]) -> TileRates:
     return rates
 
 
-def times_us(one: Operation, configs: Sequence[TileConfig], multiprocessors: int) -> list[float]:
+def times_us(one: Operation, configs: Sequence[ProductionConfig], multiprocessors: int) -> list[float]:
     """Return roughly the time in microseconds of every config.
 
     Parameters
     ----------
     one : Operation
         The product.
-    configs : sequence of TileConfig
-        The configs: those that are `swapped` compute the transpose.
+    configs : sequence of ProductionConfig
+        The configs: those with swap_ab compute the transpose.
     multiprocessors : int
         The GPU's.
     """
@@ -75,14 +77,14 @@ def limits(one: Operation, of: TileRates, multiprocessors: int) -> tuple[Numbers
     waves = np.ceil(tiles / chip.clusters)
     fill = tiles / (waves * chip.clusters)
     both = tiles > chip.alone
-    each = np.ceil(one.slices / of.cluster_k)
+    each = np.ceil(one.k_tiles / of.cluster_k)
     left: Any = 0.0
     if of.any_stream_k:
-        waves, each, left = _shared_out(of, tiles, chip.clusters, waves, each, one.slices)
+        waves, each, left = _shared_out(of, tiles, chip.clusters, waves, each, one.k_tiles)
     multiplied = each * np.where(both, operands.both, operands.one)
     writes = one.writes * (1 + _WIDER * (one.result_item - 2))
     computed = waves * (multiplied + writes * of.write_tile) + writes * of.write_last + of.once + left
-    carried = operands.carried * (tiles * one.slices)
+    carried = operands.carried * (tiles * one.k_tiles)
     memory = (one.read + one.written) / chip_rates().memory
     squares = computed * computed, carried * carried, memory * memory
     total = _LAUNCH + np.sqrt(np.sqrt(sum(square * square for square in squares)))
@@ -94,12 +96,12 @@ def limits(one: Operation, of: TileRates, multiprocessors: int) -> tuple[Numbers
     return total, mixed
 
 
-def _shared_out(of: TileRates, tiles: Any, at_once: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:
-    """Return waves, slices of each, and what is added, where stream-K shares out the last waves' slices evenly."""
+def _shared_out(of: TileRates, tiles: Any, at_once: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
+    """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
     splits = of.stream_k & (tiles % at_once > 0)
-    sharers = np.minimum(at_once, tiles * slices)
+    sharers = np.minimum(at_once, tiles * k_tiles)
     fewer = np.maximum(tiles / at_once, 1)
-    every = (tiles * slices + (sharers - 1)) // sharers
+    every = (tiles * k_tiles + (sharers - 1)) // sharers
     moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
     read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
     left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)

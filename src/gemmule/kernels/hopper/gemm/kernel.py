@@ -53,10 +53,11 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import (
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import ClusterTiles
 from gemmule.kernels.hopper.schedulers.stream_k import StreamK
+from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.absolute_maximum import largest_of_none, write_largest
 from gemmule.kernels.parts.tensors import cute_type, line_tensor, major_tensor
 
-from .config import BOX_M, CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP, ProductionConfig
+from .config import ProductionConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -73,7 +74,7 @@ class Production:
         self.element, self.element_b = (
             cutlass.TFloat32 if types[name] == "float32" else cute_type(types[name]) for name in "ab"
         )
-        self.along_k = (types["a_along"] == "k", types["b_along"] == "k")
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
         self.epilogue: Any = FragmentEpilogue(types) if "epilogue" in types else None
         # Of a gated form, a tile holds as many columns of B as of another B, for half as many of the result.
@@ -82,9 +83,9 @@ class Production:
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages = config.stages
         self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
-        self.pingpong, self.swapped = bool(config.pingpong), bool(config.swapped)
+        self.pingpong, self.swapped = bool(config.pingpong), bool(config.swap_ab)
         # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
-        self.sharing, self.blocks = config.sharing, config.blocks
+        self.sharing, self.blocks = config.warpgroups_per_tile, config.blocks
         # CTAs that share the sum of a tile along K, and the columns of it that each of them writes, box by box.
         self.cluster_k, self.columns = config.cluster_k, config.tile_n // (config.cluster_k * self.factors)
         item = self.out.width // 8
@@ -375,8 +376,8 @@ class Production:
 
 def buildable(config: ProductionConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
-    result = 0 if config.swapped else 1
-    units = (1 if types["a_along"] == "k" else 0, 1 if types["b_along"] == "k" else 0, result, result)
+    result = 0 if config.swap_ab else 1
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, result, result)
 
     def tensor(operand: str) -> Any:
         unit, vector = units["abcd".index(operand)], 128 // cute_type(types[operand]).width

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -13,32 +12,31 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Config, Following, KernelSpec, Signature
-from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
-from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
-from gemmule.kernels.hopper.syrk.spec import SPEC as SYMMETRIC
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
+from gemmule.kernels.hopper.next_kernel import choose_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.repack_config import REPACKED_BYTES, CopiedLines, copied_lines
+from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 
-#: Kernels that may multiply what was packed, best first.
-FOLLOWERS = (SYMMETRIC, PRODUCTION, RAGGED_RESULT)
-#: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
-#: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
-PITCH = 128
+from .config import PackedConfig
+
+#: Kernels that may multiply repacked operands, best first.
+NEXT_KERNELS = (SYRK, GEMM, GEMM_UNALIGNED)
 _MAX_VECTORS = 2**31 - 1
 _ITEMSIZES = (1, 2, 4)
 
 
-class PackedConfig(VectorsConfig):
-    """How the operands are packed, see `VectorsConfig`."""
-
-
 def _packed_pitch(found: CopiedLines, itemsize: int) -> int:
-    """Return the elements from one packed line to the next: a multiple of `PITCH` bytes."""
-    return found.padded(PITCH // itemsize)
+    """Return the leading dimension of a repacked matrix in elements: a multiple of `REPACKED_BYTES`."""
+    return found.padded(REPACKED_BYTES // itemsize)
 
 
 def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
-    """Whether the copy engine can take a matrix as it is."""
+    """Whether TMA can load a matrix as it is."""
     if matrix.alignment % MAP_ALIGNMENT:
         return False
     steps = ((found.lines, found.pitch), (found.matrices, found.step))
@@ -48,21 +46,21 @@ def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
 
 @remembered
 def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
-    """Return the operands that must be packed: one, where the other is its transpose."""
+    """Return the operands that must be repacked: one, where the other is its transpose."""
     operands = (("a", problem.a), ("b", problem.b))[: 1 if problem.own_transpose else 2]
     every = [copied_lines(name, x, problem.batch) for name, x in operands]
     return tuple(found for found, (_, x) in zip(every, operands, strict=True) if not _ready(found, x))
 
 
-def following(problem: GemmProblem, config: PackedConfig) -> Following:
-    """Return the product of the packed matrices, in the kernel and config that suit it."""
+def next_kernel(problem: GemmProblem, config: PackedConfig) -> NextKernel:
+    """Return the product of the repacked matrices, in the kernel and config that suit it."""
     del config
-    return _following(problem)
+    return _next_kernel(problem)
 
 
-# Selection, a plan and the launch ask for the same.
+# Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+def _next_kernel(problem: GemmProblem) -> NextKernel:
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _to_pack(problem):
         matrix = packed[found.operand]
@@ -77,56 +75,34 @@ def _following(problem: GemmProblem) -> Following:
     if problem.own_transpose:
         packed["b"], operands["b"] = packed["a"].transposed(), operands["a"]
     then = problem.with_operands(problem.batch, packed)
-    for spec in FOLLOWERS:
-        if spec.costs is None or (spec.refuses is not None and spec.refuses(then, spec.archs[0])):
-            continue
-        costs = spec.costs(then, spec.configs, _multiprocessors(spec.default))
-        ordered = (spec.configs[number] for number in sorted(range(len(costs)), key=costs.__getitem__))
-        chosen = next((config for config in ordered if spec.why_not(then, spec.archs[0], config) is None), None)
-        if chosen is not None and spec.outdone is not None:
-            # Of another follower, which is asked next.
-            chosen = None if spec.outdone(then, min(costs)) else chosen
-        if chosen is not None:
-            return Following(spec, chosen, then, operands, workspaces)
-    reason = FOLLOWERS[-1].why_not(then, FOLLOWERS[-1].archs[0], FOLLOWERS[-1].default)
-    raise ArgumentError(f"no kernel multiplies what is packed: {reason}")
-
-
-def _multiprocessors(config: Config) -> int:
-    return config.as_dict()["ctas"]
+    return NextKernel(*choose_next(then, NEXT_KERNELS), then, operands, workspaces)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     ctas = sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner))
     if ctas * config.threads * config.vectors > _MAX_VECTORS:
-        return f"there are more than {_MAX_VECTORS} vectors to pack, the most that the kernel's 32-bit indices take"
+        return f"there are more than {_MAX_VECTORS} vectors to repack, the most that the kernel's 32-bit indices take"
     return None
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"what is packed is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if matrix.dtype.itemsize not in _ITEMSIZES or matrix.alignment % matrix.dtype.itemsize:
-            return f"{name.upper()} is {matrix.dtype}, at a multiple of {matrix.alignment} bytes"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-        found = copied_lines(name, matrix, problem.batch)
-        if reason := found.why_not("packed"):
+        if matrix.dtype.itemsize not in _ITEMSIZES:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes elements of 1, 2 and 4 bytes"
+    if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
+        return reason
+    for name, matrix in (("a", problem.a), ("b", problem.b)):
+        if reason := copied_lines(name, matrix, problem.batch).why_not("repacked"):
             return reason
     if not _to_pack(problem):
-        return "A and B need no packing"
+        return "TMA can load A and B as they are"
     try:
-        _following(problem)
+        _next_kernel(problem)
     except ArgumentError as error:
         return str(error)
     return None
@@ -182,61 +158,18 @@ def _packing_us(nbytes: int, result: int, config: PackedConfig) -> float:
     return _LAUNCH + vectors + 2 * nbytes / rate + min(result, _UNSETTLED) / _SETTLED
 
 
-def cost(problem: GemmProblem, config: PackedConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds of packing and of the product."""
-    return costs(problem, (config,), multiprocessors)[0]
-
-
 def costs(problem: GemmProblem, configs: Sequence[PackedConfig], multiprocessors: int) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    if not configs:
-        return []
-    found = following(problem, configs[0])
+    found = _next_kernel(problem)
     assert found.spec.cost is not None
     product = found.spec.cost(found.problem, found.config, multiprocessors)
     packed, result = sum(found.workspaces.values()), problem.d.distinct_bytes(problem.batch)
     return [product + _packing_us(packed, result, config) for config in configs]
 
 
-#: What h01_mma_sync takes on an H200, which reads rows as they lie: microseconds of a launch; of writing 64 x 64 of 16
-#: bits, and where rows of the result begin anywhere. What C or an epilogue add is not measured: it is taken for what
-#: h09 was seen to take.
-_READ_LAUNCH, _READ_WRITE, _READ_ODD, _READ_TILE, _READ_FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
-#: Of 128 bytes of K for 64 rows or columns, by the bytes that an operand's lines let a copy have, and how much of that
-#: where a tile has hardly any of its lines; what tiles take that wait for their turn, as so many run at once; bytes to
-#: and from memory in a microsecond.
-_READ, _READ_EMPTY, _READ_LATER, _READ_AT_ONCE, _READ_BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 132, 2.72e6
-
-
 def outdone(problem: GemmProblem, cost: float) -> str | None:
-    """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
-    return "h01_mma_sync" if _reading_us(problem) < cost else None
-
-
-def _reading_us(problem: GemmProblem) -> float:
-    """Return roughly the time in microseconds of h01_mma_sync."""
-    item = problem.a.dtype.itemsize
-    tiles = -(-problem.m // _READ_TILE) * -(-problem.n // _READ_TILE) * (problem.batch or (1,))[0]
-    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
-    wide = max(problem.d.dtype.itemsize / 2, 1.0)
-    written = _READ_WRITE * wide if _whole(problem.d) % MAP_ALIGNMENT == 0 else _READ_ODD
-    finished = _READ_FINISH * ((problem.c is not None) + (problem.epilogue is not None))
-    each = problem.k * item / PITCH * read + written + finished
-    later = _READ_LATER * max(tiles / _READ_AT_ONCE - 1, 0.0)
-    return _READ_LAUNCH + each * (1 + later) + problem.bytes_min / _READ_BYTES
-
-
-def _read_us(matrix: StridedMatrix, lines: int) -> float:
-    """Return what an operand of so many rows or columns takes of 128 bytes of K."""
-    whole, item = _whole(matrix), matrix.dtype.itemsize
-    found = _READ[8 if whole % 8 == 0 else 4 if whole % 4 == 0 and item < 4 else 1]
-    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _READ_TILE, 1.0))
-
-
-def _whole(matrix: StridedMatrix) -> int:
-    """Return bytes that all lines begin at multiples of."""
-    pitch = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
-    return math.gcd(pitch * matrix.dtype.itemsize, matrix.alignment)
+    """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
+    return MMA_SYNC.name if mma_sync_us(problem) < cost else None
 
 
 SPEC = KernelSpec(
@@ -244,7 +177,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(PackedConfig(), PackedConfig(threads=256), PackedConfig(threads=256, vectors=1), PackedConfig(vectors=4)),
     signatures=signatures,
     why_not=why_not,
@@ -252,10 +185,9 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

@@ -26,11 +26,12 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at, read_run, write_run, write_whole_runs
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned, release_local
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import CONSUMERS, K_BYTES, MMA_M, PAD, THREADS, WARPGROUP, RaggedResultConfig
+from .config import PAD, RaggedResultConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -43,8 +44,8 @@ class RaggedResult:
 
     def __init__(self, config: RaggedResultConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
@@ -234,7 +235,7 @@ class RaggedResult:
 def buildable(config: RaggedResultConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
-    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     a, b = (major_tensor(name, unit, batch=1, vector=8) for unit in units)
     c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
     return Buildable(RaggedResult(config, types), (a, b, c, d, Int32(1), cutlass.Float32(1), cutlass.Float32(0)))

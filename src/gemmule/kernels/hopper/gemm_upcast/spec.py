@@ -1,9 +1,8 @@
-"""Products of 8-bit floats by way of 16-bit floats, which hold them all: converted first, then another kernel."""
+"""8-bit floats converted to 16-bit floats, which hold them all, before another kernel multiplies them."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -12,29 +11,28 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Config, Following, KernelSpec, Signature
-from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
-from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as ANY_RESULT
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
+from gemmule.kernels.hopper.next_kernel import choose_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.repack_config import REPACKED_BYTES, CopiedLines, copied_lines
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 
-#: Kernels that may multiply what was widened, best first; the last one takes every result, and predicts no times.
-FOLLOWERS = (PRODUCTION, RAGGED_RESULT, ANY_RESULT)
-_HOPPER, _MULTIPROCESSORS = Arch(9, 0, True), 132
-#: Types that are widened, and those that they may become, bytes of an element.
+from .config import WidenedConfig
+
+#: Kernels that may multiply converted operands, best first; the last one takes every result, and predicts no times.
+NEXT_KERNELS = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
+#: Types that are converted, those that they may become, and bytes of an element of these.
 NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
-#: Elements that widened pitches are a multiple of: 128 bytes, a line of the L2 cache.
-_PITCH = 128 // _ITEM
+#: Elements that leading dimensions of converted matrices are a multiple of.
+_PITCH = REPACKED_BYTES // _ITEM
 _MAX_VECTORS = 2**31 - 1
 _NONE = "none"
 
 
-class WidenedConfig(VectorsConfig):
-    """How the operands are widened, see `VectorsConfig`; vectors are of 16 bytes that are read."""
-
-
 def _narrow(problem: GemmProblem) -> list[CopiedLines]:
-    """Return the operands that are widened."""
+    """Return the operands that are converted."""
     return [
         copied_lines(name, matrix, problem.batch)
         for name, matrix in (("a", problem.a), ("b", problem.b))
@@ -48,15 +46,15 @@ def _wide(problem: GemmProblem) -> DType:
     return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
 
 
-def following(problem: GemmProblem, config: WidenedConfig) -> Following:
-    """Return the product of the widened matrices, in the kernel and config that suit it."""
+def next_kernel(problem: GemmProblem, config: WidenedConfig) -> NextKernel:
+    """Return the product of the converted matrices, in the kernel and config that suit it."""
     del config
-    return _following(problem)
+    return _next_kernel(problem)
 
 
-# Selection, a plan and the launch ask for the same.
+# Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem) -> Following:
+def _next_kernel(problem: GemmProblem) -> NextKernel:
     wide = _wide(problem)
     widened, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _narrow(problem):
@@ -70,61 +68,33 @@ def _following(problem: GemmProblem) -> Following:
         operands[found.operand] = name
         workspaces[name] = step * found.matrices * _ITEM
     then = problem.with_operands(problem.batch, widened)
-    for spec in FOLLOWERS:
-        if spec.refuses is not None and spec.refuses(then, _HOPPER):
-            continue
-        # Launches, which tell how many tiles there are, are asked for what a kernel takes alone.
-        taken = [config for config in spec.configs if spec.why_not(then, _HOPPER, config) is None]
-        if taken:
-            return Following(spec, _best(spec, taken, then), then, operands, workspaces)
-    reason = FOLLOWERS[-1].why_not(then, _HOPPER, FOLLOWERS[-1].default)
-    raise ArgumentError(f"no kernel multiplies what is widened: {reason}")
-
-
-def _best(spec: KernelSpec, configs: Sequence[Config], problem: GemmProblem) -> Config:
-    """Return the best of a kernel's configs: by cost, or the largest tiles of which there are enough."""
-    if spec.costs is not None:
-        costs = spec.costs(problem, configs, _MULTIPROCESSORS)
-        return configs[min(range(len(costs)), key=costs.__getitem__)]
-
-    def few(config: Config) -> tuple[bool, int]:
-        ctas = math.prod(spec.launch(problem, config).grid)
-        return (False, -config.outputs) if ctas >= _MULTIPROCESSORS else (True, -ctas)
-
-    return min(configs, key=few)
+    return NextKernel(*choose_next(then, NEXT_KERNELS), then, operands, workspaces)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     if sum(_ctas(found, config) for found in _narrow(inner)) * config.threads * config.vectors > _MAX_VECTORS:
-        return f"there are more than {_MAX_VECTORS} vectors to widen, the most that the kernel's 32-bit indices take"
+        return f"there are more than {_MAX_VECTORS} vectors to convert, the most that the kernel's 32-bit indices take"
     return None
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"what is widened is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     types = {problem.a.dtype, problem.b.dtype}
     if not types & set(NARROW) or not types <= {*NARROW, *WIDE}:
         return (
             f"A is {problem.a.dtype} and B is {problem.b.dtype}; this kernel takes {' and '.join(map(str, NARROW))}, "
             f"one of them with {' or '.join(map(str, WIDE))}"
         )
+    if reason := refuse_hopper(problem, arch, [found.operand for found in _narrow(problem)], takes_empty=True):
+        return reason
     for found in _narrow(problem):
-        matrix = problem.operands()[found.operand]
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{found.operand.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes "
-                "row-major and column-major matrices"
-            )
-        if reason := found.why_not("widened"):
+        if reason := found.why_not("converted"):
             return reason
     try:
-        _following(problem)
+        _next_kernel(problem)
     except ArgumentError as error:
         return str(error)
     return None
@@ -174,14 +144,9 @@ _RATE = 2e8
 _MOVED, _ENOUGH = 1.5, 4
 
 
-def cost(problem: GemmProblem, config: WidenedConfig, multiprocessors: int) -> float:
-    """Return roughly the time in microseconds of widening and of the product."""
-    return costs(problem, (config,), multiprocessors)[0]
-
-
 def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], multiprocessors: int) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    found = _following(problem)
+    found = _next_kernel(problem)
     cost = found.spec.cost
     product = problem.flop / _RATE if cost is None else cost(found.problem, found.config, multiprocessors)
     moved = _MOVED * sum(found.workspaces.values()) / _BYTES
@@ -199,7 +164,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
     signatures=signatures,
     why_not=why_not,
@@ -207,9 +172,8 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
 )

@@ -31,10 +31,11 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction_rows import SharedTile
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, Ring, TmaLoad, partitioned
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, fill_fragments, widen_slice
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
+from .config import BLOCK, THREADS, TILE_K, TILES_N, WIDENERS, MixedConfig
 
 _MMA_ROWS = 64
 #: Warps that multiply; behind them are those that widen rows of A, and then the one that copies.

@@ -29,12 +29,12 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.mirrored import MirroredBoxes
 from gemmule.kernels.hopper.epilogues.mirrored_rows import MirroredRuns, lines_of
-from gemmule.kernels.hopper.gemm.config import BOX_M, CONSUMERS, THREADS
 from gemmule.kernels.hopper.gemm.kernel import Production
 from gemmule.kernels.hopper.schedulers.triangular import TriangleTiles
+from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, THREADS
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .spec import SymmetricConfig
+from .config import SymmetricConfig
 
 
 class Symmetric(Production):
@@ -104,7 +104,7 @@ def buildable(config: SymmetricConfig, types: dict[str, str]) -> Buildable:
     def tensor(operand: str, unit: int) -> cute.Tensor:
         return major_tensor(types[operand], unit, batch=1, vector=128 // cute_type(types[operand]).width)
 
-    along = [1 if types[f"{operand}_along"] == "k" else 0 for operand in "ab"]
+    along = [1 if types[f"{operand}_major"] == "k" else 0 for operand in "ab"]
     acc = cute_type(types["acc"])
     factors, rest = (tensor("a", along[0]), tensor("b", along[1])), (Int32(1), acc(1), acc(0))
     if types["written"] == "threads":

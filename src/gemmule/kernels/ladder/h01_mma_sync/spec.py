@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -25,7 +26,8 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
@@ -210,6 +212,60 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
+
+
+#: K-tiles are of 128 bytes of K; SMs and microseconds are those of an H200.
+_K_BYTES, _SMS = 128, 132
+#: Where A and B are K-major or of 16 bits: a launch; writing 64 x 64 of 16 bits, and where rows of D begin anywhere.
+#: What C or an epilogue add is not measured: it is assumed to be that of `hopper_gemm`.
+_LAUNCH, _WRITE, _WRITE_UNALIGNED, _TILE, _FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
+#: A k-tile of 64 rows or columns, by the bytes that an operand's lines let a copy have, and the share of that where a
+#: tile has hardly any of its lines; what tiles of later waves take, as so many run at once; bytes to and from memory
+#: in a microsecond.
+_READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
+#: Where elements of 8 or 32 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs
+#: have one each; and the share of that where they have more, by the bytes of an element. Records 20261122T190626 and
+#: 20261122T190657.
+_MN_LAUNCH, _MN_TILES, _MN_MORE = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}
+
+
+def predicted_us(problem: GemmProblem) -> float:
+    """Return roughly the time in microseconds on an H200, in the config that suits the problem best."""
+    if problem.a.dtype.itemsize in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
+        return _mn_major_us(problem)
+    item = problem.a.dtype.itemsize
+    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
+    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
+    wide = max(problem.d.dtype.itemsize / 2, 1.0)
+    written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
+    finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
+    each = problem.k * item / _K_BYTES * read + written + finished
+    later = _LATER * max(tiles / _SMS - 1, 0.0)
+    return _LAUNCH + each * (1 + later) + problem.bytes_min / _BYTES
+
+
+def _mn_major_us(problem: GemmProblem) -> float:
+    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
+    k_tiles = -(-problem.k * item // _K_BYTES)
+
+    def tiled(side: int, k_tile_us: float) -> float:
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / _SMS
+        return k_tiles * k_tile_us * max(1.0, tiles * _MN_MORE[item])
+
+    return _MN_LAUNCH + min(tiled(*one) for one in _MN_TILES)
+
+
+def _read_us(matrix: StridedMatrix, lines: int) -> float:
+    """Return the time of a k-tile of an operand with so many rows or columns."""
+    begin, item = _lines_begin(matrix), matrix.dtype.itemsize
+    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
+    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _TILE, 1.0))
+
+
+def _lines_begin(matrix: StridedMatrix) -> int:
+    """Return the bytes that all lines begin at multiples of."""
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
 SPEC = KernelSpec(

@@ -25,13 +25,12 @@ from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
 from gemmule.kernels.ladder.warpgroup_accumulators import write_sums
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import SpecialisedConfig
+from .config import SpecialisedConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -42,10 +41,10 @@ class WarpSpecialised:
 
     def __init__(self, config: SpecialisedConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
 
     @cute.jit
@@ -123,7 +122,7 @@ class WarpSpecialised:
     @cute.jit
     def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
         """Multiply the slices as they arrive, this warpgroup its rows of them, and write those of the tile."""
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_ROWS, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         part = mma.get_slice(mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -146,8 +145,8 @@ class WarpSpecialised:
             before = stage
             stage, phase = self.following(stage, phase)
         warpgroup.wait_group(0)
-        row, col = tile_m * self.tile_m + mine * MMA_ROWS, tile_n * self.tile_n
-        write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_ROWS, alpha, beta, self.reads_c)
+        row, col = tile_m * self.tile_m + mine * MMA_M, tile_n * self.tile_n
+        write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_M, alpha, beta, self.reads_c)
 
     @cute.jit
     def release(self, empty, stage):
@@ -181,7 +180,7 @@ class WarpSpecialised:
     def bring(self, tma_a, source_a, target_a, tma_b, source_b, target_b, barrier):
         """Let one thread of the warp start the copies of a slice of A and one of B, for which the barrier waits."""
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * SLICE_BYTES)
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * K_BYTES)
         cute.copy(tma_a, source_a, target_a, tma_bar_ptr=barrier)
         cute.copy(tma_b, source_b, target_b, tma_bar_ptr=barrier)
 

@@ -27,13 +27,12 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
 from gemmule.kernels.ladder.warpgroup_accumulators import write_sums
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import CLUSTER, ClusterConfig
+from .config import CLUSTER, ClusterConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -44,12 +43,12 @@ class ClusterMulticast:
 
     def __init__(self, config: ClusterConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
-        stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
+        stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
         self.mainloop = Mainloop(self.stages, stage_bytes)
 
     @cute.jit
@@ -135,7 +134,7 @@ class ClusterMulticast:
     @cute.jit
     def consume(self, mC, mD, sA, sB, full, empty, slices, mine, alpha, beta):
         """Multiply the slices as they arrive, this warpgroup its rows of them, and write those of the tiles."""
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_ROWS, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         part = mma.get_slice(mine * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -148,8 +147,8 @@ class ClusterMulticast:
             )
             warpgroup.wait_group(0)
             self.release(empty, last)
-            row, col = tile_m * self.tile_m + mine * MMA_ROWS, tile_n * self.tile_n
-            write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_ROWS, alpha, beta, self.reads_c)
+            row, col = tile_m * self.tile_m + mine * MMA_M, tile_n * self.tile_n
+            write_sums(mD, mC, sums, row, col, self.tile_n, CONSUMERS * MMA_M, alpha, beta, self.reads_c)
 
     @cute.jit
     def release(self, empty, stage):

@@ -28,12 +28,11 @@ from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.linear_combination import PlainBoxes
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N, CONSUMERS, K_BYTES, MMA_M, WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import BUFFERS, CLUSTER, StoreConfig
+from .config import BUFFERS, CLUSTER, StoreConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -44,16 +43,16 @@ class TmaStore:
 
     def __init__(self, config: StoreConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
-        stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
+        stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
         self.mainloop = Mainloop(self.stages, stage_bytes)
         # Of the blocks of 64 rows each warpgroup has every other.
-        blocks, boxes = self.tile_m // (CONSUMERS * MMA_ROWS), self.tile_n // BOX_COLS
-        reads_c = types["c"] == "yes"
-        self.result = PlainBoxes(self.element, BOX_ROWS, BOX_COLS, blocks, boxes, CONSUMERS, BUFFERS, False, reads_c)
+        blocks, boxes = self.tile_m // (CONSUMERS * MMA_M), self.tile_n // BOX_N
+        reads_c = types["adds"] == "yes"
+        self.result = PlainBoxes(self.element, BOX_M, BOX_N, blocks, boxes, CONSUMERS, BUFFERS, False, reads_c)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -62,15 +61,15 @@ class TmaStore:
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
         sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
         sD = hopper_helpers.make_smem_layout_epi(
-            self.element, LayoutEnum.ROW_MAJOR, (BOX_ROWS, BOX_COLS), CONSUMERS * BUFFERS
+            self.element, LayoutEnum.ROW_MAJOR, (BOX_M, BOX_N), CONSUMERS * BUFFERS
         )
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, self.tile_k))
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
         tma_b, tB = cpasync.make_tiled_tma_atom(share, mB, slice_b, (self.tile_n, self.tile_k), CLUSTER)
-        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_ROWS, BOX_COLS))
-        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_ROWS, BOX_COLS))
+        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, BOX_N))
+        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, BOX_N))
         tiles_m, tiles_n = self.tiles(mD)
         self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
             grid=(cutlass.min(tiles_m * tiles_n * CLUSTER, self.ctas), 1, 1),
@@ -152,7 +151,7 @@ class TmaStore:
     @cute.jit
     def consume(self, ctx, sA, sB, full, empty, k_tiles):
         """Multiply the k_tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_ROWS, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         part = mma.get_slice(ctx.warpgroup_idx * WARPGROUP)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -166,7 +165,7 @@ class TmaStore:
             warpgroup.wait_group(0)
             self.release(empty, last)
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
-            row, col = tile_m * (self.tile_m // BOX_ROWS) + ctx.warpgroup_idx, tile_n * (self.tile_n // BOX_COLS)
+            row, col = tile_m * (self.tile_m // BOX_M) + ctx.warpgroup_idx, tile_n * (self.tile_n // BOX_N)
             c_phase = self.result.finish(ctx, c_phase, flat, row, col, None)
         self.result.end()
 

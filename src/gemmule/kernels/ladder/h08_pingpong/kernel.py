@@ -28,12 +28,11 @@ from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.linear_combination import PlainBoxes
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
+from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N, CONSUMERS, K_BYTES, MMA_M, WARPGROUP
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import BUFFERS, CLUSTER, PingpongConfig
+from .config import BUFFERS, CLUSTER, PingpongConfig
 
 # Registers of a thread: the copying warpgroup gives up what those that multiply need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -46,15 +45,15 @@ class Pingpong:
 
     def __init__(self, config: PingpongConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
-        stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
+        stage_bytes = (self.tile_m + self.tile_n) * K_BYTES
         self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=True, turn_barrier=_TURN)
-        blocks, boxes = self.tile_m // MMA_ROWS, self.tile_n // BOX_COLS
-        reads_c = types["c"] == "yes"
-        self.result = PlainBoxes(self.element, BOX_ROWS, BOX_COLS, blocks, boxes, 1, BUFFERS, False, reads_c)
+        blocks, boxes = self.tile_m // MMA_M, self.tile_n // BOX_N
+        reads_c = types["adds"] == "yes"
+        self.result = PlainBoxes(self.element, BOX_M, BOX_N, blocks, boxes, 1, BUFFERS, False, reads_c)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -63,15 +62,15 @@ class Pingpong:
         sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
         sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
         sD = hopper_helpers.make_smem_layout_epi(
-            self.element, LayoutEnum.ROW_MAJOR, (BOX_ROWS, BOX_COLS), CONSUMERS * BUFFERS
+            self.element, LayoutEnum.ROW_MAJOR, (BOX_M, BOX_N), CONSUMERS * BUFFERS
         )
         slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, self.tile_k))
         share = cpasync.CopyBulkTensorTileG2SMulticastOp()
         tma_b, tB = cpasync.make_tiled_tma_atom(share, mB, slice_b, (self.tile_n, self.tile_k), CLUSTER)
-        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_ROWS, BOX_COLS))
-        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_ROWS, BOX_COLS))
+        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_M, BOX_N))
+        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_M, BOX_N))
         tiles_m, tiles_n = self.tiles(mD)
         self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
             grid=(cutlass.min(tiles_m * tiles_n * CLUSTER, self.ctas), 1, 1),
@@ -153,7 +152,7 @@ class Pingpong:
     @cute.jit
     def consume(self, ctx, sA, sB, full, empty, k_tiles):
         """Multiply and write this warpgroup's tiles, or its rows of them."""
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_ROWS, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_M, self.tile_n))
         part = mma.get_slice(0)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
@@ -174,7 +173,7 @@ class Pingpong:
             self.release(empty, last)
             stage, phase = self.mainloop.skip(stage, phase, k_tiles)
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
-            row, col = tile_m * (self.tile_m // BOX_ROWS), tile_n * (self.tile_n // BOX_COLS)
+            row, col = tile_m * (self.tile_m // BOX_M), tile_n * (self.tile_n // BOX_N)
             c_phase = self.result.finish(ctx, c_phase, flat, row, col, None)
         self.result.end()
 
