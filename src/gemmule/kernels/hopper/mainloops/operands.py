@@ -21,6 +21,19 @@ class TmaTensor(NamedTuple):
     tensor: Any
 
 
+#: No tensor, for an optional operand.
+NO_TENSOR = TmaTensor(None, None)
+
+
+class Matrices(NamedTuple):
+    """The operands of a launch; D, or C and D, have no TMA atom where threads access them."""
+
+    a: TmaTensor
+    b: TmaTensor
+    c: TmaTensor
+    d: TmaTensor
+
+
 class Fragments(NamedTuple):
     """A wgmma, its operands A and B by stage, and the accumulators of a warpgroup."""
 
@@ -68,6 +81,11 @@ def partitioned(atom: Any, stages: Any, tiles: Any, rank: Any = 0, ctas: int = 1
     return cpasync.tma_partition(
         atom, rank, cute.make_layout(ctas), cute.group_modes(stages, 0, 2), cute.group_modes(tiles, 0, 2)
     )
+
+
+def flat(accumulators: Any) -> Any:
+    """Return a thread's accumulators as a vector, in the order in which wgmma leaves them."""
+    return cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,13 +7,14 @@ hold a pipeline state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .operands import WARPGROUP
+from .operands import WARPGROUP, OperandStages
 from .pipeline import Pipeline, PipelineState
 
 # Warpgroups that alternate in ping-pong.
@@ -81,35 +82,29 @@ class Mainloop(Pipeline):
             state = self.advance(state)
 
     @cute.jit
-    def share(self, warpgroup_idx, work, k_tiles_of):
-        """Return a consumer's first pipeline state, and which of its CTA's pieces of work are its own.
+    def share(self, scheduler, mD: cute.Tensor, k_tiles, warpgroup_idx):
+        """Return a consumer's first pipeline state, and its first piece of work, the step to the next, and the end.
 
-        In ping-pong these are every other one, and the first turn is that of warpgroup 0.
-
-        Parameters
-        ----------
-        warpgroup_idx : Int32
-            The warpgroup's number.
-        work : tuple of Int32
-            The CTA's first piece of work, the step to the next, and the end.
-        k_tiles_of : callable
-            ``k_tiles_of(number)`` returns the k-tiles of a piece.
-
-        Returns
-        -------
-        state, first, step, end
+        In ping-pong it has every other one of its CTA's, and the first turn is that of warpgroup 0.
         """
-        first, step, end = work
+        k_tiles_of = scheduler.k_tiles
+        first, step, end = scheduler.work(mD, k_tiles)
         state = self.consumer_state()
         if cutlass.const_expr(self.pingpong):
             stage, phase = state
             if warpgroup_idx == 1:
-                passed = k_tiles_of(first)
+                passed = k_tiles_of(mD, first, k_tiles)
                 stage, phase = passed % self.stages, passed // self.stages % 2
                 cute.arch.barrier_arrive(barrier_id=self.order_barrier, number_of_threads=_CONSUMERS * WARPGROUP)
             state = PipelineState(stage, phase)
             first, step = first + warpgroup_idx * step, _CONSUMERS * step
         return state, first, step, end
+
+    def fragments(
+        self, operands: OperandStages, mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+    ) -> Any:
+        """Return what a warpgroup multiplies, as `OperandStages.fragments`; `mma` makes the instruction."""
+        return operands.fragments(mma(), stages, warpgroup_idx, acc)
 
     @cute.jit
     def multiply(self, fragments, barriers, state, k_tiles, warpgroup_idx, release):

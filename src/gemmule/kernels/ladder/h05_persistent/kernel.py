@@ -1,15 +1,16 @@
-"""Hopper rung 5: CTAs that stay.
+"""Hopper rung 5: persistent CTAs.
 
 Idea
-    As many CTAs as there are multiprocessors, each taking tile after tile. While its consumers write one tile, its
-    producer already fills the stages with slices of the next.
+    As many CTAs as there are multiprocessors, each computing tile after tile. While its consumers write one tile, its
+    producer already loads k-tiles of the next.
 Change from the rung before
-    A loop over tiles around both roles; stages and phases go on from tile to tile.
+    A loop over tiles around both roles; pipeline states go on from tile to tile. Operands, mainloop and scheduler are
+    pieces that the rungs from here on share: the loops are those of h04.
 Data movement
     As before, but spread over the time in which tiles are written too.
 Limits
-    Slices arrive early, but the tensor cores still stand idle while a tile is written. Every CTA reads all of its
-    slices for itself.
+    K-tiles are loaded early, but the tensor cores still idle while a tile is written. Every CTA loads all of its
+    k-tiles for itself.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA": persistent kernels.
 """
@@ -38,7 +39,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class Persistent:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
     def __init__(self, config: StayingConfig, types: dict[str, str]) -> None:
         element = cute_type(types["element"])
@@ -60,7 +61,7 @@ class Persistent:
         )
 
     @cute.kernel
-    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, scale):
+    def kernel(self, a, b, c, d, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -77,10 +78,11 @@ class Persistent:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce((a, b), mD, stages, barriers, k_tiles)
+                self.produce((a, b), d, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
+            idx = warp // 4 - 1
+            self.consume((c, d, scale), stages, barriers, k_tiles, idx)
 
     @cute.jit
     def produce(self, matrices, mD, stages, barriers, k_tiles):

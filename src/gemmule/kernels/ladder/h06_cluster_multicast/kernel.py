@@ -1,16 +1,15 @@
-"""Hopper rung 6: clusters of two CTAs read the columns they share once.
+"""Hopper rung 6: clusters of two CTAs load the columns they share once (multicast).
 
 Idea
-    Two CTAs of a cluster compute tiles one below the other, which need the same slices of B. Each reads half of a slice
-    and the copy engine writes it into the shared memory of both (multicast).
+    Two CTAs of a cluster compute tiles one below the other, which need the same k-tiles of B. Each loads half of a
+    k-tile, and TMA writes it into the shared memory of both (multicast).
 Change from the rung before
-    Clusters and their place in the order of tiles; half slices of B with a mask of receivers; a stage is empty when the
-    consumers of both CTAs are done with it.
+    Clusters in the scheduler; half k-tiles of B with a mask of receivers; a stage is empty when the consumers of both
+    CTAs have released it.
 Data movement
     The pair of tiles, 256 x 256: 128 FLOP a byte from L2 instead of 85.
 Limits
-    Neither CTA can run ahead of the other by more than its stages. The tensor cores still stand idle while a tile is
-    written.
+    Neither CTA can run ahead of the other by more than its stages. The tensor cores still idle while a tile is written.
 Sources
     The same; NVIDIA, PTX ISA: clusters, cp.async.bulk.tensor with multicast.
 """
@@ -41,7 +40,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class ClusterMulticast:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
     def __init__(self, config: ClusterConfig, types: dict[str, str]) -> None:
         element = cute_type(types["element"])
@@ -64,7 +63,7 @@ class ClusterMulticast:
         )
 
     @cute.kernel
-    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, scale):
+    def kernel(self, a, b, c, d, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -81,10 +80,11 @@ class ClusterMulticast:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce((a, b), mD, stages, barriers, k_tiles)
+                self.produce((a, b), d, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
+            idx = warp // 4 - 1
+            self.consume((c, d, scale), stages, barriers, k_tiles, idx)
         # Stay resident until every remote arrival on our empty barriers is in.
         self.sync_cluster()
 
