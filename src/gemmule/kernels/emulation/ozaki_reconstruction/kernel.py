@@ -90,9 +90,9 @@ class OzakiReconstruction:
         factors : tuple of Float64
             Alpha and beta.
         """
-        (mC, mD), (words, byte), (row_scale, columns) = matrices, residues, scales
-        (row, col), (alpha, beta) = place, factors
+        mD, (row, col) = matrices[1], place
         if col < mD.shape[1]:
+            mC, (words, byte), (row_scale, columns), (alpha, beta) = matrices[0], residues, scales, factors
             both = cute.make_rmem_tensor(cute.make_layout(2), Float64)
             for v in cutlass.range_constexpr(2):
                 # Past the last column there is a scale to read: the workspace is longer.
