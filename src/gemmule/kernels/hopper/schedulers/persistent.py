@@ -101,7 +101,7 @@ class PersistentScheduler:
     def tile(self, mD: cute.Tensor, number):
         """Return this CTA's tile along M, along N, and, where D has a batch, the matrix of it."""
         tiles_m, tiles_n = self.tiles(mD)
-        batch = ()
+        batch: tuple[Any, ...] = ()
         if cutlass.const_expr(cute.rank(mD) == 3):
             batch = (number // (tiles_m * tiles_n),)
             number = number - batch[0] * tiles_m * tiles_n
