@@ -1,15 +1,16 @@
-"""Tiles counted in bytes, so that one config suits every element size: what kernels that move them share."""
+"""Tiles counted in bytes, so that one config suits every element size: configs, refusals, launch and cost."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import Param, TensorParam
+from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, MAX_GRID, VECTOR_BYTES
@@ -38,8 +39,35 @@ _OVERLAPPING = 8 << 20
 _MAX_SHARED = 99 * 1024
 
 
+class TileConfig(Config):
+    """Base of configs with `threads` and `group`: what launches of tiles need of them."""
+
+    threads: int
+    group: int
+
+    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
+
+    @abstractmethod
+    def tile(self, itemsize: int) -> tuple[int, int]:
+        """Return the tile's elements along the source's rows and along the target's."""
+
+    @abstractmethod
+    def tile_bytes(self, itemsize: int) -> int:
+        """Return the bytes of the tile in shared memory."""
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        """Return the numbers of tiles along the source's rows and along the target's."""
+        tile_i, tile_j = self.tile(problem.itemsize)
+        return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
+
+
 @dataclasses.dataclass(frozen=True)
-class ByteTileConfig(Config):
+class ByteTileConfig(TileConfig):
     """Tile that a CTA moves, in bytes.
 
     Attributes
@@ -59,15 +87,11 @@ class ByteTileConfig(Config):
     threads: int = 256
     group: int = 8
 
-    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
-
     def __post_init__(self) -> None:
         super().__post_init__()
         sides = (self.read_bytes, self.write_bytes)
         if any(side < VECTOR_BYTES or side & (side - 1) for side in sides):
             raise ArgumentError(f"config {self}: read_bytes and write_bytes must be powers of 2 from {VECTOR_BYTES}")
-        if self.threads & (self.threads - 1) or not 32 <= self.threads <= 1024:
-            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
 
     @property
     def outputs(self) -> int:
@@ -79,17 +103,10 @@ class ByteTileConfig(Config):
         return min(self.read_bytes, self.write_bytes) >= _WIDE
 
     def tile(self, itemsize: int) -> tuple[int, int]:
-        """Return the tile's elements along the source's rows and along the target's."""
         return self.read_bytes // itemsize, self.write_bytes // itemsize
 
     def tile_bytes(self, itemsize: int) -> int:
-        """Return the bytes of the tile."""
         return self.read_bytes * self.write_bytes // itemsize
-
-    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        """Return how many tiles stand along the source's rows and along the target's."""
-        tile_i, tile_j = self.tile(problem.itemsize)
-        return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
 
 
 def packed_rows(itemsize: int) -> int:
@@ -116,13 +133,19 @@ def why_not_tiles(problem: TransposeProblem, config: ByteTileConfig, shared_tile
         return "tiles that change places must be square"
     if item == VECTOR_BYTES and not rows_are_wide(problem):
         return "elements of 16 bytes must lie at multiples of 16 bytes"
-    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
-        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
     size = config.tile_bytes(item)
-    if shared_tiles * size > _MAX_SHARED:
-        return f"the tiles take {shared_tiles * size} bytes of shared memory, more than {_MAX_SHARED}"
     if size // VECTOR_BYTES < config.threads * packed_rows(item) or config.threads * VECTOR_BYTES < config.write_bytes:
         return f"a tile of {size} bytes leaves some of {config.threads} threads without work"
+    return why_not_launched(problem, config, shared_tiles)
+
+
+def why_not_launched(problem: TransposeProblem, config: TileConfig, shared_tiles: int = 1) -> str | None:
+    """Say why a launch cannot cover a problem with that many tiles in a CTA's shared memory, or None where it can."""
+    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
+        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
+    size = shared_tiles * config.tile_bytes(problem.itemsize)
+    if size > _MAX_SHARED:
+        return f"the tiles take {size} bytes of shared memory, more than {_MAX_SHARED}"
     if config.group == 0 and (math.prod(problem.batch) > 1 or config.tiles(problem)[0] > MAX_GRID[1]):
         return f"group=0 takes one matrix of at most {MAX_GRID[1]} tiles along the source's rows"
     ctas = math.prod((*config.tiles(problem), *problem.batch))
@@ -194,6 +217,21 @@ def tile_params(problem: TransposeProblem) -> tuple[Param, ...]:
     return (
         TensorParam("a", shape, (source.col_stride, *source.batch_strides, *(0,) * missing)),
         TensorParam("d", shape, (target.row_stride, *target.batch_strides, *(0,) * missing)),
+    )
+
+
+def tile_launch(problem: TransposeProblem, config: TileConfig) -> Launch:
+    """Return the launch recipe: one CTA for each tile."""
+    along_source, along_target = config.tiles(problem)
+    grid = (along_target, along_source, 1)
+    if config.group:
+        grid = (math.prod((along_target, along_source, *problem.batch)), 1, 1)
+    return Launch(
+        grid=grid,
+        block=(config.threads, 1, 1),
+        shared_bytes=config.tile_bytes(problem.itemsize),
+        params=tile_params(problem),
+        overlaps=launches_overlap(problem),
     )
 
 

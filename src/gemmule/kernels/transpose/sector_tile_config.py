@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_EXTENT, MAX_GRID
-from gemmule.core.spec import Config
 
-from .byte_tile_config import packed_rows, rows_are_wide, target_rows_are_multiples, why_not_touching
+from .byte_tile_config import (
+    TileConfig,
+    packed_rows,
+    rows_are_wide,
+    target_rows_are_multiples,
+    why_not_launched,
+    why_not_touching,
+)
 
 #: Bytes that the memory moves at once.
 SECTOR = 32
@@ -26,8 +30,6 @@ _FASTEST = {1: (2, 128), 8: (2, 128)}
 # What a multiprocessor holds at once.
 _RESIDENT_BYTES, _RESIDENT_CTAS = 220 << 10, 32
 _RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
-# Shared memory that a CTA of any architecture can have.
-_MAX_SHARED = 99 * 1024
 # Bytes of matrices with rows of whole vectors from which on whole sectors were measured to be better, by those of an
 # element: of smaller ones the L2 cache puts the sectors together.
 _LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
@@ -38,7 +40,7 @@ _WORD = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class SectorTileConfig(Config):
+class SectorTileConfig(TileConfig):
     """Tile that a CTA moves.
 
     Attributes
@@ -59,14 +61,10 @@ class SectorTileConfig(Config):
     threads: int = 256
     group: int = 8
 
-    from_zero: ClassVar[frozenset[str]] = frozenset({"group"})
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.write_bytes & (self.write_bytes - 1) or self.write_bytes < 64:
             raise ArgumentError(f"config {self}: write_bytes must be a power of 2 from 64")
-        if self.threads & (self.threads - 1) or not _WARP <= self.threads <= 1024:
-            raise ArgumentError(f"config {self}: threads must be a power of 2 from 32 to 1024")
         if self.threads % (_WARP * self.spans):
             raise ArgumentError(f"config {self}: spans must divide the warps")
 
@@ -79,7 +77,6 @@ class SectorTileConfig(Config):
         return self.spans * (_WARP - 1 if itemsize < 4 else _WARP)
 
     def tile(self, itemsize: int) -> tuple[int, int]:
-        """Return the tile's elements along the source's rows and along the target's."""
         return self.columns(itemsize) * packed_rows(itemsize), self.write_bytes // itemsize
 
     def held(self, itemsize: int) -> int:
@@ -91,13 +88,7 @@ class SectorTileConfig(Config):
         return self.held(itemsize) | 1
 
     def tile_bytes(self, itemsize: int) -> int:
-        """Return the bytes of the tile in shared memory."""
         return self.tile(itemsize)[0] * self.pitch(itemsize) * max(itemsize, 4)
-
-    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        """Return how many tiles stand along the source's rows and along the target's."""
-        tile_i, tile_j = self.tile(problem.itemsize)
-        return -(-problem.rows // tile_i), -(-problem.cols // tile_j)
 
 
 def why_not_apart(problem: TransposeProblem) -> str | None:
@@ -130,19 +121,9 @@ def why_not_sector_tiles(problem: TransposeProblem, config: SectorTileConfig) ->
             )
     if min(problem.rows, problem.cols) * item < _MIN_ROW:
         return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
-    if max(problem.rows, problem.cols, *problem.batch, 0) > MAX_EXTENT:
-        return f"an extent of {(problem.rows, problem.cols, *problem.batch)} is more than {MAX_EXTENT}"
-    size = config.tile_bytes(item)
-    if size > _MAX_SHARED:
-        return f"the tile takes {size} bytes of shared memory, more than {_MAX_SHARED}"
     if config.held(item) % (config.threads // (_WARP * config.spans)):
         return f"{config.threads} threads do not share the tile evenly"
-    if config.group == 0 and (math.prod(problem.batch) > 1 or config.tiles(problem)[0] > MAX_GRID[1]):
-        return f"group=0 takes one matrix of at most {MAX_GRID[1]} tiles along the source's rows"
-    ctas = math.prod((*config.tiles(problem), *problem.batch))
-    if ctas > MAX_GRID[0]:
-        return f"the problem needs {ctas} CTAs, more than the {MAX_GRID[0]} of a launch"
-    return None
+    return why_not_launched(problem, config)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, multiprocessors: int) -> float:

@@ -68,7 +68,7 @@ class SplitKTile:
         Its extents in D.
     ctas, threads : int
         CTAs of the cluster that split its K, and threads of each that write it.
-    epilogue : RunEpilogue or None
+    epilogue : VectorEpilogue or None
         The fused epilogue.
     reads_c : bool
         Whether there is a C.

@@ -14,7 +14,7 @@ from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
 from gemmule.kernels.parts.absolute_maximum import keep_largest
 from gemmule.kernels.parts.epilogue import pair_operations
-from gemmule.kernels.parts.epilogue_inputs import MarkedInputs
+from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
 from .subtile_values import read_part
 from .subtiles import Scale, WarpRows, parts_of, write_part
@@ -47,7 +47,7 @@ class FusedSubtile(NamedTuple):
     inside: Any
 
 
-class FragmentEpilogue(MarkedInputs):
+class FragmentEpilogue(EpilogueInputs):
     """A function of accumulator fragments, and where its inputs lie."""
 
     def load(self, extras: Any, mD: Any, row: Any, col: Any, batch: Any, width: int) -> list[dict[Any, Any]]:

@@ -33,7 +33,7 @@ from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.vector_epilogue import RunEpilogue
+from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
 
@@ -101,7 +101,7 @@ class HopperGemmW8A16:
         self.operands = OperandStages(tile, (weight, token), (True, True), config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.upcast = Pipeline(self.slots)
-        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
+        self.epilogue: Any = VectorEpilogue(types) if "epilogue" in types else None
         # Whether partial sums that arrive have memory of their own, so that no CTA waits for the receivers.
         self.own_memory = config.apart
         threads = CONSUMERS * WARPGROUP

@@ -1,9 +1,8 @@
-"""Tensor cores by mma.sync: what the kernel takes, how it is launched."""
+"""Spec of the GEMM on tensor cores by mma.sync."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -26,12 +25,14 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.kernels.parts.lines import line_bytes, lines_of
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
+
+from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -40,141 +41,65 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32,),
     INT8: (INT8, INT32),
 }
-#: Bytes that a copy may move at once; 1 and 2 are those of an element.
-COPIES = (16, 8, 4, 2, 1)
-#: Bytes of K of a fragment, rows and columns of a square that is written at once, and what a warp needs for that.
-FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Most elements of D that a thread writes at once.
-MOST_RUN = 8
-#: Bytes of a register, and most registers of a thread for sums, fragments and elements on their way.
-_WORD, _MOST_WORDS = 4, 192
-#: What tiles must be a multiple of: 64 bytes of the narrowest elements.
-_TILE_UNIT = 64
+_MAX_VECTOR = 8
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
+_WORD, _MAX_WORDS = 4, 192
 
 
-@dataclasses.dataclass(frozen=True)
-class MmaSyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements, multiples of 64.
-    k_bytes : int
-        Depth of a slice in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
-    warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
-    stages : int
-        Slices in shared memory, at least 2.
-    mma_k_bytes : int
-        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
-    sum_bits : int
-        32, or 16 for sums in float16: coarser than other kernels, so that no search may take it.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 128
-    k_bytes: int = 128
-    warps_m: int = 2
-    warps_n: int = 2
-    stages: int = 3
-    mma_k_bytes: int = 32
-    sum_bits: int = 32
-    group: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
-        if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
-            )
-        if self.k_bytes not in (64, 128) or self.mma_k_bytes not in (16, 32) or self.sum_bits not in (16, 32):
-            raise ArgumentError(
-                f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
-            )
-        copied = max(COPIES) * self.threads
-        if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
-            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} bytes, {max(COPIES)} a thread")
-        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
-            raise ArgumentError(f"config {self}: a warp's part must be two squares of {SQUARE_M} x {SQUARE_N} or more")
-        if self.shared_bytes < WARP_BYTES * self.threads // 32:
-            raise ArgumentError(f"config {self}: its slices are too small to write the result through; add stages")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA."""
-        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
-
-    def depth(self, dtype: DType) -> int:
-        """Return the elements of K in a slice."""
-        return self.k_bytes // dtype.itemsize
-
-
-def _run(problem: GemmProblem) -> int:
+def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
     item = problem.d.dtype.itemsize
-    run = _most_run(problem.d.dtype)
+    vector = _widest(problem.d.dtype)
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % run == 0 and all(line_bytes(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
-    return run if fits else 1
+    fits = problem.n % vector == 0 and all(
+        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
+    )
+    return vector if fits else 1
 
 
-def _most_run(dtype: DType) -> int:
-    return min(max(COPIES) // dtype.itemsize, MOST_RUN)
+def _widest(dtype: DType) -> int:
+    return min(max(COPIES) // dtype.itemsize, _MAX_VECTOR)
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes the types of `problem`, or None where one may."""
+    """Say why no config takes `problem`, or None where one may."""
     del arch
-    return _why_not_types(problem, MmaSyncConfig())
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return (
+        _why_not_types(problem)
+        or why_not_inputs(problem)
+        or why_not_second(problem)
+        or why_not_strides(inner)
+        or why_not_extents(problem)
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    if reason := _why_not_types(problem, config):
-        return reason
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
+        return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
-    if reason := why_not_inputs(problem) or why_not_second(problem) or _why_not_halves(problem, config):
+    if reason := _why_not_halves(problem, config):
         return reason
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(aligned_with_second(inner))
-    operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
-    for name, matrix in operands.items():
-        if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    if oriented.c is not None and not oriented.c.is_row_major:
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
-    if (words := _words(oriented, config)) > _MOST_WORDS:
+    if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
-            f"for that: {words} words in each thread are more than {_MOST_WORDS}"
+            f"for that: {words} words in each thread are more than {_MAX_WORDS}"
         )
-    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+    return why_not_grid(_grid(oriented, config))
 
 
 def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
-    """Say why a tile cannot hold two factors, or None where it can or need not."""
+    """Say why a tile cannot hold two B, or None where it can or need not."""
     half = _columns(problem, config)
     if half == config.tile_n:
         return None
-    if half % (SQUARE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
-        return f"config {config}: {half} columns of each of two factors are too few for its warps"
+    if half % (SUBTILE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
+        return f"config {config}: {half} columns of each of two B are too few for its warps"
     return None
 
 
@@ -184,17 +109,17 @@ def _columns(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 
 def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
-    """Return the sums, fragments, and elements that are copied one by one, of a thread."""
+    """Return the words of accumulators, fragments, and elements that are copied one by one, of a thread."""
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
     parts = config.k_bytes // FRAGMENT_BYTES - 1
     for matrix, side in ((problem.a, config.tile_m), (problem.b, config.tile_n)):
-        if lines_of(matrix, COPIES).copy_bytes < _WORD:
+        if leading_dimension(matrix, COPIES).copy_bytes < _WORD:
             words += side * config.depth(matrix.dtype) // (parts * config.threads)
     return words
 
 
-def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
+def _why_not_types(problem: GemmProblem) -> str | None:
     a, b, d = problem.a.dtype, problem.b.dtype, problem.d.dtype
     if a != b or a not in OUTPUTS:
         known = ", ".join(map(str, OUTPUTS))
@@ -205,29 +130,27 @@ def _why_not_types(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if problem.c is not None and problem.c.dtype != d:
         return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
-    if config.sum_bits == 16 and a != FLOAT16:
-        return f"config {config} sums in float16; from {a} this kernel makes sums of 32 bits"
     return None
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
-    tiles = -(-problem.n // _columns(problem, config)) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0], 1, 1)
+    return tile_grid(problem, config.tile_m, _columns(problem, config))
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
-    """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    """Specialise for types, the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(aligned_with_second(problem))
-    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
-    sides = (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype))
-    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    a, b, vector = leading_dimension(oriented.a, COPIES), leading_dimension(oriented.b, COPIES), _vector(oriented)
+    whole = tiles_divide(oriented, (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype)))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
-    along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
-    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+    major_a, major_b = ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes)
+    plain = _signature(problem.a.dtype, problem.d.dtype, major_a, major_b, vector, whole)
     return (*plain, *epilogue_signature(oriented.epilogue))
 
 
-def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
+def _signature(
+    element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool
+) -> Signature:
     acc = INT32 if element == INT8 else FLOAT32
     return (
         ("a", element.name),
@@ -235,11 +158,11 @@ def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int
         ("c", out.name),
         ("d", out.name),
         ("acc", acc.name),
-        ("a_along", a[0]),
+        ("a_major", a[0]),
         ("a_copies", str(a[1])),
-        ("b_along", b[0]),
+        ("b_major", b[0]),
         ("b_copies", str(b[1])),
-        ("run", str(run)),
+        ("d_vector", str(vector)),
         ("tiles", "whole" if whole else "ragged"),
     )
 
@@ -257,9 +180,9 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     whole += [(BFLOAT16, BFLOAT16, a, b) for a in "km" for b in "nk"]
     ragged = [(BFLOAT16, BFLOAT16, 16), (BFLOAT16, BFLOAT16, 2), (FLOAT32, FLOAT32, 4), (INT8, INT32, 1)]
     return (
-        *(_signature(element, out, (a, 16), (b, 16), _most_run(out), True) for element, out, a, b in whole),
+        *(_signature(element, out, (a, 16), (b, 16), _widest(out), True) for element, out, a, b in whole),
         *(
-            _signature(element, out, ("k", size), ("n", size), _most_run(out) if size == 16 else 1, False)
+            _signature(element, out, ("k", size), ("n", size), _widest(out) if size == 16 else 1, False)
             for element, out, size in ragged
         ),
     )
@@ -272,18 +195,18 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         # Where beta is 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
-    lines = tuple(lines_of(x, COPIES).stride for x in (problem.a, problem.b))
-    # The absolute maximum is cleared in front, by no kernel.
+    lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))
+    # The absolute maximum is cleared before the launch, and by no kernel.
     keeps = problem.epilogue is not None and problem.epilogue.absmax
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
-            *batched_params(problem, first, second, *lines),
+            *batched_params(problem, first, second, *lds),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
-            # The other B lies as B does.
-            *(batched_params(problem, first, SECOND, *lines)[1] for _ in range(factors_of(problem.epilogue) - 1)),
+            # The second B has the layout of B.
+            *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(factors_of(problem.epilogue) - 1)),
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
@@ -292,7 +215,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
-    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
+    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

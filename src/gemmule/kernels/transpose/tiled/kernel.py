@@ -1,24 +1,28 @@
-"""Rung 12: the transpose for everything: packed words, 16-byte accesses, any row length and pitch.
+"""The tiled transpose: packed words, 16-byte accesses, any row length and leading dimension.
 
 Idea
-    Shared memory holds words of 32 bits (or an element, if that is larger), each with neighbours of a target's row.
-    Elements of 1 or 2 bytes are packed on the way in: a thread reads 4 or 2 rows and exchanges bytes between its
-    registers. From there on every element size is the same transpose of words.
+    Shared memory holds words of 32 bits (or an element, if that is larger), each of elements that are contiguous in a
+    row of the target. Elements of 1 or 2 bytes are packed on the way in: a thread reads 4 or 2 rows and exchanges bytes
+    between its registers. From there on every element size is the same transpose of words.
 Change from the rung before
     Every element size, batches, and tiles in groups: CTAs that run together read and write blocks of whole pages rather
-    than stripes. Where rows do not begin at multiples of 16 bytes, elements are read one by one, packed, and written as
-    vectors that begin at the target's multiples of 16 bytes, which shifts over two words cut out of the tile; the
-    elements at both ends of the tile's rows are written alone. A single matrix takes a grid of two dimensions, so that
-    no CTA has to divide its number before it can read.
+    than stripes. A single matrix takes a grid of two dimensions, so that no CTA divides its index before it reads.
+    Rows that are not aligned to 16 bytes are moved in one of two ways. `ByteTile` reads single elements, packs them and
+    writes vectors from the first aligned one on, shifted over two words of the tile; the elements at both ends of the
+    tile's rows are written alone. `SectorTile` (transpose_whole_sectors) reads the aligned words that hold the elements
+    and shifts them into place between lanes; its tile holds a sector more of each row than it writes, so that every
+    sector of the target is written by one CTA.
 Data movement
     Every element is read once and written once: 2 * itemsize bytes an element. A warp reads 4 rows of 128 bytes and
-    writes rows of 256. The tile's 16-byte chunks are exchanged by an XOR with the row, so that neither side of shared
-    memory meets a bank twice.
+    writes rows of 256. The tile's 16-byte chunks are swizzled by an XOR with the row, which leaves no bank conflict on
+    either side. Unaligned rows straddle one sector more than they fill; with `SectorTile` each tile reads 32 bytes
+    of every row that its neighbour reads too.
 Limits
-    Device memory. In narrow rows a warp's access straddles one sector more than it fills, which the caches make up for.
+    Device memory; with unaligned rows the sectors between the L2 cache and the SMs, and for elements of 1 byte also the
+    instructions.
 Sources
     M. Harris, "An Efficient Matrix Transpose in CUDA C/C++", NVIDIA technical blog: the tile. "CUDA C++ Programming
-    Guide", shared memory: banks of wide accesses.
+    Guide", shared memory: banks of wide accesses; device memory accesses: sectors of 32 bytes.
 """
 
 from __future__ import annotations
@@ -28,18 +32,28 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.byte_tiles import ByteTile
+from gemmule.kernels.transpose.sector_tile_config import SectorTileConfig
+from gemmule.kernels.transpose.sector_tiles import SectorTile
 
 
-class ProductionTranspose:
-    """D[i, j, l] = S[i, j, l] for S with neighbours along i, and D with neighbours along j."""
+class TiledTranspose:
+    """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j.
 
-    def __init__(self, config: ByteTileConfig, types: dict[str, str]) -> None:
-        self.tile = ByteTile(config, types)
+    Parameters
+    ----------
+    config : ByteTileConfig or SectorTileConfig
+        The tile: of whole vectors or element by element, or read in whole words and written in whole sectors.
+    types : dict
+        The specialisation.
+    """
+
+    def __init__(self, config: ByteTileConfig | SectorTileConfig, types: dict[str, str]) -> None:
+        self.tile = SectorTile(config, types) if isinstance(config, SectorTileConfig) else ByteTile(config, types)
         self.threads, self.group = config.threads, config.group
 
     @cute.jit
@@ -62,15 +76,15 @@ class ProductionTranspose:
             l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         i0, j0 = tile_i * self.tile.tile_i, tile_j * self.tile.tile_j
         sT = self.tile.allocate(SmemAllocator())
-        begin_beside_launch_before()
+        overlap_predecessor()
         self.tile.read(mS[None, None, l0, l1, l2], sT, i0, j0)
         cute.arch.sync_threads()
         self.tile.write(mD[None, None, l0, l1, l2], sT, i0, j0)
 
 
-def buildable(config: ByteTileConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ByteTileConfig | SectorTileConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element size and those rows, with stand-ins for its arguments."""
     name = types["element"]
-    vector = 128 // cute_type(name).width if types["rows"] == "wide" else 1
+    vector = 128 // cute_type(name).width if types.get("rows") == "wide" else 1
     arguments = tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in (0, 1))
-    return Buildable(ProductionTranspose(config, types), arguments)
+    return Buildable(TiledTranspose(config, types), arguments)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from gemmule.core.arch import Arch
-from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import KernelSpec
 from gemmule.kernels.transpose.byte_tile_config import (
     BATCH_DIMS,
     ByteTileConfig,
-    launches_overlap,
     tile_cost,
-    tile_params,
+    tile_launch,
     tile_signature,
     tile_signatures,
     why_not_tiles,
@@ -24,21 +20,6 @@ def why_not(problem: TransposeProblem, arch: Arch, config: ByteTileConfig) -> st
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
     return why_not_tiles(problem, config)
-
-
-def launch(problem: TransposeProblem, config: ByteTileConfig) -> Launch:
-    """Return the launch recipe: one CTA for each tile."""
-    along_source, along_target = config.tiles(problem)
-    grid = (along_target, along_source, 1)
-    if config.group:
-        grid = (math.prod((along_target, along_source, *problem.batch)), 1, 1)
-    return Launch(
-        grid=grid,
-        block=(config.threads, 1, 1),
-        shared_bytes=config.tile_bytes(problem.itemsize),
-        params=tile_params(problem),
-        overlaps=launches_overlap(problem),
-    )
 
 
 SPEC = KernelSpec(
@@ -68,7 +49,7 @@ SPEC = KernelSpec(
     signatures=tile_signatures,
     why_not=why_not,
     signature=tile_signature,
-    launch=launch,
+    launch=tile_launch,
     batch_dims=BATCH_DIMS,
     cost=tile_cost,
 )

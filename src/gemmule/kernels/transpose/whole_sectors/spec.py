@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
-from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, launches_overlap, tile_params
+from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, tile_launch
 from gemmule.kernels.transpose.sector_tile_config import ITEMSIZES, SectorTileConfig, sector_cost, why_not_sector_tiles
 
 
@@ -31,26 +28,11 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple((("element", opaque_dtype(size).name),) for size in ITEMSIZES)
 
 
-def launch(problem: TransposeProblem, config: SectorTileConfig) -> Launch:
-    """Return the launch recipe: one CTA for each tile."""
-    along_source, along_target = config.tiles(problem)
-    grid = (along_target, along_source, 1)
-    if config.group:
-        grid = (math.prod((along_target, along_source, *problem.batch)), 1, 1)
-    return Launch(
-        grid=grid,
-        block=(config.threads, 1, 1),
-        shared_bytes=config.tile_bytes(problem.itemsize),
-        params=tile_params(problem),
-        overlaps=launches_overlap(problem),
-    )
-
-
 SPEC = KernelSpec(
     name="transpose_whole_sectors",
     operation="transpose",
     summary="elements of 1 to 8 bytes, rows that begin anywhere: whole words read, whole sectors written, batch",
-    package=__package__,
+    package="gemmule.kernels.transpose.tiled",
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         SectorTileConfig(),
@@ -64,7 +46,7 @@ SPEC = KernelSpec(
     signatures=signatures,
     why_not=why_not,
     signature=signature,
-    launch=launch,
+    launch=tile_launch,
     batch_dims=BATCH_DIMS,
     cost=sector_cost,
 )
