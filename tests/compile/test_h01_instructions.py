@@ -73,7 +73,7 @@ def test_elements_one_by_one_need_no_stack(element, copies):
     assert artifact.resources.spill_bytes == artifact.resources.stack_bytes == 0
 
 
-@pytest.mark.parametrize("paired", itertools.product((False, True), repeat=2))
+@pytest.mark.parametrize("paired", list(itertools.product((False, True), repeat=2)))
 def test_a_warp_has_shared_memory_for_its_subtiles(paired):
     from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpTile
 

@@ -72,14 +72,12 @@ class MmaSync:
         tile_m, tile_n, batch, _ = self.scheduler.tile(mD)
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        gU = None if mU is None else mU[None, None, batch]
-        rC, stages = self.mainloop.multiply_tile(gA, gB, gU, m0, n0, alpha)
+        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha)
         # Accumulators overwrite the stages.
         cute.arch.sync_threads()
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
-        row, col = self.mainloop.corner()
         warp_tile = (m0 + row, n0 + col)
         self.epilogue.write(gD, gC, rC, stages, warp_tile, (alpha, beta), inputs)
         if cutlass.const_expr(self.fused is not None):

@@ -87,8 +87,10 @@ class MmaSyncMainloop(WarpTileMainloop):
         self.mma = mma_name(types["a"], accumulators, config.mma_k_bytes)
 
     @cute.jit
-    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, gU, m0, n0, alpha):
-        """Return the accumulators of a warp tile, and the stages' memory; `gU` is the second B of a gated form.
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha):
+        """Return the accumulators of a warp tile, the stages' memory, and the warp tile's first row and column.
+
+        `second` is the second B of a gated form (N, K, L), else None, and its matrix of the batch.
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
@@ -102,7 +104,7 @@ class MmaSyncMainloop(WarpTileMainloop):
         registersA, registersB = self.copyA.registers(), tuple(self.copyB.registers() for _ in range(self.num_b))
         distances: Any = (0,)
         if cutlass.const_expr(self.num_b > 1):
-            distances = (0, gU.iterator.toint() - gB.iterator.toint())
+            distances = (0, second[0][None, None, second[1]].iterator.toint() - gB.iterator.toint())
         wait_for_predecessor()
 
         sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
@@ -120,7 +122,7 @@ class MmaSyncMainloop(WarpTileMainloop):
             for f, (registers, distance) in enumerate(zip(registersB, distances, strict=True))
         )
         self.accumulate(_Tile(a, bs, startA, startB, rA, rB, rC), sources, k_tiles)
-        return cute.recast_tensor(rC, self.accumulator), cute.recast_ptr(smem, dtype=self.acc)
+        return cute.recast_tensor(rC, self.accumulator), cute.recast_ptr(smem, dtype=self.acc), (row, col)
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         tile.a.issue(sources[0], stage, k_tile, step)
