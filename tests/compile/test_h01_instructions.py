@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import struct
 
 import pytest
@@ -11,9 +12,8 @@ from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.ladder.h01_mma_sync import config
 from gemmule.kernels.ladder.h01_mma_sync import spec as h01
-from gemmule.kernels.ladder.h01_mma_sync import warp_tiles as warp_squares
+from gemmule.kernels.ladder.h01_mma_sync.config import SUBTILE_M, WARP_BYTES
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -73,6 +73,8 @@ def test_elements_one_by_one_need_no_stack(element, copies):
     assert artifact.resources.spill_bytes == artifact.resources.stack_bytes == 0
 
 
-def test_the_spec_knows_what_the_device_code_needs():
-    assert config.WARP_BYTES == warp_squares.WARP_BYTES
-    assert (config.SQUARE_M, config.SQUARE_N) == (warp_squares.SQUARE_M, warp_squares.SQUARE_N)
+@pytest.mark.parametrize("paired", itertools.product((False, True), repeat=2))
+def test_a_warp_has_shared_memory_for_its_subtiles(paired):
+    from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpTile
+
+    assert 4 * SUBTILE_M * WarpTile(64, 64, 8, True, *paired).row_stride <= WARP_BYTES

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.former_names import current_record
 from gemmule.dispatch.select import choose
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
@@ -59,7 +60,7 @@ def test_all_at_once_as_one_by_one():
 def test_choices_beside_measured_times_of_all_configs(record):
     shares, told = [], []
     for line in (RESULTS / record).read_text().splitlines():
-        one = json.loads(line)
+        one = current_record(json.loads(line))
         if one.get("kernel") != SPEC.name:
             continue
         problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])

@@ -109,7 +109,7 @@ def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
     odd = dataclasses.replace(inner, batch_strides=(256 * 256 + 1,))
     problem = GemmProblem(256, 256, 256, (3,), odd, inner, None, odd)
     signature = dict(SPEC.signature(problem, SPEC.default))
-    assert (signature["a_copies"], signature["b_copies"], signature["run"]) == ("2", "16", "1")
+    assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == ("2", "16", "1")
     assert signature["tiles"] == "ragged"
 
 
@@ -128,8 +128,8 @@ def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
 def test_how_much_is_written_at_once(d, run):
     a, b = contiguous(FLOAT16, d.rows, 64), contiguous(FLOAT16, 64, d.cols)
     problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
-    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
-    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+    assert dict(SPEC.signature(problem, SPEC.default))["d_vector"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["d_vector"] == run
 
 
 @pytest.mark.parametrize(

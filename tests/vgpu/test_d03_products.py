@@ -14,7 +14,8 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.spec import Choice
-from gemmule.kernels.float64.gemm.spec import SHAPES, SPEC
+from gemmule.kernels.float64.config import SHAPES
+from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

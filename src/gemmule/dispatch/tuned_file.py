@@ -16,6 +16,7 @@ from typing import Any
 
 from gemmule.core.errors import FileFormatError
 from gemmule.core.former_names import current_fields, current_names
+from gemmule.core.regular_file import check_regular
 
 from .problem_key import ProblemKey
 
@@ -85,7 +86,12 @@ def read_tuned(path: Path) -> tuple[Entry, ...]:
     OSError
         If it cannot be read.
     """
-    return tuned_entries(path.read_bytes(), str(path))
+    return tuned_entries(_content(path), str(path))
+
+
+def _content(path: Path) -> bytes:
+    check_regular(path, "a table of tuned configurations")
+    return path.read_bytes()
 
 
 def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
@@ -172,7 +178,7 @@ def read_or_make_way(path: Path) -> tuple[Entry, ...]:
         If it cannot be read: what it holds is not known, and must not be lost.
     """
     try:
-        text = path.read_bytes()
+        text = _content(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     if not text:

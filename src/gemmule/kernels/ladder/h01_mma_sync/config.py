@@ -1,4 +1,4 @@
-"""The config of h01_mma_sync."""
+"""Tiles of the mma.sync GEMM."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from gemmule.core.spec import Config
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
-#: Bytes of K of a fragment, rows and columns of a square that is written at once, and what a warp needs for that.
-FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Most elements of D that a thread writes at once.
-MOST_RUN = 8
-#: What tiles must be a multiple of: 64 bytes of the narrowest elements.
+#: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
+#: shared memory that a warp needs for these: 16 rows of at most 80 words.
+FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
+#: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
 _TILE_UNIT = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class MmaSyncConfig(Config):
-    """Tile of D that a CTA computes, the warps that share it, and the stages.
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
 
     Attributes
     ----------
     tile_m, tile_n : int
         Elements, multiples of 64.
     k_bytes : int
-        Bytes of K of a k-tile, 64 or 128: 128 bytes are 64 elements of 16 bits.
+        Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
     warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
+        Warps along M and N. A warp tile is a multiple of 16 x 32.
     stages : int
-        Pairs of a k-tile of A and one of B in shared memory, at least 2.
+        Stages in shared memory, at least 2.
     mma_k_bytes : int
         Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
     sum_bits : int
         32, or 16 for accumulators in float16: coarser than other kernels, so that no search may take it.
     group : int
-        Tiles that the raster goes down before it goes to the right.
+        Tiles that CTAs take downwards before they go to the right.
     """
 
     tile_m: int = 128
@@ -53,7 +52,7 @@ class MmaSyncConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
+        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SUBTILE_M * self.warps_m, SUBTILE_N * self.warps_n))
         if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
             raise ArgumentError(
                 f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
@@ -65,10 +64,10 @@ class MmaSyncConfig(Config):
         copied = max(COPIES) * self.threads
         if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} bytes, {max(COPIES)} a thread")
-        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
-            raise ArgumentError(f"config {self}: a warp's part must be two squares of {SQUARE_M} x {SQUARE_N} or more")
+        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
+            raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
-            raise ArgumentError(f"config {self}: its stages are too small to write the result through; add stages")
+            raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
 
     @property
     def outputs(self) -> int:

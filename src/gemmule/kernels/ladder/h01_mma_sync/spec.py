@@ -1,4 +1,4 @@
-"""Tensor cores by mma.sync: what the kernel takes, how it is launched."""
+"""Spec of the GEMM on tensor cores by mma.sync."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from gemmule.core.epilogue_inputs import (
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
-from gemmule.core.signature import major_keys, type_keys
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.parts.lines import line_bytes, lines_of
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
 
-from .config import COPIES, FRAGMENT_BYTES, MOST_RUN, SQUARE_N, MmaSyncConfig
+from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -43,63 +43,65 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32,),
     INT8: (INT8, INT32),
 }
-#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements in flight.
-_WORD, _MOST_WORDS = 4, 192
+#: Most elements of D that a thread writes at once.
+_MAX_VECTOR = 8
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
+_WORD, _MAX_WORDS = 4, 192
 
 
-def _run(problem: GemmProblem) -> int:
+def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
     item = problem.d.dtype.itemsize
-    run = _most_run(problem.d.dtype)
+    vector = _widest(problem.d.dtype)
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % run == 0 and all(line_bytes(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
-    return run if fits else 1
+    fits = problem.n % vector == 0 and all(
+        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
+    )
+    return vector if fits else 1
 
 
-def _most_run(dtype: DType) -> int:
-    return min(max(COPIES) // dtype.itemsize, MOST_RUN)
+def _widest(dtype: DType) -> int:
+    return min(max(COPIES) // dtype.itemsize, _MAX_VECTOR)
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes the types of `problem`, or None where one may."""
+    """Say why no config takes `problem`, or None where one may."""
     del arch
-    return _why_not_types(problem)
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return (
+        _why_not_types(problem)
+        or why_not_inputs(problem)
+        or why_not_second(problem)
+        or why_not_strides(inner)
+        or why_not_extents(problem)
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    if config.sum_bits == 16 and problem.a.dtype != FLOAT16:
-        return f"config {config} accumulates in float16; from {problem.a.dtype} this kernel accumulates in 32 bits"
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
+        return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
-    if reason := why_not_inputs(problem) or why_not_second(problem) or _why_not_halves(problem, config):
+    if reason := _why_not_halves(problem, config):
         return reason
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(aligned_with_second(inner))
-    operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
-    for name, matrix in operands.items():
-        if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    if oriented.c is not None and not oriented.c.is_row_major:
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
-    if (words := _words(oriented, config)) > _MOST_WORDS:
+    if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
-            f"for that: {words} words in each thread are more than {_MOST_WORDS}"
+            f"for that: {words} words in each thread are more than {_MAX_WORDS}"
         )
-    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
+    return why_not_grid(_grid(oriented, config))
 
 
 def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
-    """Say why a tile cannot hold two factors, or None where it can or need not."""
+    """Say why a tile cannot hold two B, or None where it can or need not."""
     half = _columns(problem, config)
     if half == config.tile_n:
         return None
-    if half % (SQUARE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
-        return f"config {config}: {half} columns of each of two factors are too few for its warps"
+    if half % (SUBTILE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
+        return f"config {config}: {half} columns of each of two B are too few for its warps"
     return None
 
 
@@ -109,12 +111,12 @@ def _columns(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 
 def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
-    """Return the sums, fragments, and elements that are copied one by one, of a thread."""
+    """Return the words of accumulators, fragments, and elements that are copied one by one, of a thread."""
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
     parts = config.k_bytes // FRAGMENT_BYTES - 1
     for matrix, side in ((problem.a, config.tile_m), (problem.b, config.tile_n)):
-        if lines_of(matrix, COPIES).copy_bytes < _WORD:
+        if leading_dimension(matrix, COPIES).copy_bytes < _WORD:
             words += side * config.depth(matrix.dtype) // (parts * config.threads)
     return words
 
@@ -134,29 +136,35 @@ def _why_not_types(problem: GemmProblem) -> str | None:
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
-    tiles = -(-problem.n // _columns(problem, config)) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0], 1, 1)
+    return tile_grid(problem, config.tile_m, _columns(problem, config))
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
-    """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    """Specialise for types, the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(aligned_with_second(problem))
-    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
-    sides = (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype))
-    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    a, b, vector = leading_dimension(oriented.a, COPIES), leading_dimension(oriented.b, COPIES), _vector(oriented)
+    whole = tiles_divide(oriented, (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype)))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
-    along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
-    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+    major_a, major_b = ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes)
+    plain = _signature(problem.a.dtype, problem.d.dtype, major_a, major_b, vector, whole)
     return (*plain, *epilogue_signature(oriented.epilogue))
 
 
-def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
+def _signature(
+    element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool
+) -> Signature:
+    acc = INT32 if element == INT8 else FLOAT32
     return (
-        *type_keys(element, element, out),
-        *major_keys(a[0], b[0]),
+        ("a", element.name),
+        ("b", element.name),
+        ("c", out.name),
+        ("d", out.name),
+        ("acc", acc.name),
+        ("a_major", a[0]),
         ("a_copies", str(a[1])),
+        ("b_major", b[0]),
         ("b_copies", str(b[1])),
-        ("run", str(run)),
+        ("d_vector", str(vector)),
         ("tiles", "whole" if whole else "ragged"),
     )
 
@@ -174,9 +182,9 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     whole += [(BFLOAT16, BFLOAT16, a, b) for a in "km" for b in "nk"]
     ragged = [(BFLOAT16, BFLOAT16, 16), (BFLOAT16, BFLOAT16, 2), (FLOAT32, FLOAT32, 4), (INT8, INT32, 1)]
     return (
-        *(_signature(element, out, (a, 16), (b, 16), _most_run(out), True) for element, out, a, b in whole),
+        *(_signature(element, out, (a, 16), (b, 16), _widest(out), True) for element, out, a, b in whole),
         *(
-            _signature(element, out, ("k", size), ("n", size), _most_run(out) if size == 16 else 1, False)
+            _signature(element, out, ("k", size), ("n", size), _widest(out) if size == 16 else 1, False)
             for element, out, size in ragged
         ),
     )
@@ -189,18 +197,18 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         # Where beta is 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
-    lines = tuple(lines_of(x, COPIES).stride for x in (problem.a, problem.b))
-    # The absolute maximum is cleared in front, by no kernel.
+    lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))
+    # The absolute maximum is cleared before the launch, and by no kernel.
     keeps = problem.epilogue is not None and problem.epilogue.absmax
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
-            *batched_params(problem, first, second, *lines),
+            *batched_params(problem, first, second, *lds),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
-            # The other B lies as B does.
-            *(batched_params(problem, first, SECOND, *lines)[1] for _ in range(factors_of(problem.epilogue) - 1)),
+            # The second B has the layout of B.
+            *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(factors_of(problem.epilogue) - 1)),
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
@@ -263,7 +271,7 @@ def _lines_begin(matrix: StridedMatrix) -> int:
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
-    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
+    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
