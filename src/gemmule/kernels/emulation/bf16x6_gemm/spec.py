@@ -83,7 +83,7 @@ def _split(operand: str, matrix: StridedMatrix, along_k: bool, batch: tuple[int,
         part = _rounded(length, SLICE)
         sizes = (part, lines, (PARTS * part, part, PARTS * part * lines))
     else:
-        # Lines of whole 128 bytes; beyond the matrix the copy engine does not read them.
+        # Lines of whole 128 bytes; beyond the matrix TMA does not read them.
         line, part = _rounded(length, SLICE), _rounded(lines, SLICE)
         sizes = (_rounded(length, RUN), part, (line, line * part, PARTS * line * part))
     return _Split(operand, length, lines, matrices, pitch, step, *sizes, along_k)

@@ -1,4 +1,4 @@
-"""Products of operands that the copy engine cannot take: both are packed, then another kernel multiplies."""
+"""Products of operands that TMA cannot load: they are repacked, then another kernel multiplies."""
 
 from __future__ import annotations
 
