@@ -92,14 +92,14 @@ _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
 def candidates() -> tuple[ProductionConfig, ...]:
     """Return the registered configs, and each candidate with as many stages as shared memory holds."""
     found = [one for one in CONFIGS if one not in FOR_FLOAT8]
-    for (name, clusters), swapped in itertools.product(_CANDIDATES.items(), (0, 1)):
+    for (name, clusters), swap_ab in itertools.product(_CANDIDATES.items(), (0, 1)):
         tile_m, tile_n = map(int, name[1:].split("x"))
         for cluster in clusters.split():
             m, n, k = (1, 1, int(cluster[1:])) if cluster[0] == "k" else (int(cluster[0]), int(cluster[1]), 1)
             fields = {"pingpong": int(name[0] == "p"), "cluster_m": m, "cluster_n": n, "cluster_k": k}
             for stages in range(_MOST_STAGES, 2, -1):
                 with contextlib.suppress(ArgumentError):
-                    found.append(ProductionConfig(tile_m, tile_n, stages, swapped=swapped, **fields))
+                    found.append(ProductionConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
                     break
     return tuple(dict.fromkeys(found))
 
@@ -124,7 +124,7 @@ def plausible(problem: GemmProblem, configs: Sequence[ProductionConfig], device:
 
     def tile(x: int) -> tuple[int, ...]:
         one = configs[x]
-        return one.tile_m, one.tile_n, one.pingpong, one.swapped, one.cluster_k
+        return one.tile_m, one.tile_n, one.pingpong, one.swap_ab, one.cluster_k
 
     tiles = list(dict.fromkeys(map(tile, found)))[:_TILES]
     found += [x for x in order if tile(x) in tiles and costs[x] <= _DRAWN_FACTOR * least]

@@ -147,7 +147,7 @@ def aligned_cases() -> list[Case]:
         wanted = [("bfloat16", "bfloat16", "nn", config) for config in spec.configs[::SOME]]
         types = [(dtype.name, out.name) for dtype in DTYPES for out in outputs(dtype)]
         wanted += [(*pair, layout, spec.default) for pair in types for layout in ("nn", "tn", "nt")]
-        shapes = ALIGNED_SHAPES if spec.following is None else ODD_SHAPES
+        shapes = ALIGNED_SHAPES if spec.next_kernel is None else ODD_SHAPES
         for (dtype, out, layout, config), shape in itertools.product(dict.fromkeys(wanted), shapes):
             case = Case(Choice(spec, config), dtype, out, shape, layout, next(seeds))
             if spec.why_not(case.problem(), ARCH, config) is None:
@@ -166,7 +166,7 @@ def digest(array: np.ndarray[Any, np.dtype[Any]]) -> str:
 def virtual_result(case: Case, options: Options | None = None) -> Arrays:
     """Return the operands after a run on the virtual GPU."""
     arrays, options = case.arrays(), options or Options(mma="hopper")
-    if case.choice.spec.following is None:
+    if case.choice.spec.next_kernel is None:
         run_virtually(case.problem(), case.choice, arrays, options)
         return arrays
     return _one_after_another(case, arrays, options)
@@ -175,7 +175,7 @@ def virtual_result(case: Case, options: Options | None = None) -> Arrays:
 def _one_after_another(case: Case, arrays: Arrays, options: Options) -> Arrays:
     """Run a kernel, and then the one that finishes what it prepared."""
     problem, spec, config = case.problem(), case.choice.spec, case.choice.config
-    then = spec.following(problem, config, case.choice.gpu)
+    then = spec.next_kernel(problem, config, case.choice.gpu)
     itemsize = dtype_named(case.dtype).itemsize
     spaces = {name: np.zeros(size // itemsize, f"u{itemsize}") for name, size in then.workspaces.items()}
     every = arrays | spaces

@@ -128,7 +128,7 @@ def main() -> None:
             problem = problem_of(size, given.rows)
             for choice in ways(problem, given.search).values():
                 jobs.append(Job(choice.spec, choice.config, choice.signature(problem), HOPPER))
-                if (then := choice.following(problem)) is not None:
+                if (then := choice.next_kernel(problem)) is not None:
                     jobs.append(Job(then.spec, then.config, then.spec.signature(then.problem, then.config), HOPPER))
         list(compile_all(list(dict.fromkeys(jobs))))
         return

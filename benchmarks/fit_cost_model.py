@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from untuned_choices import product
 
-from gemmule.core.former_names import current_names
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost.correction import problem_features
@@ -27,7 +26,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import correction as hopper_correction
 from gemmule.kernels.hopper.cost.times import limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, ProductionConfig
-from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
 HELD_OUT = 8
@@ -87,8 +86,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
         number = -1
         configs: tuple[ProductionConfig, ...] = ()
         chip, gpu = "", H200_RATES
-        for line in path.read_text().splitlines():
-            record = json.loads(line)
+        for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 gpu = rates_for(chip, _SMS)
@@ -102,17 +100,13 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 every = [configs[place] for place in places]
                 yield Measured(chip, every, times, expected[places], features[places], 1.0, record["cublaslt_us"][0],
                                number % HELD_OUT == 0)  # fmt: skip
-            elif record["record"] == "untuned" and _is_own(record) and _type(record) in _TYPES:
+            elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
-                looked = [one for one in record["looked"] if _is_own(one)]
+                looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
                 some = tuple(ProductionConfig(**one["config"]) for one in looked)
                 _, expected, features = widths(_operation(record), some, gpu)
                 times = np.array([one["median_us"] for one in looked])
                 yield Measured(chip, some, times, expected, features, _WEIGHT_UNTUNED, None, number % HELD_OUT == 0)
-
-
-def _is_own(record: dict[str, Any]) -> bool:
-    return current_names(record["kernel"]) == SPEC.name
 
 
 def _type(record: dict[str, Any]) -> str:

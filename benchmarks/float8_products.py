@@ -144,7 +144,7 @@ def main() -> None:
         for size in CUBES + LAYERS:
             for what, choice in ways(gemm_problem(*size, "float8_e4m3fn", "bfloat16", "nt")).values():
                 jobs.append(Job(choice.spec, choice.config, choice.signature(what), HOPPER))
-                if (then := choice.following(what)) is not None:
+                if (then := choice.next_kernel(what)) is not None:
                     jobs.append(Job(then.spec, then.config, then.spec.signature(then.problem, then.config), HOPPER))
         list(compile_all(list(dict.fromkeys(jobs))))
         return

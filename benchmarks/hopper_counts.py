@@ -42,7 +42,7 @@ def cases() -> list[Case]:
     """Return the launches: bfloat16, some configs of each kernel, on whole tiles and on others."""
     found = []
     for spec in REGISTRY:
-        if not is_hopper(spec) or spec.following is not None:
+        if not is_hopper(spec) or spec.next_kernel is not None:
             continue
         shared = [x for x in spec.configs if x.as_dict().get("cluster_m", 1) * x.as_dict().get("cluster_n", 1) > 1]
         configs = dict.fromkeys([spec.default, *shared[:CONFIGS], min(spec.configs, key=lambda x: x.outputs)])

@@ -44,7 +44,7 @@ def timelines(kernels: Sequence[str] = KERNELS) -> Iterator[dict[str, Any]]:
         choice = Choice(specs[name], specs[name].default)
         dtype, precision = SPLIT.get(name, (DTYPE, Precision.IEEE))
         problem = dataclasses.replace(gemm_problem(*SHAPE, dtype, dtype, LAYOUT), precision=precision)
-        if then := choice.following(problem):
+        if then := choice.next_kernel(problem):
             choice, problem = Choice(then.spec, then.spec.default), then.problem
         found = timeline_of(problem, choice, chip, CountedKernel)
         assert found is not None

@@ -24,8 +24,9 @@ from gemmule.commands.gpu import known_chip, open_gpu
 from gemmule.commands.tune_compile import compiled
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
+from gemmule.core.former_names import current_fields, current_names
 from gemmule.core.launch import Launch, TensorMapParam
-from gemmule.core.spec import Choice, Following, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec, NextKernel
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -44,27 +45,27 @@ def promoted(spec: KernelSpec, promotion: int | None = None) -> KernelSpec:
         return spec
 
     launch = functools.partial(promoted_launch, spec.launch, promotion)
-    following = spec.following and functools.partial(promoted_following, spec.following, promotion)
-    return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch, following=following)
+    next_kernel = spec.next_kernel and functools.partial(promoted_next, spec.next_kernel, promotion)
+    return dataclasses.replace(spec, name=f"{spec.name}_l2_{promotion}", launch=launch, next_kernel=next_kernel)
 
 
-def promoted_following(following: Callable[..., Following], promotion: int, *given: Any) -> Following:
+def promoted_next(next_kernel: Callable[..., NextKernel], promotion: int, *given: Any) -> NextKernel:
     """Return what runs behind a kernel's launch, with other tensor maps."""
-    found = following(*given)
+    found = next_kernel(*given)
     return dataclasses.replace(found, spec=promoted(found.spec, promotion))
 
 
 def followed(spec: KernelSpec, fields: dict[str, Any]) -> KernelSpec:
     """Return a kernel behind which another runs in a config that is given; its name ends in what was given."""
-    assert spec.following is not None
+    assert spec.next_kernel is not None
     given = "_".join(f"{name}_{value}" for name, value in fields.items())
-    following = functools.partial(followed_following, spec.following, fields)
-    return dataclasses.replace(spec, name=f"{spec.name}_then_{given}", following=following)
+    next_kernel = functools.partial(replaced_next, spec.next_kernel, fields)
+    return dataclasses.replace(spec, name=f"{spec.name}_then_{given}", next_kernel=next_kernel)
 
 
-def followed_following(following: Callable[..., Following], fields: dict[str, Any], *given: Any) -> Any:
+def replaced_next(next_kernel: Callable[..., NextKernel], fields: dict[str, Any], *given: Any) -> Any:
     """Return what runs behind a kernel's launch, in another config."""
-    found = following(*given)
+    found = next_kernel(*given)
     return dataclasses.replace(found, config=type(found.config)(**(found.config.as_dict() | fields)))
 
 
@@ -111,9 +112,10 @@ def searches(plan: Path, arch: Arch, chip: str, multiprocessors: int) -> list[Se
         problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
         problem = dataclasses.replace(problem, precision=Precision.parse(asked.get("precision")))
         tried = []
-        for name, fields, *other in asked["kernels"]:
+        for given, fields, *other in asked["kernels"]:
+            name = current_names(given)
             spec = variant(SPECS[name], *other)
-            config = type(spec.default)(**(spec.default.as_dict() | fields))
+            config = type(spec.default)(**(spec.default.as_dict() | current_fields(name, fields)))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
             else:

@@ -101,7 +101,7 @@ class Trial:
 def jobs_of(problem: GemmProblem, choice: Choice, arch: Any) -> Iterator[Job]:
     """Yield what must be compiled."""
     yield Job(choice.spec, choice.config, choice.signature(problem), arch)
-    if then := choice.following(problem):
+    if then := choice.next_kernel(problem):
         yield Job(then.spec, then.config, then.spec.signature(then.problem, then.config), arch)
 
 
@@ -114,7 +114,7 @@ def trial(problem: GemmProblem, device: Device) -> Trial:
     found = candidates(problem, arch, REGISTRY, rates, factor=_FACTOR, most=99, further=False)
     # Of a kernel without a cost model, one config.
     found = tuple(x for x in found if x.spec.cost is not None)
-    if any(x.spec.following is not None for x in found):
+    if any(x.spec.next_kernel is not None for x in found):
         found += (choose(problem, arch, (H01,), **facts),)
     every = {(one.spec.name, one.config): one for one in (*found, taken)}
     return Trial(problem, taken, tuple(every.values()))

@@ -1,4 +1,8 @@
-"""The script ``gemmule``: loads the package, and ends without a traceback where it is interrupted meanwhile."""
+"""The script ``gemmule``: loads the package, and ends without a traceback where it is interrupted meanwhile.
+
+``python -m gemmule`` loads the package before any line of the command runs, so that this module, which the package
+imports first, sees to it as soon as it is imported.
+"""
 
 import os
 import signal
@@ -15,12 +19,27 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(_INTERRUPTED)
 
 
+def _end_where_interrupted() -> None:
+    """Let Ctrl-C end the process, unless somebody else sees to it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _is_module() -> bool:
+    """Return whether ``python -m gemmule`` is loading the package: until it is found, the first argument is ``-m``."""
+    words = sys.orig_argv
+    return sys.argv[:1] == ["-m"] and "-m" in words and words[words.index("-m") + 1] == "gemmule"
+
+
 def main() -> None:
     """Run the command."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    _end_where_interrupted()
     from gemmule.cli import main as run
 
-    signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
+
+
+if _is_module():
+    _end_where_interrupted()

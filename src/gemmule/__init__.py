@@ -6,6 +6,10 @@ not fit into memory; `plan` says what a call would run, and why. Errors are `Gem
 `gemmule.torch` and `gemmule.jax`, which are imported by name, have the product as an operator of the framework.
 """
 
+# First, for `python -m gemmule`: Ctrl-C while the rest is loaded.
+import gemmule_command  # noqa: F401
+
+# isort: split
 from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, multiply, plan, transpose
 from gemmule.core.activations import erf, exp, gelu, log, maximum, minimum, relu, sigmoid, silu, sqrt, tanh, where
 from gemmule.core.errors import (

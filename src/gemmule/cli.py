@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -15,6 +17,7 @@ from .commands.compare import compare_command
 from .commands.explain import explain_command
 from .commands.failures import failures_in_one_line
 from .commands.info import info_command
+from .commands.json_output import echo_json
 from .commands.multiply import multiply_command
 from .commands.pack import pack_command
 from .commands.profile import profile_command
@@ -29,9 +32,10 @@ class OneLineGroup(click.Group):
         """Parse the words of a command, after refusing those with a number that Python does not read."""
         longest = sys.get_int_max_str_digits()
         if longest and any(re.search(rf"\d{{{longest + 1}}}", word) for word in args):
-            raise click.UsageError(
-                f"A number has more than {longest} digits, which no option takes; give one below 1e300."
-            )
+            refused = f"A number has more than {longest} digits, which no option takes; give one below 1e300."
+            if "--json" in args:
+                echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
+            raise click.UsageError(refused)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -58,12 +62,28 @@ gemmule.add_command(report_command)
 gemmule.add_command(tune_command)
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line, without the place in the code that it comes from."""
+    del category, filename, lineno, line
+    text = " ".join(str(message).split())
+    with contextlib.suppress(OSError):
+        click.echo(f"gemmule: warning: {text}", file=file, err=file is None)
+
+
 def main() -> None:
     """Run the command: the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file's name may hold letters that the locale's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     gemmule(prog_name="gemmule")
 
 

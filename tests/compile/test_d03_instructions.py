@@ -10,7 +10,8 @@ from test_h01_instructions import OPCODES, instructions
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.float64.gemm.spec import SHAPES, SPEC
+from gemmule.kernels.float64.config import SHAPES
+from gemmule.kernels.float64.gemm.spec import SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import struct
 
 import pytest
@@ -12,13 +13,13 @@ from elftools.elf.elffile import ELFFile
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.ladder.h01_mma_sync import spec as h01
-from gemmule.kernels.ladder.h01_mma_sync import warp_tiles as warp_squares
+from gemmule.kernels.ladder.h01_mma_sync.config import SUBTILE_M, WARP_BYTES
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: The last 12 bits of an instruction of 128, on sm_80 to sm_100.
 OPCODES = {"HMMA": 0x23C, "IMMA": 0x237, "LDSM": 0x83B, "LDGSTS": 0xFAE, "LDG": 0x981}
-SMALL = min(h01.SPEC.configs, key=lambda config: config.outputs)
+SMALL = min(h01.SPEC.configs, key=lambda one: one.outputs)
 
 
 def instructions(artifact):
@@ -59,7 +60,7 @@ def assert_instructions(artifact, config, element):
     ],
 )
 def test_tensor_cores_matrix_loads_and_asynchronous_copies(element, arch):
-    artifact = compiled(Arch.parse(arch), a=element, a_along="k", tiles="whole")
+    artifact = compiled(Arch.parse(arch), a=element, a_major="k", tiles="whole")
     assert_instructions(artifact, SMALL, element)
 
 
@@ -72,6 +73,8 @@ def test_elements_one_by_one_need_no_stack(element, copies):
     assert artifact.resources.spill_bytes == artifact.resources.stack_bytes == 0
 
 
-def test_the_spec_knows_what_the_device_code_needs():
-    assert h01.WARP_BYTES == warp_squares.WARP_BYTES
-    assert (h01.SQUARE_M, h01.SQUARE_N) == (warp_squares.SQUARE_M, warp_squares.SQUARE_N)
+@pytest.mark.parametrize("paired", list(itertools.product((False, True), repeat=2)))
+def test_a_warp_has_shared_memory_for_its_subtiles(paired):
+    from gemmule.kernels.ladder.h01_mma_sync.warp_tiles import WarpTile
+
+    assert 4 * SUBTILE_M * WarpTile(64, 64, 8, True, *paired).row_stride <= WARP_BYTES

@@ -33,7 +33,7 @@ def test_code(config, layout, beta):
     plain = gemm_problem(300, 200, 100, "float32", "float32", layout)
     c = plain.d if beta else None
     problem = dataclasses.replace(plain, c=c, beta=beta, precision=Precision.BF16X6)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     artifact = artifact_for(PRODUCTS, config, PRODUCTS.signature(then.problem, config), ARCH)
     launch = PRODUCTS.launch(then.problem, config)
     artifact.check_launch(launch)

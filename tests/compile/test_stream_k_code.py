@@ -13,7 +13,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 CONFIGS = [
     ProductionConfig(cluster_m=1, stream_k=1),
-    ProductionConfig(tile_n=192, pingpong=1, swapped=1, stream_k=1),
+    ProductionConfig(tile_n=192, pingpong=1, swap_ab=1, stream_k=1),
     ProductionConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
 ]
 

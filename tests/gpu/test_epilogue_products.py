@@ -21,8 +21,10 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
-KNOWING = [spec for spec in REGISTRY if spec.epilogues and spec.following is None and spec.name != "hopper_gemm_w8a16"]
-PACKED = next(spec for spec in REGISTRY if spec.epilogues and spec.following is not None)
+KNOWING = [
+    spec for spec in REGISTRY if spec.epilogues and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"
+]
+PACKED = next(spec for spec in REGISTRY if spec.epilogues and spec.next_kernel is not None)
 
 
 def takes(spec, config):

@@ -125,7 +125,7 @@ def test_odd_lines_are_packed_first(k, rng):
 @pytest.mark.parametrize(("kind", "out"), [(FLOAT16, FLOAT8_E4M3), (BFLOAT16, FLOAT8_E5M2)], ids=str)
 @pytest.mark.parametrize(
     "config",
-    [config for config in NATIVE.configs if not config.swapped],
+    [config for config in NATIVE.configs if not config.swap_ab],
     ids=lambda config: str(config).replace(" ", ","),
 )
 def test_8_bit_results_of_16_bit_products(config, kind, out, rng):

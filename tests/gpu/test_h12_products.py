@@ -36,10 +36,10 @@ def _hopper():
 def with_tile(config):
     """The kernel, with the products in one config."""
 
-    def following(*given):
-        return dataclasses.replace(SPEC.following(*given), config=config)
+    def next_kernel(*given):
+        return dataclasses.replace(SPEC.next_kernel(*given), config=config)
 
-    return dataclasses.replace(SPEC, following=following)
+    return dataclasses.replace(SPEC, next_kernel=next_kernel)
 
 
 def matrices(rng, *shapes):

@@ -43,9 +43,9 @@ def _hopper():
 def small_blocks(monkeypatch):
     """Blocks of 512 columns."""
     monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
     yield
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
 
 
 def with_tile(config):
@@ -55,9 +55,9 @@ def with_tile(config):
         if one is None:
             return None
         chosen = config if one.spec is PRODUCTS else one.config
-        return dataclasses.replace(one, config=chosen, behind=turned(one.behind))
+        return dataclasses.replace(one, config=chosen, then=turned(one.then))
 
-    return dataclasses.replace(SPEC, following=lambda *given: turned(SPEC.following(*given)))
+    return dataclasses.replace(SPEC, next_kernel=lambda *given: turned(SPEC.next_kernel(*given)))
 
 
 def matrices(rng, *shapes):

@@ -28,9 +28,9 @@ CONFIGS = [
     for fields in (
         {},
         {"ctas": 5},
-        {"tile_n": 192, "pingpong": 1, "swapped": 1, "cluster_m": 2},
+        {"tile_n": 192, "pingpong": 1, "swap_ab": 1, "cluster_m": 2},
         {"tile_m": 64, "tile_n": 64, "stages": 8, "pingpong": 1},
-        {"tile_m": 256, "tile_n": 160, "stages": 3, "cluster_n": 2, "swapped": 1},
+        {"tile_m": 256, "tile_n": 160, "stages": 3, "cluster_n": 2, "swap_ab": 1},
     )
 ]
 

@@ -288,6 +288,15 @@ def test_autograd_hears_of_every_write_to_out(torch):
             assert out._version > before
 
 
+def test_autograd_hears_of_every_write_to_an_absolute_maximum(torch):
+    a, b = normal(torch, "float32", (64, 64), (64, 64))
+    largest = torch.zeros(1, device="cuda")
+    for _ in range(5):
+        before = largest._version
+        gm.gemm(a, b, epilogue="relu", absmax=largest)
+        assert largest._version > before
+
+
 def test_parameters_can_be_freed_and_gathered(torch):
     """As FSDP does with the storage of what it has gathered."""
     x, whole = normal(torch, "float32", (32, 64), (64, 48))

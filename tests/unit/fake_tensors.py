@@ -150,8 +150,8 @@ def matmul(a, b, out=None, *, out_dtype=None, precision=None, stream=None, execu
     return prepared.product("matmul", a, b, None, 1, 0, out, out_dtype, precision, stream, executor)
 
 
-def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None):
-    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None, bias)
+def gemm(a, b, c=None, *, alpha=1.0, beta=0.0, out=None, bias=None, **more):
+    return prepared.product("gemm", a, b, c, alpha, beta, out, None, None, None, None, bias, **more)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.float64.gemm.spec import SPEC, MmaDoubleConfig
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.gemm.spec import SPEC
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -51,7 +52,7 @@ def test_the_config_suits_the_size(size, tile, cluster):
 
 
 def test_few_threads_copy_no_single_elements():
-    thin = MmaDoubleConfig(tile_m=16, tile_k=32, warps_m=1, cluster_k=4)
+    thin = Float64Config(tile_m=16, tile_k=32, warps_m=1, cluster_k=4)
     assert thin in SPEC.configs
     assert SPEC.why_not(gemm(512), HOPPER, thin) is None
     assert "40 copies each are more than 32" in SPEC.why_not(gemm(511), HOPPER, thin)
@@ -78,7 +79,7 @@ def test_what_it_refuses(problem, reason):
 
 
 def test_clusters_need_hopper():
-    config = MmaDoubleConfig(mma_m=8, mma_k=4, cluster_k=2)
+    config = Float64Config(mma_m=8, mma_k=4, cluster_k=2)
     assert SPEC.why_not(gemm(), HOPPER, config) is None
     assert "sm_80 has no clusters" in SPEC.why_not(gemm(), AMPERE, config)
 
@@ -106,7 +107,7 @@ def test_shared_memory_of_the_architecture():
 def test_the_widest_copies_that_rows_allow(a, along, copies):
     b, d = contiguous(FLOAT64, a.cols, 64), contiguous(FLOAT64, a.rows, 64)
     signature = dict(SPEC.signature(GemmProblem(a.rows, 64, a.cols, (), a, b, None, d), SPEC.default))
-    assert (signature["a_along"], signature["a_copies"]) == (along, copies)
+    assert (signature["a_major"], signature["a_copies"]) == (along, copies)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ def test_the_widest_copies_that_rows_allow(a, along, copies):
 def test_how_much_is_written_at_once(d, run):
     a, b = contiguous(FLOAT64, d.rows, 64), contiguous(FLOAT64, 64, d.cols)
     problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
-    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
-    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+    assert dict(SPEC.signature(problem, SPEC.default))["d_vector"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["d_vector"] == run
 
 
 @pytest.mark.parametrize(
@@ -145,4 +146,4 @@ def test_how_much_is_written_at_once(d, run):
 )
 def test_impossible_configs_are_refused(values):
     with pytest.raises(ArgumentError, match="config tile_m="):
-        MmaDoubleConfig(**values)
+        Float64Config(**values)

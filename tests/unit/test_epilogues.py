@@ -260,12 +260,12 @@ PREPARED = {
 def test_kernels_know_epilogues_or_refuse_them(spec):
     narrow = spec.name == "hopper_gemm_w8a16"
     reason = spec.why_not(problem(BIASED, narrow=narrow), spec.archs[0], spec.default)
-    if spec.following is not None and spec.epilogues:
+    if spec.next_kernel is not None and spec.epilogues:
         name, k, precision = PREPARED.get(spec.name, ("bfloat16", 31, Precision.IEEE))
         operands = {"a": contiguous(dtype_named(name), 64, k), "b": contiguous(dtype_named(name), k, 48)}
         odd = dataclasses.replace(problem(BIASED), k=k, precision=precision, **operands)
         assert spec.why_not(odd, spec.archs[0], spec.default) is None
-        *_, then = spec.following(odd, spec.default).chain()
+        *_, then = spec.next_kernel(odd, spec.default).chain()
         assert then.problem.epilogue == BIASED
         assert then.operands["e0"] == "e0"
     elif spec.epilogues:

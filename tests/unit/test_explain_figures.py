@@ -159,7 +159,7 @@ def test_samples_are_small_and_alike(spec, size):
             assert choice.signature(sample.problem) == choice.signature(problem)
             assert all(small <= large for small, large in zip(extents(sample.problem), whole, strict=True))
             # A product of tensor cores is many multiply-adds in one step; what prepares operands computes none.
-            most = 1 << 30 if spec.following is not None else 1 << 29 if is_hopper else 1 << 27
+            most = 1 << 30 if spec.next_kernel is not None else 1 << 29 if is_hopper else 1 << 27
             assert math.prod(extents(sample.problem)) < most
             for name, array in buffers(sample.problem, 0).items():
                 assert len(array) == spanned(sample.problem.operands()[name])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.former_names import current_names
+from gemmule.core.former_names import current_record
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
 from gemmule.kernels.float64.gemm.spec import SPEC
@@ -46,8 +46,9 @@ def test_memory_limits_wide_results_of_a_short_k():
 
 def test_all_at_once_as_one_by_one():
     problem = gemm_problem(500, 700, 900, "float64", "float64", "tt")
-    one_by_one = [SPEC.cost(problem, one, H200_RATES) for one in SPEC.configs]
-    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == one_by_one
+    assert SPEC.costs(problem, SPEC.configs, H200_RATES) == [
+        SPEC.cost(problem, one, H200_RATES) for one in SPEC.configs
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def test_all_at_once_as_one_by_one():
 def test_choices_beside_measured_times_of_all_configs(record):
     shares, told = [], []
     for line in (RESULTS / record).read_text().splitlines():
-        one = json.loads(line)
-        if current_names(one.get("kernel", "")) != SPEC.name:
+        one = current_record(json.loads(line))
+        if one.get("kernel") != SPEC.name:
             continue
         problem = gemm_problem(one["m"], one["n"], one["k"], "float64", "float64", one["layout"])
         looked = {json.dumps(x["config"], sort_keys=True): x["median_us"] for x in one["looked"]}

@@ -28,25 +28,30 @@ def test_every_former_name_is_of_a_kernel_of_today():
         ("h09_production", "hopper_gemm"),
         ("h11_packed + h09_production", "hopper_gemm_repacked + hopper_gemm"),
         ("h09_production_l2_64[tile_m=128]", "h09_production_l2_64[tile_m=128]"),
-        ("g07_cp_async", "g07_cp_async"),
+        ("h09_production [tile_m=64 swapped=1]", "hopper_gemm [tile_m=64 swap_ab=1]"),
+        ("hopper_syrk[swapped=0,group=8]", "hopper_syrk[swap_ab=0,group=8]"),
+        ("swapped tiles of g07_cp_async[tile_m=64]", "swapped tiles of g07_cp_async[tile_m=64]"),
     ],
 )
 def test_whole_words_are_replaced(before, after):
     assert former_names.current_names(before) == after
 
 
-def test_records_are_read_under_the_names_of_today(tmp_path, monkeypatch):
-    monkeypatch.setattr(former_names, "FIELDS", {"hopper_gemm": {"turned": "swapped"}})
+def test_records_are_read_under_the_names_of_today(tmp_path):
     path = tmp_path / "old.jsonl"
     lines = [
         {"record": "experiment", "command": "gemmule bench gemm --kernels h09_production"},
-        {"record": "gemm", "kernel": "h09_production", "config": {"turned": 1, "tile_m": 64}, "m": 3},
+        {"record": "gemm", "kernel": "h09_production", "config": {"swapped": 1, "tile_m": 64}, "m": 3},
+        {"record": "epilogue", "kernel": "h09_production", "plain_config": {"swapped": 0}, "best_kernel": "none"},
+        {"record": "configs", "kernel": "h15_symmetric", "configs": [{"swapped": 0}, {"tile_m": 128}]},
         {"record": "check", "what": "memcheck of h15_symmetric", "by": {"d03_mma_f64": [{"kernel": "t12_production"}]}},
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    experiment, gemm, check = read_records(path)
+    experiment, gemm, epilogue, configs, check = read_records(path)
     assert experiment == lines[0]  # the command is what was typed
-    assert gemm == {"record": "gemm", "kernel": "hopper_gemm", "config": {"swapped": 1, "tile_m": 64}, "m": 3}
+    assert gemm == {"record": "gemm", "kernel": "hopper_gemm", "config": {"swap_ab": 1, "tile_m": 64}, "m": 3}
+    assert epilogue["plain_config"] == {"swap_ab": 0}
+    assert configs["configs"] == [{"swap_ab": 0}, {"tile_m": 128}]
     assert check["what"] == "memcheck of hopper_syrk"
     assert check["by"] == {"float64_gemm": [{"kernel": "transpose_tiled"}]}
 

@@ -203,7 +203,7 @@ def test_kernels_know_them_or_refuse_them(spec):
         reasons = [spec.why_not(one, spec.archs[-1], config) for config in spec.configs]
         if not known:
             assert all(message in reason or "no epilogue" in reason for reason in reasons)
-        elif spec.following is None:
+        elif spec.next_kernel is None:
             able = [config for config, reason in zip(spec.configs, reasons, strict=True) if reason is None]
             params = spec.launch(one, able[0]).params
             assert ("u" in {getattr(param, "operand", None) for param in params}) == (one is gated)
@@ -219,18 +219,18 @@ def test_kernels_know_them_or_refuse_them(spec):
             if spec.name == "hopper_gemm_k_major":
                 odd = dataclasses.replace(odd, precision=Precision.FLOAT8)
             assert spec.why_not(odd, spec.archs[-1], spec.default) is None
-            assert spec.following(odd, spec.default).problem.epilogue.absmax
+            assert spec.next_kernel(odd, spec.default).problem.epilogue.absmax
 
 
 def test_what_is_chosen_for_gated_forms():
     hopper = REGISTRY[0].archs[0]
     choice = choose(problem(4096, 14336, 4096), hopper, multiprocessors=132)
     assert choice.spec.name == "hopper_gemm"
-    assert (choice.config.swapped, choice.config.cluster_k) == (0, 1)
+    assert (choice.config.swap_ab, choice.config.cluster_k) == (0, 1)
     turned = problem(d=contiguous(KIND, 192, 256).transposed())
     choice = choose(turned, hopper)
     assert choice.spec.name == "gemm_reference"
-    assert "give out in rows" in dict(choice.refused)["hopper_gemm"]
+    assert "give a row-major out" in dict(choice.refused)["hopper_gemm"]
 
 
 def test_two_factors_are_twice_the_work():

@@ -53,13 +53,13 @@ def test_what_follows_is_chosen_for_the_same_gpu():
     found = {chip: [chosen(problem, chip) for problem in problems] for chip in (H200, H100)}
     assert {choice.spec.name for choices in found.values() for choice in choices} == {REPACKED.name}
     followers = {
-        chip: [choice.following(problem).config for choice, problem in zip(choices, problems, strict=True)]
+        chip: [choice.next_kernel(problem).config for choice, problem in zip(choices, problems, strict=True)]
         for chip, choices in found.items()
     }
     assert followers[H100] != followers[H200]
     for chip, rates in ((H100, H100_RATES), (H200, H200_RATES)):
         for problem, config in zip(problems, followers[chip], strict=True):
-            then = REPACKED.following(problem, REPACKED.default, rates)
+            then = REPACKED.next_kernel(problem, REPACKED.default, rates)
             assert config == then.config == SPEC.cheapest(then.problem, HOPPER, rates)[0]
 
 
@@ -67,7 +67,7 @@ def test_the_launches_of_a_choice_are_those_of_its_gpu():
     problem = gemm_problem(2047, 2047, 2047, "bfloat16", "bfloat16", "nn")
     for choice in (chosen(problem, H100), chosen(problem, H200)):
         launches, workspaces = choice.launches(problem)
-        assert launches[-1].config == choice.following(problem).config
+        assert launches[-1].config == choice.next_kernel(problem).config
         assert set(workspaces) == {"packed a", "packed b"}
 
 
@@ -78,7 +78,7 @@ def test_configs_have_a_cta_for_each_multiprocessor():
     assert part.config.ctas == 114
     assert part.spec.launch(problem, part.config).grid[0] <= 114
     odd = gemm_problem(4095, 4095, 4095, "bfloat16", "bfloat16", "nn")
-    assert chosen(odd, PCIE, 114).following(odd).config.ctas == 114
+    assert chosen(odd, PCIE, 114).next_kernel(odd).config.ctas == 114
     # A cluster of 8 does not fit into 4 multiprocessors.
     few = SPEC.configs_on(dataclasses.replace(H200_RATES, multiprocessors=4))
     assert {config.ctas for config in few} == {4}

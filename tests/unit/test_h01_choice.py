@@ -13,7 +13,8 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC, MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.config import MmaSyncConfig
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -52,7 +53,7 @@ def test_no_config_of_the_search_sums_in_16_bits():
         (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
         (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
-        (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "sums in float16; from bfloat16"),
+        (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "accumulates in float16; from bfloat16"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),
         (gemm(FLOAT16, FLOAT16, 511), SPEC.default, "element by element"),
@@ -100,7 +101,7 @@ def test_the_widest_copies_that_rows_allow(a, along, copies):
         a.rows, 64, a.cols, (), a, contiguous(FLOAT16, a.cols, 64), None, contiguous(FLOAT16, a.rows, 64)
     )
     signature = dict(SPEC.signature(problem, SPEC.default))
-    assert (signature["a_along"], signature["a_copies"]) == (along, copies)
+    assert (signature["a_major"], signature["a_copies"]) == (along, copies)
 
 
 def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
@@ -108,7 +109,7 @@ def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
     odd = dataclasses.replace(inner, batch_strides=(256 * 256 + 1,))
     problem = GemmProblem(256, 256, 256, (3,), odd, inner, None, odd)
     signature = dict(SPEC.signature(problem, SPEC.default))
-    assert (signature["a_copies"], signature["b_copies"], signature["run"]) == ("2", "16", "1")
+    assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == ("2", "16", "1")
     assert signature["tiles"] == "ragged"
 
 
@@ -127,8 +128,8 @@ def test_batches_that_begin_anywhere_are_not_taken_for_aligned():
 def test_how_much_is_written_at_once(d, run):
     a, b = contiguous(FLOAT16, d.rows, 64), contiguous(FLOAT16, 64, d.cols)
     problem = GemmProblem(d.rows, d.cols, 64, (), a, b, None, d)
-    assert dict(SPEC.signature(problem, SPEC.default))["run"] == run
-    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["run"] == run
+    assert dict(SPEC.signature(problem, SPEC.default))["d_vector"] == run
+    assert dict(SPEC.signature(dataclasses.replace(problem, c=d, beta=1), SPEC.default))["d_vector"] == run
 
 
 @pytest.mark.parametrize(

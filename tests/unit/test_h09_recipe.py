@@ -30,7 +30,7 @@ def test_boxes_fill_a_stage(config, out, layout):
     assert SPEC.why_not(problem, HOPPER, config) is None
     params = SPEC.launch(problem, config).params
     maps = [param for param in params if isinstance(param, TensorMapParam)]
-    names = ["b", "a"] if config.swapped else ["a", "b"]
+    names = ["b", "a"] if config.swap_ab else ["a", "b"]
     assert [param.operand for param in maps] == [*names, "d", "d"]
     for param, tile, sharers in zip(
         maps, (config.tile_m, config.tile_n), (config.cluster_n, config.cluster_m), strict=False
@@ -41,10 +41,10 @@ def test_boxes_fill_a_stage(config, out, layout):
         assert copies * brought * sharers == tile * K_BYTES
     item = problem.d.dtype.itemsize
     for param in maps[2:]:
-        # The boxes of all CTAs make up a block of 64 rows of the tile, or columns where it is swapped.
+        # The boxes of all CTAs make up a block of 64 rows of the tile, or columns with swap_ab.
         along, across = param.box[:2]
-        assert config.tile_n % (config.cluster_k * (across if config.swapped else along)) == 0
-        assert (along * item if config.swapped else across * 2) == K_BYTES
+        assert config.tile_n % (config.cluster_k * (across if config.swap_ab else along)) == 0
+        assert (along * item if config.swap_ab else across * 2) == K_BYTES
     for param in maps:
         size = 2 if param.operand in "ab" else item
         assert param.box[0] * size == (param.swizzle or 16) <= K_BYTES
@@ -52,18 +52,18 @@ def test_boxes_fill_a_stage(config, out, layout):
         assert all(pitch > 0 and pitch % 16 == 0 for pitch in param.pitches)
     a, b, d = (1000, 1032, 1), (520, 1032, 1), (1000, 520, 1)
     extents = [param.extents for param in params if isinstance(param, ExtentsParam)]
-    assert extents == ([b, a, (520, 1000, 1), (520, 1000, 1)] if config.swapped else [a, b, d, d])
+    assert extents == ([b, a, (520, 1000, 1), (520, 1000, 1)] if config.swap_ab else [a, b, d, d])
 
 
-@pytest.mark.parametrize("swapped", [0, 1])
-def test_a_swapped_product_of_columns_is_the_product_itself(swapped):
+@pytest.mark.parametrize("swap_ab", [0, 1])
+def test_swap_ab_of_a_column_major_result_is_the_product_itself(swap_ab):
     problem = gemm_problem(1000, 520, 264, "float16", "float16", "nn")
     turned = dataclasses.replace(problem, d=contiguous(problem.d.dtype, 520, 1000).transposed())
-    config = ProductionConfig(swapped=swapped)
+    config = ProductionConfig(swap_ab=swap_ab)
     maps = [param.operand for param in SPEC.launch(turned, config).params if isinstance(param, TensorMapParam)]
-    assert maps[:2] == (["a", "b"] if swapped else ["b", "a"])
+    assert maps[:2] == (["a", "b"] if swap_ab else ["b", "a"])
     # What is contiguous along K does not change with the roles.
-    assert dict(SPEC.signature(turned, config))["a_along"] == ("k" if swapped else "m")
+    assert dict(SPEC.signature(turned, config))["a_major"] == ("k" if swap_ab else "m")
 
 
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
@@ -116,9 +116,18 @@ def test_a_result_in_columns_is_the_transposed_product(layout):
         (lambda p: gemm_problem(64, 64, 2**17, "int8", "int32", "nt"), "more than 131071"),
         (lambda p: dataclasses.replace(p, c=contiguous(FLOAT32, 1000, 520)), "C is float32 and the output bfloat16"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)), "pitch of 530 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)), "pitch of -1040 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=1 << 40)), "pitch of 2199023255552"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)),
+            "leading dimension of 530 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)),
+            "leading dimension of -1040 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=1 << 40)),
+            "leading dimension of 2199023255552",
+        ),
         (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "rounds them to TF32"),
     ],
 )
@@ -140,7 +149,7 @@ def test_what_lies_along_k(dtype, out):
 
 def test_slices_that_the_compiler_cannot_lay_out():
     problem = dataclasses.replace(gemm_problem(64, 64, 512, "float32", "float32", "nt"), precision=Precision.TF32)
-    config = ProductionConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swapped=1)
+    config = ProductionConfig(tile_m=128, tile_n=144, cluster_m=1, pingpong=1, swap_ab=1)
     assert "multiples of 32 lines" in SPEC.why_not(problem, HOPPER, config)
     assert SPEC.why_not(problem, HOPPER, dataclasses.replace(config, tile_n=160)) is None
 
@@ -148,7 +157,7 @@ def test_slices_that_the_compiler_cannot_lay_out():
 def test_a_sum_too_short_to_share():
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
     short = ProductionConfig(tile_m=64, tile_n=64, pingpong=1, cluster_m=1, cluster_k=8)
-    assert "5 slices" in SPEC.why_not(problem, HOPPER, short)
+    assert "5 k-tiles" in SPEC.why_not(problem, HOPPER, short)
     assert SPEC.why_not(problem, HOPPER, dataclasses.replace(short, cluster_k=4)) is None
 
 
@@ -165,8 +174,8 @@ def test_only_hopper_has_the_instructions():
         {"tile_m": 96},
         {"tile_n": 320},
         {"tile_n": 72},
-        {"tile_n": 12, "swapped": 1},
-        {"tile_n": 24, "cluster_m": 4, "swapped": 1},
+        {"tile_n": 12, "swap_ab": 1},
+        {"tile_n": 24, "cluster_m": 4, "swap_ab": 1},
         {"cluster_m": 4, "cluster_n": 4},
         {"stages": 8},
         {"tile_m": 256},
@@ -190,7 +199,7 @@ def test_configs_that_cannot_be(fields):
         ((1024, 1024, 1024), {"outputs": 64 * 128}),
         ((512, 512, 512), {"outputs": 64 * 32, "cluster_k": 1}),
         ((64, 576, 7168), {"tile_m": 64, "cluster_k": 8}),
-        ((1, 4096, 4096), {"tile_m": 64, "swapped": 1}),
+        ((1, 4096, 4096), {"tile_m": 64, "swap_ab": 1}),
     ],
     ids=str,
 )
@@ -209,7 +218,7 @@ def test_lines_that_begin_anywhere_want_larger_tiles(shape, layout, straight, cr
     """What tiles bring anew takes longer then; it is predicted to, by about as much as was measured."""
     m, n, _ = shape
     small, large = (
-        next(one for one in SPEC.configs if (one.tile_m, one.tile_n, one.swapped) == tile)
+        next(one for one in SPEC.configs if (one.tile_m, one.tile_n, one.swap_ab) == tile)
         for tile in ((64, 96, 1), (128, 192, 0))
     )
     slower = []
@@ -227,7 +236,7 @@ def test_narrow_tiles_lie_along_k():
         layout: choose(gemm_problem(512, 512, 512, "bfloat16", "bfloat16", layout), HOPPER, multiprocessors=132).config
         for layout in ("nn", "tt")
     }
-    assert [picked[layout].swapped for layout in ("nn", "tt")] == [1, 0]
+    assert [picked[layout].swap_ab for layout in ("nn", "tt")] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +250,9 @@ def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
 @pytest.mark.parametrize(
     ("shape", "tile", "overlaps"),
     [
-        ((64, 4096, 14336), {"tile_m": 64, "tile_n": 64, "cluster_k": 2, "swapped": 1}, True),
+        ((64, 4096, 14336), {"tile_m": 64, "tile_n": 64, "cluster_k": 2, "swap_ab": 1}, True),
         # 64 CTAs, of which twice as many have room.
-        ((1, 4096, 14336), {"tile_m": 64, "tile_n": 8, "swapped": 1}, True),
+        ((1, 4096, 14336), {"tile_m": 64, "tile_n": 8, "swap_ab": 1}, True),
         # 86 CTAs leave 46 multiprocessors idle; 172 tiles are more than a wave; 65 rows are not few.
         ((64, 11008, 4096), {"tile_m": 64, "tile_n": 128}, False),
         ((64, 11008, 4096), {"tile_m": 64, "tile_n": 64}, False),
@@ -258,7 +267,7 @@ def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):
 
 @pytest.mark.parametrize(("tile_n", "able"), [(8, True), (40, False), (48, True), (56, False), (64, True)])
 def test_k_major_lines_that_the_compiler_falls_over_are_refused(tile_n, able):
-    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swapped=1)
+    config = ProductionConfig(tile_m=64, tile_n=tile_n, pingpong=1, cluster_m=1, swap_ab=1)
     # With swap-AB, A is the operand of the columns: K-major in rows, MN-major in columns.
     reasons = [
         SPEC.why_not(gemm_problem(640, 640, 640, "bfloat16", "bfloat16", layout), HOPPER, config)

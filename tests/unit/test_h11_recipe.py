@@ -14,9 +14,10 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm_repacked.spec import SPEC, PackedConfig
+from gemmule.kernels.hopper.gemm_repacked.config import PackedConfig
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
+from gemmule.kernels.hopper.gemm_unaligned.config import RaggedResultConfig
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.hopper.gemm_unaligned.spec import RaggedResultConfig
 from gemmule.lab.products import gemm_problem, own_product
 
 HOPPER = Arch.parse("sm_90a")
@@ -106,7 +107,7 @@ def test_packing_is_not_left_to_a_kernel_that_cannot():
 )
 def test_what_follows(shape, packed, name):
     problem = product(*shape)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     assert set(then.workspaces) == packed
     assert then.spec.name == name
     assert then.spec.why_not(then.problem, HOPPER, then.config) is None
@@ -119,7 +120,7 @@ def test_what_follows(shape, packed, name):
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_workspaces_hold_what_the_maps_reach(layout):
     problem = dataclasses.replace(product(131, 77, 53, layout))
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     maps = [p for p in then.spec.launch(then.problem, then.config).params if isinstance(p, TensorMapParam)]
     written = {p.operand: p for p in SPEC.launch(problem, SPEC.default).params if isinstance(p, TensorParam)}
     for param in maps:
@@ -138,7 +139,7 @@ def test_pointers_between_two_multiples_of_16_bytes_are_packed():
     late = dataclasses.replace(problem, a=dataclasses.replace(problem.a, alignment=2))
     choice = choose(late, HOPPER, multiprocessors=132)
     assert choice.spec is SPEC
-    assert set(choice.following(late).workspaces) == {"packed a"}
+    assert set(choice.next_kernel(late).workspaces) == {"packed a"}
     d = dataclasses.replace(problem, d=dataclasses.replace(problem.d, alignment=2))
     assert choose(d, HOPPER, multiprocessors=132).spec is RAGGED_RESULT
 
@@ -149,7 +150,7 @@ def test_batches_are_packed_one_behind_the_other():
     problem = dataclasses.replace(product(33, 9, 17), batch=(2, 3), a=a, b=b, d=d)
     choice = choose(problem, HOPPER, (SPEC,), multiprocessors=132)
     assert choice.spec is SPEC
-    then = choice.following(problem)
+    then = choice.next_kernel(problem)
     assert then.problem.batch == (6,)
     assert then.workspaces == {"packed a": 6 * 33 * 64 * 2, "packed b": 6 * 17 * 64 * 2}
 
@@ -157,7 +158,7 @@ def test_batches_are_packed_one_behind_the_other():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda p: p, "need no packing"),
+        (lambda p: p, "TMA can load A and B as they are"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, col_stride=2)), "A has strides"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=2), alpha=0), "alpha is 0"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=1)), "at a multiple of 1 bytes"),
@@ -177,7 +178,10 @@ def test_only_hopper_multiplies_what_is_packed():
     ("change", "reason"),
     [
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=-64)), "pitch of -128 bytes"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=-64)),
+            "leading dimension of -128 bytes",
+        ),
         (lambda p: dataclasses.replace(p, k=0), "nothing to multiply"),
         (lambda p: dataclasses.replace(p, d=StridedMatrix(p.d.dtype, 64, 63, 128, 2)), "D has strides (128, 2)"),
         (lambda p: dataclasses.replace(p, d=dataclasses.replace(p.d, alignment=1)), "D begins within an element"),
@@ -206,7 +210,7 @@ def test_configs_that_cannot_be(kind, fields):
 
 def test_other_kernels_have_nothing_behind_them():
     problem = product(64, 63, 64, "nt")
-    assert Choice(RAGGED_RESULT, RAGGED_RESULT.default).following(problem) is None
+    assert Choice(RAGGED_RESULT, RAGGED_RESULT.default).next_kernel(problem) is None
 
 
 @pytest.mark.parametrize(
@@ -216,7 +220,7 @@ def test_other_kernels_have_nothing_behind_them():
 def test_a_matrix_and_its_transpose_are_packed_once(n, then):
     problem = own_product(gemm_problem(n, n, 4095, "bfloat16", "bfloat16", "nt"))
     assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
-    found = SPEC.following(problem, SPEC.default)
+    found = SPEC.next_kernel(problem, SPEC.default)
     assert (found.spec.name, set(found.workspaces)) == (then, {"packed a"})
     assert (found.operands["a"], found.operands["b"]) == ("packed a", "packed a")
     assert found.problem.b == found.problem.a.transposed()

@@ -18,9 +18,10 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit
 from gemmule.dispatch.select import choose
-from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC, SplitConfig
+from gemmule.kernels.emulation.bf16x6_gemm.config import SplitConfig
+from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC
+from gemmule.kernels.emulation.bf16x6_products.config import SixProductsConfig
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.bf16x6_products.spec import SixProductsConfig
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -55,7 +56,7 @@ def test_products_for_which_splitting_does_not_pay(shape):
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_parts_lie_where_the_product_looks_for_them(layout):
     problem = problem_of(70, 130, 100, layout)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     assert then.problem.k == 3 * 128
     assert (then.problem.a.rows, then.problem.b.cols) == (70, 130)
     assert then.problem.layout == layout
@@ -78,7 +79,7 @@ def test_a_matrix_for_all_of_a_batch_is_split_once():
     a, b, d = contiguous(FLOAT32, 64, 64, (5,)), contiguous(FLOAT32, 64, 64), contiguous(FLOAT32, 64, 64, (5,))
     b = dataclasses.replace(b, batch_strides=(0,))
     problem = GemmProblem(64, 64, 64, (5,), a, b, None, d, precision=Precision.BF16X6)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     assert then.workspaces["parts of a"] == 5 * then.workspaces["parts of b"]
     assert then.problem.b.batch_strides == (0,)
 
@@ -86,7 +87,7 @@ def test_a_matrix_for_all_of_a_batch_is_split_once():
 def test_the_product_takes_nothing_but_parts():
     for problem in (problem_of(64, 64, 192), problem_of(64, 64, 192, dtype="bfloat16", precision=Precision.IEEE)):
         assert "the parts that bf16x6_gemm makes" in PRODUCTS.why_not(problem, HOPPER, PRODUCTS.default)
-    assert "whole slices" in PRODUCTS.why_not(problem_of(64, 64, 190, dtype="bfloat16"), HOPPER, PRODUCTS.default)
+    assert "whole k-tiles" in PRODUCTS.why_not(problem_of(64, 64, 190, dtype="bfloat16"), HOPPER, PRODUCTS.default)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_the_product_takes_nothing_but_parts():
         ({"precision": Precision.IEEE}, "for 'bf16x6'"),
         ({"alpha": 0}, "nothing to multiply"),
         ({"a": dataclasses.replace(contiguous(FLOAT32, 256, 256), col_stride=2, row_stride=512)}, "A has strides"),
-        ({"d": contiguous(BFLOAT16, 256, 256)}, "D is bfloat16"),
+        ({"d": contiguous(BFLOAT16, 256, 256)}, "D bfloat16"),
         ({"b": dataclasses.replace(contiguous(FLOAT32, 256, 256), alignment=2)}, "B begins within an element"),
     ],
 )
@@ -143,7 +144,7 @@ def test_a_budget_leaves_room_for_the_parts():
 
 
 def test_long_sums_are_kept_for_each_cta():
-    then, short = (SPEC.following(problem_of(1024, 1024, k), SPEC.default) for k in (1025, 1024))
+    then, short = (SPEC.next_kernel(problem_of(1024, 1024, k), SPEC.default) for k in (1025, 1024))
     launch = PRODUCTS.launch(then.problem, then.config)
     (space,) = launch.workspaces
     assert space.nbytes == launch.grid[0] * then.config.outputs * 4

@@ -40,7 +40,7 @@ def test_elements_that_do_not_touch_are_refused(change):
 
 def test_the_cheapest_config_multiplies():
     problem = mixed(128, 4096, 4096)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     costs = then.spec.costs(then.problem, then.spec.configs, H200_RATES)
     able = [then.spec.why_not(then.problem, HOPPER, config) is None for config in then.spec.configs]
     least = min(cost for cost, takes in zip(costs, able, strict=True) if takes)

@@ -20,8 +20,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
+from gemmule.kernels.emulation.ozaki_products.config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.ozaki_products.spec import ProductsConfig
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
@@ -42,9 +42,9 @@ def chosen(problem):
 def small_blocks(monkeypatch):
     """Blocks of 512 columns."""
     monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
     yield
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
@@ -78,7 +78,7 @@ def spans(param):
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 def test_every_launch_stays_in_the_workspaces(layout, small_blocks):
     problem = problem_of(70, 1300, 200, layout)
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     chain = list(then.chain())
     assert [one.spec for one in chain] == [RESIDUES, PRODUCTS, RECONSTRUCTION] * 3
     assert [one.problem.n for one in chain[2::3]] == [512, 512, 276]
@@ -108,7 +108,7 @@ def test_every_launch_stays_in_the_workspaces(layout, small_blocks):
 
 def test_a_long_k_is_cut_before_sums_may_overflow():
     problem = problem_of(70, 80, 140000)
-    first, *others = [one for one in SPEC.following(problem, SPEC.default).chain() if one.spec is PRODUCTS]
+    first, *others = [one for one in SPEC.next_kernel(problem, SPEC.default).chain() if one.spec is PRODUCTS]
     assert [one.problem.k for one in (first, *others)] == [65536, 65536, 140032 - 131072]
     assert first.problem.c is None
     assert all(one.problem.c == one.problem.d for one in others)
@@ -119,14 +119,14 @@ def test_a_long_k_is_cut_before_sums_may_overflow():
 
 def test_the_launches_are_a_plan_that_says_so():
     problem = problem_of(9000, 9000, 9000)
-    names = [one.spec.name for one in SPEC.following(problem, SPEC.default).chain()]
+    names = [one.spec.name for one in SPEC.next_kernel(problem, SPEC.default).chain()]
     assert names[:4] == ["ozaki_residues", "ozaki_products", "ozaki_reconstruction", "ozaki_residues"]
 
 
 def test_a_column_major_result_is_the_transposed_product():
     problem = problem_of(300, 200, 100)
     turned = dataclasses.replace(problem, d=contiguous(FLOAT64, 200, 300).transposed())
-    first = SPEC.following(turned, SPEC.default)
+    first = SPEC.next_kernel(turned, SPEC.default)
     assert (first.operands["a"], first.operands["b"]) == ("b", "a")
     assert first.problem.m == 200
 
@@ -135,7 +135,7 @@ def test_the_products_take_nothing_but_residues():
     assert "residues that ozaki_residues makes" in PRODUCTS.why_not(problem_of(64, 64, 128), HOPPER, PRODUCTS.default)
     for spec in (RESIDUES, RECONSTRUCTION):
         plain = problem_of(64, 64, 128, precision=Precision.IEEE)
-        assert "runs behind ozaki_gemm" in spec.why_not(plain, HOPPER, spec.default)
+        assert "runs after ozaki_gemm" in spec.why_not(plain, HOPPER, spec.default)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_products_take_nothing_but_residues():
         ({"precision": Precision.IEEE}, "for 'int8x15'"),
         ({"alpha": 0}, "nothing to multiply"),
         ({"a": dataclasses.replace(contiguous(FLOAT64, 256, 256), col_stride=2, row_stride=512)}, "A has strides"),
-        ({"d": contiguous(FLOAT32, 256, 256)}, "D is float32"),
+        ({"d": contiguous(FLOAT32, 256, 256)}, "D float32"),
         ({"b": dataclasses.replace(contiguous(FLOAT64, 256, 256), alignment=4)}, "B begins within an element"),
         ({"c": contiguous(FLOAT64, 256, 256).transposed(), "beta": 1}, "different layouts"),
     ],

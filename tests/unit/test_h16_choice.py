@@ -13,7 +13,8 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm_w8a16.spec import BLOCK, SPEC, TILE_K, MixedConfig, costs
+from gemmule.kernels.hopper.gemm_w8a16.config import BLOCK, TILE_K, MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -54,7 +55,7 @@ def test_other_layouts_are_refused(layout):
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (problem_of(8, 128, 250), "pitch of 250 bytes"),
+        (problem_of(8, 128, 250), "leading dimension of 250 bytes"),
         (
             gemm_problem(8, 128, 256, "bfloat16", "bfloat16", "nt"),
             "its columns of bfloat16; this kernel takes columns of float8_e4m3fn",

@@ -41,7 +41,7 @@ def test_each_operand_that_does_not_lie_along_k_is_transposed(layout, dtype, out
     assert choice.workspaces(problem) == {f"{name} along k": extents[name] * 4096 * item for name in turned}
     launch = SPEC.launch(problem, choice.config)
     assert [one.operand for one in launch.params] == [turned[0], f"{turned[0]} along k"]
-    *transposes, last = choice.following(problem).chain()
+    *transposes, last = choice.next_kernel(problem).chain()
     assert [dict(one.operands) for one in transposes] == [{"a": name, "d": f"{name} along k"} for name in turned[1:]]
     assert all(isinstance(one.problem, TransposeProblem) for one in transposes)
     assert last.spec.name == "hopper_gemm"
@@ -53,7 +53,7 @@ def test_each_operand_that_does_not_lie_along_k_is_transposed(layout, dtype, out
 
 def test_lines_along_k_begin_at_multiples_of_128_bytes():
     problem = product((512, 512, 1008))
-    (last,) = Choice(SPEC, SPEC.default).following(problem).chain()
+    (last,) = Choice(SPEC, SPEC.default).next_kernel(problem).chain()
     assert last.problem.b.col_stride == 1024
     assert Choice(SPEC, SPEC.default).workspaces(problem) == {"b along k": 512 * 1024}
 
@@ -70,17 +70,17 @@ def test_every_matrix_of_a_batch_is_transposed():
     choice = Choice(SPEC, SPEC.default)
     assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
     assert choice.workspaces(problem) == {"b along k": 7 * 512 * 1024}
-    (last,) = choice.following(problem).chain()
+    (last,) = choice.next_kernel(problem).chain()
     assert last.problem.b.batch_strides == (512 * 1024,)
 
 
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (product((512, 512, 512), layout="nt"), "A and B lie along K"),
+        (product((512, 512, 512), layout="nt"), "A and B are K-major"),
         (product((512, 512, 512), "float32", "float32"), "precision is 'ieee'; this kernel is for int8"),
         (product((512, 512, 512), "bfloat16", "bfloat16"), "A is bfloat16"),
-        (product((512, 512, 510)), "hopper_gemm does not take what lies along K"),
+        (product((512, 512, 510)), "no kernel multiplies the prepared operands"),
         (batched(0), "B is one matrix for all of the batch"),
         (product((512, 0, 512)), "there is nothing to multiply"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from pathlib import Path
 
@@ -13,8 +12,10 @@ from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import limits, rates_of
-from gemmule.kernels.hopper.gemm.spec import SPEC, ProductionConfig, costs
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.gemm.spec import SPEC, costs
 from gemmule.lab.products import gemm_problem
+from gemmule.lab.records import read_records
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -86,7 +87,7 @@ def test_a_narrow_swizzle_takes_longer_and_no_more_where_lines_begin_anywhere():
     ],
 )
 def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(record, gpu, mean, least):
-    lines = [json.loads(line) for line in (RESULTS / record).read_text().splitlines()]
+    lines = read_records(RESULTS / record)
     numbers = {}
     for number, fields in enumerate(next(one for one in lines if one["record"] == "configs")["configs"]):
         # Stages beyond those that wait for memory make no difference.

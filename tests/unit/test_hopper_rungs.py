@@ -13,8 +13,8 @@ from gemmule.core.launch import ExtentsParam, ScalarParam, TensorMapParam, Tenso
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.tma_tiles import BOX_ROWS, SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import PersistentConfig, RolesConfig, RungConfig
+from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES
+from gemmule.kernels.ladder.hopper_rung_config import PersistentConfig, RolesConfig, RungConfig
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -43,9 +43,9 @@ def test_copies_fill_a_stage(spec, config, layout):
     for param, (tile, sharers) in zip(maps, shares, strict=False):
         brought = 2 * math.prod(param.box)
         # Along K a copy brings all lines of the CTA's part; across K one for every 128 bytes of the tile.
-        copies = 1 if param.box[1] == tile // sharers and param.extents[0] == 264 else tile * 2 // SLICE_BYTES
-        assert copies * brought * sharers == tile * SLICE_BYTES
-        assert param.box[0] * 2 == SLICE_BYTES
+        copies = 1 if param.box[1] == tile // sharers and param.extents[0] == 264 else tile * 2 // K_BYTES
+        assert copies * brought * sharers == tile * K_BYTES
+        assert param.box[0] * 2 == K_BYTES
         assert all(0 < side <= 256 for side in param.box)
         assert len(param.pitches) == 1
         assert param.pitches[0] % 16 == 0
@@ -54,7 +54,7 @@ def test_copies_fill_a_stage(spec, config, layout):
     if config.boxes:
         assert [param.operand for param in maps] == ["a", "b", "d", "d"]
         assert extents[2:] == [(1000, 520), (1000, 520)]
-        assert [param.box for param in maps[2:]] == [(64, BOX_ROWS)] * 2
+        assert [param.box for param in maps[2:]] == [(64, BOX_M)] * 2
     else:
         results = [param for param in launch.params if isinstance(param, TensorParam)]
         assert [(param.operand, param.shape, param.strides) for param in results] == [("d", (1000, 520), (520,))] * 2
@@ -86,7 +86,12 @@ def test_a_result_in_columns_is_the_transposed_product_and_c_is_read(spec):
     assert operands == ["b", "a", "c", "d"]
     scalars = [(param.name, param.value) for param in params if isinstance(param, ScalarParam)]
     assert scalars == [("alpha", 2), ("beta", -1)]
-    assert dict(spec.signature(turned, spec.default)) == {"element": "float16", "a": "m", "b": "k", "c": "yes"}
+    assert dict(spec.signature(turned, spec.default)) == {
+        "element": "float16",
+        "a_major": "m",
+        "b_major": "k",
+        "adds": "yes",
+    }
 
 
 @pytest.mark.parametrize(
@@ -94,10 +99,19 @@ def test_a_result_in_columns_is_the_transposed_product_and_c_is_read(spec):
     [
         (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=8)), "A begins at a multiple of 8"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)), "pitch of 530 bytes"),
-        (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)), "pitch of -1040 bytes"),
+        (
+            lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, row_stride=p.k + 1)),
+            "leading dimension of 530 bytes",
+        ),
+        (
+            lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, row_stride=-p.n)),
+            "leading dimension of -1040 bytes",
+        ),
         (lambda p: dataclasses.replace(p, b=dataclasses.replace(p.b, col_stride=2)), "B has strides"),
-        (lambda p: dataclasses.replace(p, c=contiguous(p.d.dtype, p.n, p.m).transposed(), beta=1), "C has strides"),
+        (
+            lambda p: dataclasses.replace(p, c=contiguous(p.d.dtype, p.n, p.m).transposed(), beta=1),
+            "C and the output have different layouts",
+        ),
         (lambda p: gemm_problem(64, 64, 64, "float32", "float32", "nn"), "A float32"),
         (lambda p: gemm_problem(64, 64, 64, "float16", "float32", "nn"), "D float32"),
     ],

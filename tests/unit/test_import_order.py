@@ -6,6 +6,7 @@ entrances join an executor (runtime, vgpu, host) to the rest.
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -32,6 +33,8 @@ _RULES = {
     "spec.py": "spec.py imports core and kernels, and its kernel.py in build() only",
     "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
 }
+#: Kernels whose kernel.py imports no spec.py: kernel → config ← spec.
+_NO_SPEC = re.compile(r"kernels/(hopper|emulation)/|kernels/ladder/h\d\d_")
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 
@@ -95,6 +98,9 @@ def violations(source):
                 near = target in {"core", "kernels"} and not forbidden.intersection(words[4:5])
                 if not (top in sys.stdlib_module_names or near or late):
                     found.append(f"{here}; {_RULES[path.name]}")
+            own = path.relative_to(source).as_posix()
+            if path.name == "kernel.py" and _NO_SPEC.match(own) and target == "kernels" and "spec" in name.split("."):
+                found.append(f"{here}; kernel.py imports no spec.py; move what both need to config.py")
     return found
 
 
@@ -133,6 +139,13 @@ def test_import_order():
         ("kernels/hopper/x/spec.py", "def build():\n    from ..y.kernel import Gemm", "spec.py imports core and"),
         ("kernels/hopper/x/config.py", "from .spec import SPEC", "config.py imports core and kernels"),
         ("kernels/hopper/x/config.py", "import numpy", "config.py imports core and kernels"),
+        ("kernels/hopper/x/kernel.py", "from .spec import SomeConfig", "kernel.py imports no spec.py"),
+        ("kernels/emulation/x/kernel.py", "from ..y.spec import SPEC", "kernel.py imports no spec.py"),
+        (
+            "kernels/ladder/h09_x/kernel.py",
+            "from gemmule.kernels.ladder.h08_y import spec",
+            "kernel.py imports no spec.py",
+        ),
         ("helpers/text.py", "", "helpers is not a room"),
     ],
 )

@@ -169,7 +169,7 @@ def test_the_pack_of_a_search(tmp_path, monkeypatch):
         what = (SPEC, config, signature, arch)
         made(*what).save(cache.cache_folder() / (artifact_key(*what) + ".kernel"))
     written = write_tuned_pack(tmp_path / "x.pack", tmp_path / "tuned.json", CHIP, arch)
-    then = packing.following(odd, packing.default)
+    then = packing.next_kernel(odd, packing.default)
     expected = [
         (SPEC, unlisted, SPEC.signature(PROBLEM, unlisted)),
         (packing, packing.default, packing.signature(odd, packing.default)),

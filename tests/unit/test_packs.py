@@ -181,7 +181,7 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, compiled):
         for name, content in members.items():
             archive.writestr(name, content)
     gm.load_pack(path)
-    with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* is not what was packed; copy it again"):
+    with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* is not what was packed; make it again with"):
         assert mark(artifact_for(*what())) == "compiled"
     assert len(compiled) == 1
 
@@ -210,8 +210,11 @@ def test_what_is_no_pack(tmp_path, monkeypatch, compiled):
     for name in ("text", "other.zip"):
         with pytest.raises(FileFormatError, match="is no pack"):
             gm.load_pack(tmp_path / name)
-    for path in (tmp_path / "missing.pack", tmp_path):
-        with pytest.raises(FileFormatError, match="cannot be opened"):
+    for path, told in (
+        (tmp_path / "missing.pack", "cannot be opened .*; check its name"),
+        (tmp_path, "is a folder; a pack"),
+    ):
+        with pytest.raises(FileFormatError, match=told):
             gm.load_pack(path)
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "missing.pack"))
     with pytest.raises(FileFormatError, match=r"GEMMULE_PACK='.*missing\.pack' cannot be opened .*unset it"):

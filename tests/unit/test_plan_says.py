@@ -34,16 +34,16 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
     spec = SPECS[name]
     choice = Choice(spec, dataclasses.replace(spec.default, **config))
     problem = contiguous_gemm(*shape, (dtype, dtype, dtype), precision=precision)
-    following = choice.following(problem)
+    then = choice.next_kernel(problem)
     return Plan("matmul", "gpu", "GPU", name, {}, "so", (), problem, 0, 0, None, lambda: None,
-                then=following.spec.name if following else "", choice=choice)  # fmt: skip
+                then=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
 def test_the_workspaces_of_stream_k_are_told():
     plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
-    assert plan.workspace_bytes == 132 * (config.outputs + config.sharing) * 4
+    assert plan.workspace_bytes == 132 * (config.outputs + config.warpgroups_per_tile) * 4
     assert f"workspace: {plan.workspace_bytes:.3e} bytes" in str(plan).splitlines()
 
 

@@ -15,7 +15,7 @@ def untuned(m, taken, best, **fields):
     return {
         "record": "untuned", "dtype": "bfloat16", "precision": "ieee", "m": m, "n": 8, "k": 16, "layout": "nn",
         "kernel": "hopper_gemm",
-        "config": {"tile_m": 128, "tile_n": 64, "cluster_m": 2, "cluster_k": 2, "swapped": 1},
+        "config": {"tile_m": 128, "tile_n": 64, "cluster_m": 2, "cluster_k": 2, "swap_ab": 1},
         "best_kernel": "hopper_gemm", "best_config": {"tile_m": 64, "tile_n": 64, "pingpong": 1},
         "median_us": taken, "best_us": best, "share": best / taken, **fields,
     }  # fmt: skip
@@ -38,5 +38,5 @@ def test_choices_beside_a_search():
     assert "| bfloat16 nn | 2 | 0.707 | 0.500 | 1 | 1 |" in text
     assert "| tf32 nt | 1 | 0.850 | 0.850 | 1 | 0 |" in text
     assert "| all | 3 | 0.752 | 0.500 | 2 | 1 |" in text
-    taken = "hopper_gemm 128 x 64 cluster 2 K / 2 swapped"
+    taken = "hopper_gemm 128 x 64 cluster 2 K / 2 swap_ab"
     assert f"| 32 x 8 x 16 | bfloat16 nn | 0.500 | {taken} | 20.0 | hopper_gemm 64 x 64 pingpong | 10.0 |" in text

@@ -90,7 +90,7 @@ def test_operands_that_are_packed_first(launched):
     m, n, k = 131, 99, 77
     problem = contiguous_gemm(m, n, k, ("bfloat16",) * 3)
     queue = queue_of(problem, "hopper_gemm_repacked")
-    following = SPECS["hopper_gemm_repacked"].following(problem, SPECS["hopper_gemm_repacked"].default)
+    product = SPECS["hopper_gemm_repacked"].next_kernel(problem, SPECS["hopper_gemm_repacked"].default)
     for number in range(1, 3):
         queue((0x10000 * number, 0x20000 * number, 0x30000 * number), number)
         memory = launched.memory[-1]
@@ -100,18 +100,18 @@ def test_operands_that_are_packed_first(launched):
         assert (packing["a"], packing["b"], products["d"]) == (0x10000 * number, 0x20000 * number, 0x30000 * number)
         inside = {
             name: products[operand] - memory.address
-            for operand, name in following.operands.items()
-            if name in following.workspaces
+            for operand, name in product.operands.items()
+            if name in product.workspaces
         }
-        ranges = sorted((inside[name], inside[name] + size) for name, size in following.workspaces.items())
-        assert len(ranges) == len(following.workspaces) >= 1
+        ranges = sorted((inside[name], inside[name] + size) for name, size in product.workspaces.items())
+        assert len(ranges) == len(product.workspaces) >= 1
         assert all(begin % 256 == 0 for begin, _ in ranges)
         assert ranges[0][0] >= 0
         assert ranges[-1][1] <= memory.nbytes
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
         # Both launches name a workspace alike.
-        for operand, name in following.operands.items():
-            if name in following.workspaces:
+        for operand, name in product.operands.items():
+            if name in product.workspaces:
                 assert packing[name] == products[operand]
 
 

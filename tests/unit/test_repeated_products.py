@@ -50,6 +50,17 @@ def test_the_library_hears_of_every_write_to_an_array_of_the_caller(state):
     assert state.written == [OUT.address] * 3
 
 
+@pytest.mark.parametrize("out", [None, OUT])
+def test_the_library_hears_of_every_write_to_an_absolute_maximum(state, monkeypatch, out):
+    monkeypatch.setattr("gemmule.runtime.memory.clear", lambda *given: None)
+    largest = FakeTensor(0x8000, (1,))
+    for _ in range(3):
+        gemm(A, B, out=out, epilogue="relu", absmax=largest)
+    assert len(state.planned) == 1
+    # The plan tells of the first one itself.
+    assert sorted(state.written) == sorted([*([] if out is None else [OUT.address]), largest.address] * 2)
+
+
 def test_within_a_mode_every_product_is_planned(state):
     matmul(A, B, OUT)
     state.modes = 1

@@ -49,8 +49,8 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
             if spec.why_not(problem, HOPPER, config) is not None:
                 continue
             launches = [spec.launch(problem, config)]
-            if spec.following is not None:
-                then = spec.following(problem, config)
+            if spec.next_kernel is not None:
+                then = spec.next_kernel(problem, config)
                 launches += [one.spec.launch(one.problem, one.config) for one in then.chain()]
             maps = [param for launch in launches for param in launch.params if isinstance(param, TensorMapParam)]
             assert all(pitch > 0 and pitch % 16 == 0 for param in maps for pitch in param.pitches), (m, n, k)

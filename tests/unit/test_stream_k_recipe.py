@@ -68,7 +68,7 @@ def test_what_cannot_be():
         b=dataclasses.replace(long.b, rows=2**30, col_stride=2**30),
     )  # fmt: skip
     assert SPEC.why_not(long, HOPPER, PLAIN) is None
-    assert "more slices" in SPEC.why_not(long, HOPPER, SHARED)
+    assert "more k-tiles" in SPEC.why_not(long, HOPPER, SHARED)
 
 
 def test_nobody_gets_it_unasked(monkeypatch):

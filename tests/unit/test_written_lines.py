@@ -45,8 +45,8 @@ def test_lines_that_end_within_16_bytes_are_refused(spec, beyond, by_rows, batch
     for config in spec.configs:
         reason = spec.why_not(asked, HOPPER, config)
         assert reason == (
-            f"D has lines of {512 - 2 * beyond} bytes; the copy engine writes whole 16 bytes, here {2 * beyond} behind "
-            "the end of each line, which may be somebody else's"
+            f"D has lines of {512 - 2 * beyond} bytes; TMA writes whole 16 bytes, here {2 * beyond} after the end of "
+            "each line, which may belong to another array"
         )
     assert spec.refuses(asked, HOPPER) == reason
     whole = problem(n, m, by_rows=by_rows, batch=batch)

@@ -39,7 +39,7 @@ def problem_like(*operands, **numbers):
 def split(problem, a, b):
     """Split A and B; return the parts as the product's factors, and the product."""
     assert SPEC.why_not(problem, virtual_arch(), SPEC.default) is None
-    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.following(problem, SPEC.default)
+    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.next_kernel(problem, SPEC.default)
     artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
     artifact.check_launch(recipe)
     spaces = {name: np.full(size // 2, 77, BFLOAT16.numpy()) for name, size in then.workspaces.items()}

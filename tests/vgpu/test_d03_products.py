@@ -14,7 +14,8 @@ from test_kernels import laid_out, problem_of
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.spec import Choice
-from gemmule.kernels.float64.gemm.spec import SHAPES, SPEC
+from gemmule.kernels.float64.config import SHAPES
+from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -86,7 +87,7 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     moved = [laid_out(x, kind, offset) for x, kind in zip((a, b), layout, strict=True)]
     d = laid_out(poisoned(FLOAT64, (m, n)), "row", offset)
     signature = dict(SPEC.signature(problem_of(*moved, d), SMALL))
-    assert (signature["a_copies"], signature["b_copies"], signature["run"]) == widths
+    assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == widths
     assert signature["tiles"] == "ragged"
     np.testing.assert_array_equal(multiply(*moved, d), in_order(a, b))
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)

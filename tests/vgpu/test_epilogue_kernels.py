@@ -19,7 +19,7 @@ from gemmule.dispatch.registry import REGISTRY
 SPECS = {
     spec.name: spec
     for spec in REGISTRY
-    if spec.epilogues and spec.following is None and spec.name != "hopper_gemm_w8a16"
+    if spec.epilogues and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"
 }
 
 
@@ -67,7 +67,7 @@ def test_h09_with_c_a_bias_and_a_number(only, rng):
 
 
 def test_h09_with_special_values(only):
-    only("hopper_gemm", tile_m=64, tile_n=64, swapped=0, cluster_k=1)
+    only("hopper_gemm", tile_m=64, tile_n=64, swap_ab=0, cluster_k=1)
     x = np.array([1, math.nan, -1e30, math.inf, -math.inf, -200, -50, 2], dtype_named("bfloat16").numpy())
     a, b = np.zeros((8, 64), x.dtype), np.zeros((64, 8), x.dtype)
     a[:, 0], b[0] = x, 1
@@ -103,12 +103,12 @@ def test_cases(kernel, name, only, rng):
     "fields",
     [
         {"tile_n": 192},
-        {"tile_n": 192, "cluster_m": 2, "swapped": 1},
+        {"tile_n": 192, "cluster_m": 2, "swap_ab": 1},
         {"tile_n": 256, "pingpong": 0},
-        {"cluster_k": 2, "swapped": 0},
-        {"cluster_k": 4, "swapped": 1},
-        {"tile_n": 144, "swapped": 1},
-        {"tile_n": 8, "swapped": 1},
+        {"cluster_k": 2, "swap_ab": 0},
+        {"cluster_k": 4, "swap_ab": 1},
+        {"tile_n": 144, "swap_ab": 1},
+        {"tile_n": 8, "swap_ab": 1},
     ],
     ids=str,
 )

@@ -136,7 +136,7 @@ def test_every_kernel_is_explained(spec):
     # t14 takes only rows that begin anywhere.
     transposed = "100,100" if spec.in_place else "101,67" if spec.name == "transpose_whole_sectors" else "100,68"
     # Pitches of whole 16 bytes, or none of them for what packs operands first.
-    product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.following is None else "100,70,90"
+    product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.next_kernel is None else "100,70,90"
     # Compiled longest, and for whole tiles by other tests too; small ragged problems of g04 are counted as large ones.
     product = "128,256,128" if spec.name in COMPILED_LONGEST else product
     shape = product if spec.operation == "gemm" else transposed

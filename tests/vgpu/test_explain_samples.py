@@ -91,7 +91,7 @@ CASES = [
         marks=[pytest.mark.slow] if is_slow(spec, number, ragged) else [],
     )
     for spec in EXPLAINED
-    if spec.following is None and spec.name not in WHOLE
+    if spec.next_kernel is None and spec.name not in WHOLE
     for number in range(len(spec.configs))
     for ragged in (False, True)
 ]  # fmt: skip

@@ -26,7 +26,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 TURNS = ProductionConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1)
 NARROW = ProductionConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
 SHARED = ProductionConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
-PARTS_OF_K = ProductionConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swapped=1)
+PARTS_OF_K = ProductionConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1)
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS, precision=Precision.FLOAT8):
@@ -60,7 +60,7 @@ def test_sums_are_promoted(rng):
 @pytest.mark.parametrize("out", [FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2], ids=str)
 def test_results_and_configs(config, out, rng):
     m, n, k = 136, 80, 400
-    if out.is_float8 and config.swapped:
+    if out.is_float8 and config.swap_ab:
         pytest.skip("results of 8 bits are written in rows")
     a, b, c = random_matrix(rng, FLOAT8_E5M2, (m, k)), random_matrix(rng, FLOAT8_E5M2, (k, n)), None
     got = multiply(a, laid_out(b, "col"), poisoned(out, (m, n)), c, 0.125, config=config)

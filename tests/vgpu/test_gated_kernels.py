@@ -15,9 +15,11 @@ from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.vgpu.launcher import SCHEDULES
 
-SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.following is None}
+SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.next_kernel is None}
 KEEPING = {
-    spec.name: spec for spec in REGISTRY if spec.absmax and spec.following is None and spec.name != "hopper_gemm_w8a16"
+    spec.name: spec
+    for spec in REGISTRY
+    if spec.absmax and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"
 }
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
@@ -109,7 +111,7 @@ def test_a_second_factor_that_lies_otherwise(only, rng):
     only("gemm_reference")
     finish(rng, (20, 18, 9), "apart, one turned")
     only("h01_mma_sync")
-    with pytest.raises(gm.UnsupportedError, match="the two factors of the gated form have not the same"):
+    with pytest.raises(gm.UnsupportedError, match="the two B of the gated form differ"):
         finish(rng, (20, 18, 9), "apart, one turned")
 
 
@@ -182,7 +184,7 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
     assert np.isnan(largest)
 
 
-@pytest.mark.parametrize("fields", [{"cluster_k": 2}, {"swapped": 1, "tile_n": 64}], ids=str)
+@pytest.mark.parametrize("fields", [{"cluster_k": 2}, {"swap_ab": 1, "tile_n": 64}], ids=str)
 @pytest.mark.slow
 def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
     only("hopper_gemm", **{"tile_m": 64, "tile_n": 64, "cluster_m": 1, "stages": 4, "pingpong": 1} | fields)

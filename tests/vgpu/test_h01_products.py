@@ -109,7 +109,7 @@ def test_types_and_widths_of_copies(dtype, out, layout, shape, offset, copies, r
     moved = [laid_out(x, kind, offset) for x, kind in zip((a, b), layout, strict=True)]
     d = laid_out(poisoned(out, (m, n)), "row", offset)
     signature = dict(SPEC.signature(prepared(*moved, d), SMALL))
-    assert (signature["a_copies"], signature["b_copies"], signature["run"]) == copies
+    assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == copies
     alpha, beta = (3, -2) if out.kind is Kind.INTEGER else (0.75, -1.5)
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), alpha, beta), a, b, c, alpha, beta)
 

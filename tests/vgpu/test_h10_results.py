@@ -8,7 +8,8 @@ from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC, RaggedResultConfig
+from gemmule.kernels.hopper.gemm_unaligned.config import RaggedResultConfig
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

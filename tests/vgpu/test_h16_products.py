@@ -14,7 +14,8 @@ from test_kernels import laid_out, problem_of
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC, MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.config import MixedConfig
+from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

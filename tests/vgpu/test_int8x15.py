@@ -34,7 +34,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=None, spaces=None, precisi
     """Run every launch; what they leave in workspaces is in `spaces`."""
     problem = problem_like(a, b, d, c=c, alpha=alpha, beta=beta, precision=precision)
     assert SPEC.why_not(problem, virtual_arch(), SPEC.default) is None
-    then = SPEC.following(problem, SPEC.default)
+    then = SPEC.next_kernel(problem, SPEC.default)
     arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
     # What a kernel must not rely on is not zero.
     spaces = {} if spaces is None else spaces
@@ -108,9 +108,9 @@ def test_layouts_offsets_and_addends(layout, offset, rng):
 def small_blocks(monkeypatch):
     """Blocks of 512 columns."""
     monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
     yield
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("layout", [("row", "row", "row"), pytest.param(("col", "row", "col"), marks=pytest.mark.slow)])
@@ -126,12 +126,12 @@ def test_blocks_of_columns(layout, small_blocks, rng):
 def test_parts_of_a_long_k(monkeypatch, rng):
     """Products of a part are added to those before it, modulo each."""
     monkeypatch.setattr(own, "MOST_K", 256)
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
     a, b = rng.random((7, 600)), rng.random((600, 70))
     problem = problem_like(a, b, poisoned(FLOAT64, (7, 70)))
-    assert sum(one.spec is PRODUCTS for one in SPEC.following(problem, SPEC.default).chain()) == 3
+    assert sum(one.spec is PRODUCTS for one in SPEC.next_kernel(problem, SPEC.default).chain()) == 3
     got = multiply(a, b, poisoned(FLOAT64, (7, 70)))
-    own._following.cache_clear()
+    own._next_kernel.cache_clear()
     assert eta(got, a, b) <= 3
 
 

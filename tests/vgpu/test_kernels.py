@@ -25,7 +25,7 @@ from gemmule.vgpu.execute import run_kernel
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.
-SINGLE = [spec for spec in REGISTRY if spec.following is None]
+SINGLE = [spec for spec in REGISTRY if spec.next_kernel is None]
 OF_HOPPER = [spec for spec in SINGLE if spec.operation == "gemm" and all(arch.specific for arch in spec.archs)]
 #: Those among them that take products of any two matrices; what takes 8-bit weights along K only is in another file.
 HOPPER = [spec for spec in OF_HOPPER if not spec.mirrors and spec.name != "hopper_gemm_w8a16"]

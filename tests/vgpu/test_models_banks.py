@@ -93,7 +93,7 @@ def test_inactive_lanes():
 
 
 def test_ldmatrix_and_stmatrix():
-    """Eight rows of 16 bytes a matrix: with a pitch of 128 bytes all in four banks, of 144 in none."""
+    """Eight rows of 16 bytes a matrix: with a leading dimension of 128 bytes all in four banks, of 144 in none."""
     rows = np.stack([16 * LANE, 128 * LANE, 144 * LANE, 128 * LANE + 16 * (LANE % 8), 0 * LANE]).astype(np.int64)
     for matrices in (1, 2, 4):
         expected = [matrices, 8 * matrices, matrices, matrices, matrices]

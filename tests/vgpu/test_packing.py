@@ -23,7 +23,7 @@ HOPPER = Arch.parse("sm_90a")
 def pack(a, b, d):
     """Pack what must be packed; return the workspaces as they are then."""
     problem = problem_of(a, b, d)
-    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.following(problem, SPEC.default)
+    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.next_kernel(problem, SPEC.default)
     artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
     artifact.check_launch(recipe)
     spaces = {name: np.full(size // a.dtype.itemsize, 77, a.dtype) for name, size in then.workspaces.items()}

@@ -93,8 +93,8 @@ def test_launches_one_after_another(rng):
     [
         {"cluster_m": 2, "ctas": 6},
         {"cluster_n": 2, "ctas": 6},
-        {"swapped": 1},
-        {"tile_m": 64, "pingpong": 1, "swapped": 1, "cluster_m": 2, "ctas": 6},
+        {"swap_ab": 1},
+        {"tile_m": 64, "pingpong": 1, "swap_ab": 1, "cluster_m": 2, "ctas": 6},
         {"tile_m": 256, "tile_n": 80},
         {"ctas": 17},
     ],

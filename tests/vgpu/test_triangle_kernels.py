@@ -113,9 +113,9 @@ def test_what_it_does_not_take_is_refused(spec):
     for problem, reason in (
         (problem_of(a, b, d), "all of the result is needed"),
         (problem_below(a, b, d, step=128), "steps of 128"),
-        (problem_below(a, b, d, first=128), "begins behind column 128"),
-        (problem_below(a, b, d, first=256), "leads to column 556, beyond the 300"),
-        (problem_below(a, b, d.T), "the result lies in columns"),
+        (problem_below(a, b, d, first=128), "after 128 columns"),
+        (problem_below(a, b, d, first=256), "ends at column 556, beyond the 300"),
+        (problem_below(a, b, d.T), "the result is column-major"),
         (problem_below(a[:0], b, d[:0]), "no rows"),
         (problem_below(*(np.zeros((2, *x.shape), dtype) for x in (a, b, d))), "the batch is"),
     ):

@@ -25,7 +25,7 @@ def widen(a, b, d):
     """Widen what must be widened; return what is multiplied then, by operand."""
     problem = problem_of(a, b, d)
     assert SPEC.why_not(problem, virtual_arch(), SPEC.default) is None
-    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.following(problem, SPEC.default)
+    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.next_kernel(problem, SPEC.default)
     artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
     artifact.check_launch(recipe)
     wide = then.problem.a.dtype.numpy()

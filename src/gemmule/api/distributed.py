@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError, GemmuleError, UnsupportedError
 from gemmule.outofcore.bands import Band, Tile, collect, cut_into_bands
 from gemmule.outofcore.extras import optional_package
 from gemmule.outofcore.multiply import Progress, Report, multiply
@@ -76,7 +79,7 @@ def compute_band(job: Job, tiles: tuple[Tile, ...]) -> tuple[int, int]:
                     a, b, sink, computer, memory=job.memory, alpha=request.alpha, beta=request.beta, c=c,
                     plan=job.plan, finished=band.finished,
                 )  # fmt: skip
-                sink.leave()
+                band.leave()
     return report.bytes_read, report.bytes_written
 
 
@@ -114,6 +117,40 @@ def _client(dask: Any, scheduler: str) -> Any:
         ) from error
 
 
+@contextlib.contextmanager
+def _connection(dask: Any, scheduler: str) -> Iterator[None]:
+    """Let a connection that is lost inside the block be told of in one line.
+
+    Raises
+    ------
+    UnsupportedError
+        If the scheduler is gone, or the work was cancelled there.
+    """
+    try:
+        yield
+    except (dask.CancelledError, dask.client.ClosedClientError, OSError) as error:
+        if isinstance(error, GemmuleError):
+            raise
+        raise UnsupportedError(
+            f"scheduler {scheduler}: the connection was lost, or the work was cancelled there; start it again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _no_tracebacks() -> Iterator[None]:
+    """Keep Dask's client from logging the traceback of a connection that was lost: an error tells of it."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not isinstance(record.exc_info[1], (OSError, asyncio.CancelledError))
+
+    logger = logging.getLogger("distributed.client")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+
+
 def _count_workers(client: Any, scheduler: str, resources: dict[str, int] | None) -> int:
     """Return how many workers may take bands, once there are some: tasks without one would wait for ever."""
     try:
@@ -143,18 +180,19 @@ def _completed(dask: Any, client: Any, futures: list[Any], scheduler: str) -> It
     UnsupportedError
         If the scheduler is gone, or a worker was lost too often.
     """
-    try:
-        for future in dask.as_completed(futures, loop=client.loop):
-            yield future, future.result()
-    except dask.CancelledError as error:
-        raise UnsupportedError(
-            f"scheduler {scheduler}: the connection was lost, or the work was cancelled there; start it again"
-        ) from error
-    except dask.KilledWorker as error:
-        raise UnsupportedError(
-            f"scheduler {scheduler}: a worker was lost again and again ({error}); give the workers more memory, with "
-            "--memory-limit 0"
-        ) from error
+    for future in dask.as_completed(futures, loop=client.loop):
+        if future.status != "error":
+            with _connection(dask, scheduler):
+                moved = future.result()
+            yield future, moved
+            continue
+        error = future.exception()
+        if isinstance(error, dask.KilledWorker):
+            raise UnsupportedError(
+                f"scheduler {scheduler}: a worker was lost again and again ({error}); give the workers more memory, "
+                "with --memory-limit 0"
+            ) from error
+        raise error
 
 
 def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress | None = None) -> Report:
@@ -195,14 +233,15 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
     total = sum(plan.area(*tile) for tile in plan.order(product.finished)) * plan.product.k
     done = 0
     figures = [0, 0]
-    with _client(dask, scheduler) as client:
+    with _no_tracebacks(), _client(dask, scheduler) as client:
         resources = {"GPU": 1} if product.computer.name == "gpu" else None
-        workers = _count_workers(client, scheduler, resources)
-        bands = cut_into_bands(plan, product.finished, workers)
-        waiting = {
-            client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
-            for band in bands
-        }
+        with _connection(dask, scheduler):
+            workers = _count_workers(client, scheduler, resources)
+            bands = cut_into_bands(plan, product.finished, workers)
+            waiting = {
+                client.submit(compute_band, job, band, pure=False, retries=RETRIES, resources=resources): band
+                for band in bands
+            }
         try:
             for future, moved in _completed(dask, client, list(waiting), scheduler):
                 figures = [sum(pair) for pair in zip(figures, moved, strict=True)]
@@ -214,7 +253,9 @@ def run_distributed(product: StreamedProduct, scheduler: str, progress: Progress
                 if progress:
                     progress(done, total)
         finally:
-            client.cancel(list(waiting), force=True)
+            # A scheduler that is gone has nothing to cancel.
+            with contextlib.suppress(UnsupportedError), _connection(dask, scheduler):
+                client.cancel(list(waiting), force=True)
             for band in waiting.values():
                 if not collect(work.target.journal, work.target.name, work.sink, band):
                     # A worker is still at it; the next run takes over what it notes.

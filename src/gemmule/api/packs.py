@@ -53,7 +53,10 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     try:
         pack = read_pack(Path(path).absolute())
     except OSError as error:
-        raise FileFormatError(f"the pack {os.fspath(path)!r} cannot be opened: {error.strerror}") from error
+        raise FileFormatError(
+            f"the pack {os.fspath(path)!r} cannot be opened ({error.strerror}); check its name, or make it with "
+            "gemmule pack"
+        ) from error
     _take_table(pack)
     PACKS.load(pack)
     return pack
@@ -89,7 +92,7 @@ def _take_table(pack: Pack) -> None:
     try:
         table = pack.table(TUNED)
     except CompileError as error:
-        raise FileFormatError(f"{error}; copy it again") from error
+        raise FileFormatError(str(error)) from error
     if table is not None:
         add_packed(f"the pack {pack.path}", tuned_entries(table, f"{TUNED} in the pack {pack.path}"))
         # What was chosen before may now be chosen otherwise.

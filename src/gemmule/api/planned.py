@@ -42,7 +42,7 @@ def planned(
     result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
     inputs = (view for role, view in product.operands.views.items() if role != "out")
     bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
-    then = choice.following(problem) if executor != "host" and choice and problem else None
+    then = choice.next_kernel(problem) if executor != "host" and choice and problem else None
     return Plan(
         operation=product.operation,
         executor=executor,

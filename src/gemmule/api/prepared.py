@@ -72,6 +72,8 @@ def product(
             arrays = (a, b, *inputs.values())
             result = kept.repeat(library, found, known, arrays, out, stream, in_place=c is out)
             if result is not None:
+                if absmax is not None and library.wrote is not None:
+                    library.wrote(absmax)
                 # What a name stands for is known by it; a function has to be traced.
                 named = epilogue is None or isinstance(epilogue, str)
                 unusual = out_dtype, precision, executor, epilogue_args, gated, absmax

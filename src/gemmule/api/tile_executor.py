@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gemmule.core.dtype import Precision
 from gemmule.core.executor import TileExecutor
+from gemmule.outofcore.search import TINY_BUDGET
 
 from .executors import host_arrays_executor, wanted_executor
 
@@ -57,4 +58,4 @@ def chosen_executor(
     else:
         from gemmule.host.tiles import HostTileExecutor
 
-        yield HostTileExecutor(), memory
+        yield HostTileExecutor(tiny=memory < TINY_BUDGET), memory

@@ -29,7 +29,9 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def echo_json(value: Any) -> None:
     """Print a command's object."""
     click.echo(json.dumps(value))
-    click.get_current_context().meta[_WANTED] = False
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_WANTED] = False
 
 
 def echo_failure(ctx: click.Context, message: str, code: int) -> None:

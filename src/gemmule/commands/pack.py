@@ -32,6 +32,7 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
+    from ..core.regular_file import check_replaceable
     from ..dispatch.registry import REGISTRY
 
     known = {spec.name: spec for spec in REGISTRY}
@@ -39,6 +40,7 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     for name in names:
         if name not in known:
             raise ArgumentError(f"--kernels: kernel {name!r} does not exist; gemmule info lists them")
+    check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
     found = list(cached_kernels(folder, {name: known[name] for name in names}, wanted))
@@ -63,16 +65,24 @@ def tables(table: Path | None) -> dict[str, bytes]:
     ------
     FileFormatError
         If the file holds no such thing.
-    OSError
+    FileAccessError
         If it cannot be read.
     """
     from ..api.packs import TUNED
+    from ..core.errors import FileFormatError
+    from ..core.file_errors import errors_name
+    from ..core.regular_file import check_regular
     from ..dispatch.tuned_file import tuned_entries
     from ..dispatch.tuned_table import user_file
 
     path = user_file() if table is None else table
     if table is None and not path.exists():
         return {}
-    content = path.read_bytes()
-    tuned_entries(content, str(path))
+    with errors_name(str(path)):
+        check_regular(path, "a table of tuned configurations")
+        content = path.read_bytes()
+    try:
+        tuned_entries(content, str(path))
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; name one that gemmule tune wrote") from error
     return {TUNED: content}

@@ -11,6 +11,7 @@ import click
 
 from .. import __version__
 from ..core.errors import ArgumentError
+from ..core.regular_file import check_replaceable
 from . import gpu
 from .json_output import json_option
 from .told import ToldCommand
@@ -109,6 +110,8 @@ def _tune(
         wanted = searches(problems, arch, multiprocessors, name, TunedTable(name, table), **pruned)
         tell_dry_run(wanted, arch, table, as_json=as_json)
         return
+    if pack is not None:
+        check_replaceable(pack)
     if not dry_run:
         # A table that could not be written in the end is told now, not after hours.
         read_or_make_way(table)

@@ -75,10 +75,10 @@ def tuned_kernels(entries: Iterable[Entry], arch: Arch) -> dict[str, bytes]:
         if config is None:
             continue
         parts: list[tuple[KernelSpec, Config, Problem]] = [(spec, config, problem)]
-        if spec.following is not None:
+        if spec.next_kernel is not None:
             chip = known_chip(entry.chip)
             gpu = rates_for(entry.chip, chip.sms if chip is not None else H200_RATES.multiprocessors)
-            parts += [(one.spec, one.config, one.problem) for one in spec.following(problem, config, gpu).chain()]
+            parts += [(one.spec, one.config, one.problem) for one in spec.next_kernel(problem, config, gpu).chain()]
         for part, part_config, part_problem in parts:
             what = (part, part_config, part.signature(part_problem, part_config), arch)
             found[artifact_key(*what)] = artifact_for(*what).as_bytes()

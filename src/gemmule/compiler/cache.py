@@ -90,7 +90,7 @@ def _from_packs(key: str) -> Artifact | None:
         try:
             artifact = pack.artifact(key)
         except CompileError as error:
-            warnings.warn(f"{error}; copy it again", CacheWarning, stacklevel=4)
+            warnings.warn(str(error), CacheWarning, stacklevel=4)
             continue
         if artifact is not None:
             return artifact

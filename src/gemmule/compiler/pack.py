@@ -17,6 +17,8 @@ from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
+from gemmule.core.file_errors import errors_name
+from gemmule.core.regular_file import check_regular, check_replaceable
 from gemmule.core.spec import KernelSpec
 
 from .artifact import DAMAGE, Artifact
@@ -29,6 +31,8 @@ from .whole_file import whole_file
 VARIABLE = "GEMMULE_PACK"
 _FORMAT = 1
 _MANIFEST = "pack.json"
+#: What helps where a pack is not whole.
+_AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE = "kernels/{}.kernel", "tables/{}"
 
 
@@ -66,7 +70,11 @@ class Pack:
         member = _KERNEL.format(key)
         if member not in self._digests:
             return None
-        return Artifact.from_bytes(self._read(member), f"{member} in the pack {self.path}")
+        content = self._read(member)
+        try:
+            return Artifact.from_bytes(content, f"{member} in the pack {self.path}")
+        except CompileError as error:
+            raise CompileError(f"{error}; {_AGAIN}") from error
 
     def table(self, name: str) -> bytes | None:
         """Return a table; None where the pack does not have it.
@@ -85,10 +93,10 @@ class Pack:
                 content = archive.read(member)
         except DAMAGE as error:
             raise CompileError(
-                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error})"
+                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
             ) from error
         if hashlib.sha256(content).hexdigest() != self._digests[member]:
-            raise CompileError(f"the pack {self.path} is damaged: {member} is not what was packed")
+            raise CompileError(f"the pack {self.path} is damaged: {member} is not what was packed; {_AGAIN}")
         return content
 
 
@@ -103,7 +111,15 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         Key and artifact of each, as `cached_kernels` gives them.
     tables : mapping of str to bytes, optional
         Other content by name.
+
+    Raises
+    ------
+    ArgumentError
+        If something else than a regular file has the name.
+    FileAccessError
+        If it cannot be written.
     """
+    check_replaceable(path)
     members = {_KERNEL.format(key): content for key, content in sorted(kernels)}
     members |= {_TABLE.format(name): content for name, content in sorted((tables or {}).items())}
     manifest = {
@@ -111,7 +127,11 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
         "toolchain": toolchain(),
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
-    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        errors_name(str(path), written=True),
+        whole_file(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
         # The same content gives the same file.
         for name, content in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
@@ -124,10 +144,11 @@ def read_pack(path: Path) -> Pack:
     Raises
     ------
     FileFormatError
-        If it is no pack, or a damaged one.
-    FileNotFoundError, PermissionError, IsADirectoryError
+        If it is no pack, a damaged one, or no regular file.
+    FileNotFoundError, PermissionError
         If it cannot be opened.
     """
+    check_regular(path, "a pack")
     file = SharedFile(path)
     try:
         with zipfile.ZipFile(file.reader()) as archive:
@@ -136,13 +157,15 @@ def read_pack(path: Path) -> Pack:
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
     except DAMAGE as error:
         raise FileFormatError(
-            f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); make it again with "
-            "gemmule pack, or copy it again"
+            f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
         ) from error
     if version != _FORMAT:
-        raise FileFormatError(f"{path} is a pack of format {version}; this version of gemmule reads format {_FORMAT}")
+        raise FileFormatError(
+            f"{path} is a pack of format {version!r}; this version of gemmule reads format {_FORMAT}; make it again "
+            "with this version, or install the one that wrote it"
+        )
     if missing:
-        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))}, which it names; copy it again")
+        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))}, which it names; {_AGAIN}")
 
     def named(pattern: str) -> tuple[str, ...]:
         before, after = pattern.split("{}")
@@ -166,6 +189,8 @@ def cached_kernels(
         The architecture that is wanted; every one by default.
     """
     for path in sorted(folder.glob("*.kernel")):
+        if not path.is_file():
+            continue
         try:
             content = path.read_bytes()
             artifact = Artifact.from_bytes(content, str(path))

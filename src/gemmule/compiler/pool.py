@@ -42,7 +42,7 @@ class Job:
 def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
     """Yield what a choice needs compiled for a problem: its kernel, then those that run after it."""
     yield Job(choice.spec, choice.config, choice.signature(problem), arch)
-    then = choice.following(problem)
+    then = choice.next_kernel(problem)
     for one in then.chain() if then is not None else ():
         yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
 

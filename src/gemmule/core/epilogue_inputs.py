@@ -1,4 +1,4 @@
-"""Matrices and numbers that go into an epilogue, for kernels that read them by row and column: types and parameters."""
+"""Inputs of a fused epilogue, read by row and column: types, signature and launch parameters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .layout import StridedMatrix
 from .problem import GemmProblem
 from .spec import Signature
 
-#: Types that the tensor-core kernels read.
+#: Types of inputs that the tensor-core kernels take.
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
 #: Strides by their marks: compiled in, but for those of `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
-#: The mark of a column stride of 1 where every two neighbours from an even column on lie in one word.
+#: The mark of a column stride of 1 where every two elements from an even column on are in one word.
 PAIRS = "p"
 
 
@@ -25,7 +25,7 @@ def why_not_inputs(problem: GemmProblem) -> str | None:
     if problem.epilogue is None:
         return None
     if problem.accumulator == INT32:
-        return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} is summed in int32"
+        return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} accumulates in int32"
     for matrix in problem.epilogue.matrices:
         if matrix.dtype not in INPUTS:
             return f"an input of the epilogue is {matrix.dtype}; this kernel takes {', '.join(map(str, INPUTS))}"
@@ -37,9 +37,9 @@ def why_not_second(problem: GemmProblem) -> str | None:
     if problem.epilogue is None or (second := problem.epilogue.second) is None:
         return None
     if not problem.d.is_row_major:
-        return "the result lies in columns; of gated forms this kernel writes rows: give out in rows"
-    lies = [(x.dtype, x.row_stride, x.col_stride, x.batch_strides) for x in (problem.b, second)]
-    return None if lies[0] == lies[1] else "the two factors of the gated form have not the same type and strides"
+        return "the result is column-major; this kernel writes gated forms row-major: give a row-major out"
+    layouts = [(x.dtype, x.row_stride, x.col_stride, x.batch_strides) for x in (problem.b, second)]
+    return None if layouts[0] == layouts[1] else "the two B of the gated form differ in type or strides"
 
 
 def factors_of(epilogue: Epilogue | None) -> int:
@@ -48,7 +48,7 @@ def factors_of(epilogue: Epilogue | None) -> int:
 
 
 def aligned_with_second(problem: GemmProblem) -> GemmProblem:
-    """Return the problem with B aligned to no more bytes than the second factor."""
+    """Return the problem with B aligned to no more bytes than the second B."""
     if problem.epilogue is None or (second := problem.epilogue.second) is None:
         return problem
     alignment = math.gcd(problem.b.alignment, second.alignment)
@@ -56,7 +56,7 @@ def aligned_with_second(problem: GemmProblem) -> GemmProblem:
 
 
 def epilogue_signature(epilogue: Epilogue | None) -> Signature:
-    """Return what a kernel is specialised for beside the product; the matrices as they lie in the kernel's frame."""
+    """Return the epilogue's part of a signature; its matrices are oriented as the kernel's D."""
     if epilogue is None:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
@@ -67,7 +67,7 @@ def epilogue_signature(epilogue: Epilogue | None) -> Signature:
 def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tuple[Param, ...]:
     """Return the parameters: matrices (M, N, L) with the strides that are not compiled in, then numbers of `dtype`.
 
-    Where there is one, the absolute maximum stands last: its address.
+    The address of the absolute maximum, where it is wanted, is last.
     """
     if epilogue is None:
         return ()
@@ -81,12 +81,12 @@ def epilogue_params(epilogue: Epilogue | None, batch: int, dtype: DType) -> tupl
 
 
 def absmax_params(epilogue: Epilogue) -> tuple[Param, ...]:
-    """Return the parameter of the absolute maximum, which is one value, if it is wanted."""
+    """Return the parameter of the absolute maximum, one value, where it is wanted."""
     return (TensorParam(ABSMAX, (), ()),) if epilogue.absmax else ()
 
 
 def _marks(matrix: StridedMatrix) -> tuple[str, str]:
-    """Return marks of the strides: of one row or column it does not matter where the next would be."""
+    """Return marks of the strides; that of a single row or column is of no use."""
     row, col = (
         _NONE if extent <= 1 or not stride else _UNIT if stride == 1 else _ANY
         for extent, stride in ((matrix.rows, matrix.row_stride), (matrix.cols, matrix.col_stride))

@@ -32,17 +32,25 @@ KERNELS: Mapping[str, str] = {
     "t17_unshifted_words": "transpose_word_aligned",
 }
 #: Config fields by their former names, for each kernel by its name of today.
-FIELDS: Mapping[str, Mapping[str, str]] = {}
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "hopper_gemm": {"swapped": "swap_ab"},
+    "hopper_syrk": {"swapped": "swap_ab"},
+}
 #: Fields of a record in whose text kernels are named.
 _KERNEL_FIELDS = frozenset({"kernel", "best_kernel", "default_kernel", "float8_kernel", "what", "failures"})
-#: What stands before `kernel` and `config` in the fields of a record.
-_PREFIXES = ("", "best_", "default_", "float8_")
 _WORD = re.compile(r"\w+")
+#: A kernel in a text, with its config in brackets.
+_WITH_CONFIG = re.compile(r"(\w+)( ?\[)([^]]*)\]")
 
 
 def current_names(text: str) -> str:
-    """Return a text with kernels under the names of today."""
-    return _WORD.sub(lambda word: KERNELS.get(word[0], word[0]), text)
+    """Return a text with kernels, and configs in brackets after them, under the names of today."""
+
+    def renamed(found: re.Match[str]) -> str:
+        names = FIELDS.get(found[1], {})
+        return f"{found[1]}{found[2]}{_WORD.sub(lambda word: names.get(word[0], word[0]), found[3])}]"
+
+    return _WITH_CONFIG.sub(renamed, _WORD.sub(lambda word: KERNELS.get(word[0], word[0]), text))
 
 
 def current_fields(kernel: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,8 +76,15 @@ def current_record(value: Any, *, names: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     record = {current_names(field): current_record(one, names=field in _KERNEL_FIELDS) for field, one in value.items()}
-    for prefix in _PREFIXES:
-        kernel, config = record.get(prefix + "kernel"), record.get(prefix + "config")
-        if isinstance(kernel, str) and isinstance(config, dict):
-            record[prefix + "config"] = current_fields(kernel.partition(" ")[0], config)
+    for field, config in record.items():
+        # A config is that of the kernel of the same prefix (best_, default_ …), else of the record's kernel.
+        prefix = field.removesuffix("s").removesuffix("config")
+        kernel = record.get(prefix + "kernel", record.get("kernel"))
+        if not field.removesuffix("s").endswith("config") or not isinstance(kernel, str):
+            continue
+        name = kernel.partition(" ")[0]
+        if isinstance(config, dict):
+            record[field] = current_fields(name, config)
+        elif isinstance(config, list):
+            record[field] = [current_fields(name, one) if isinstance(one, dict) else one for one in config]
     return record

@@ -78,13 +78,13 @@ class Buildable:
 
 
 @dataclasses.dataclass(frozen=True)
-class Following:
-    """What runs behind a kernel's own launch, to finish what that prepared.
+class NextKernel:
+    """The kernel that is launched after another one, on operands that this prepared.
 
     Attributes
     ----------
     spec : KernelSpec
-        The kernel, which says of nothing that it follows itself.
+        The kernel, which has no next kernel itself.
     config : Config
         Its config.
     problem : GemmProblem or TransposeProblem
@@ -94,9 +94,9 @@ class Following:
     workspaces : mapping of str to int
         Bytes of device memory that all launches need in addition, by names that launch recipes use.
     beyond : mapping of str to int
-        For operands that lie behind the beginning of what `operands` names, how many bytes.
-    behind : Following or None
-        What runs behind it; its workspaces are among those of the first one.
+        For operands that begin later than what `operands` names, how many bytes later.
+    then : NextKernel or None
+        The kernel that is launched after it; its workspaces are among those of the first one.
     """
 
     spec: KernelSpec
@@ -105,14 +105,14 @@ class Following:
     operands: Mapping[str, str]
     workspaces: Mapping[str, int]
     beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    behind: Following | None = None
+    then: NextKernel | None = None
 
-    def chain(self) -> Iterator[Following]:
-        """Yield it, and what runs behind it, in order."""
-        one: Following | None = self
+    def chain(self) -> Iterator[NextKernel]:
+        """Yield it, and what is launched after it, in order."""
+        one: NextKernel | None = self
         while one is not None:
             yield one
-            one = one.behind
+            one = one.then
 
 
 def _unset(config: Any, signature: Signature) -> Buildable:
@@ -161,8 +161,8 @@ class KernelSpec:
     cost : callable, optional
         ``cost(problem, config, gpu)`` is roughly the time of a config on a GPU, in any unit: the least is chosen, of
         equals the first. By `costs` where that is given. Without both, configs are compared by the size of their tiles.
-    following : callable, optional
-        ``following(problem, config, gpu)`` is what runs behind the launch, where the kernel only prepares operands.
+    next_kernel : callable, optional
+        ``next_kernel(problem, config, gpu)`` is launched after the kernel, where this only prepares operands.
     refuses : callable, optional
         ``refuses(problem, arch)`` is the reason for which no config takes a problem, or None: `why_not` begins with it,
         and a choice evaluates it once instead of once a config. The problem has at most `batch_dims` batch dimensions.
@@ -198,7 +198,7 @@ class KernelSpec:
     gated: bool = False
     absmax: bool = False
     cost: Callable[[Any, Any, GpuRates], float] | None = dataclasses.field(default=None, compare=False)
-    following: Callable[[Any, Any, GpuRates], Following] | None = dataclasses.field(default=None, compare=False)
+    next_kernel: Callable[[Any, Any, GpuRates], NextKernel] | None = dataclasses.field(default=None, compare=False)
     refuses: Callable[[Any, Arch], str | None] | None = dataclasses.field(default=None, compare=False)
     costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]] | None = dataclasses.field(
         default=None, compare=False
@@ -218,7 +218,7 @@ class KernelSpec:
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
         if self.refuses is not None:
-            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not))
+            fill("why_not", functools.partial(_refused_first, self.refuses, self.why_not, self.batch_dims))
         if not (self.epilogues and self.gated and self.absmax):
             known = (self.epilogues, self.gated, self.absmax)
             fill("why_not", functools.partial(_without_epilogue, self.why_not, known))
@@ -267,11 +267,12 @@ def _cost(
 def _refused_first(
     refuses: Callable[[Any, Arch], str | None],
     why_not: Callable[[Any, Arch, Any], str | None],
+    batch_dims: int,
     problem: Any,
     arch: Arch,
     config: Any,
 ) -> str | None:
-    return refuses(problem, arch) or why_not(problem, arch, config)
+    return refuses(split_batch(problem, batch_dims)[0], arch) or why_not(problem, arch, config)
 
 
 def _without_epilogue(
@@ -334,7 +335,7 @@ class Choice:
     source : str
         Where a tuned config comes from; empty for others.
     gpu : GpuRates
-        Rates of the GPU that it was chosen for: what follows is chosen by them too.
+        Rates of the GPU that it was chosen for: the next kernel is chosen by them too.
     """
 
     spec: KernelSpec
@@ -349,12 +350,12 @@ class Choice:
         """Return what the kernel must be specialised for."""
         return self.spec.signature(problem, self.config)
 
-    def following(self, problem: Problem) -> Following | None:
-        """Return what runs behind the kernel's own launch for a problem with any batch, or None."""
-        if self.spec.following is None:
+    def next_kernel(self, problem: Problem) -> NextKernel | None:
+        """Return what is launched after the kernel for a problem with any batch, or None."""
+        if self.spec.next_kernel is None:
             return None
         inner, _, _ = split_batch(problem, self.spec.batch_dims)
-        return self.spec.following(inner, self.config, self.gpu)
+        return self.spec.next_kernel(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
         """Return the launches that make a problem, in order, and the bytes of their workspaces by name.
@@ -369,8 +370,8 @@ class Choice:
         """
         chain = [ChainedLaunch(self.spec, self.config, inner, self.spec.launch(inner, self.config), {}, {})]
         workspaces: dict[str, int] = {}
-        if self.spec.following is not None:
-            then = self.spec.following(inner, self.config, self.gpu)
+        if self.spec.next_kernel is not None:
+            then = self.spec.next_kernel(inner, self.config, self.gpu)
             workspaces.update(then.workspaces)
             for one in then.chain():
                 recipe = one.spec.launch(one.problem, one.config)

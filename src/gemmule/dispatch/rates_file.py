@@ -14,9 +14,11 @@ from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.kernels.hopper.cost.correction import learned_chips
 
 from . import settings_file
-from .settings_file import LaterVersionError, locked, read_or_set_aside, write_whole
+from .settings_file import LaterVersionError, content, locked, read_or_set_aside, write_whole
 
 FORMAT, VERSION = "gemmule GPU rates", 1
+#: What messages call such a file.
+_WHAT = "a file of GPU rates"
 _BEGINNING = f'{{"format": "{FORMAT}"'
 
 
@@ -74,7 +76,7 @@ def read_rates(path: Path) -> tuple[MeasuredRates, ...]:
     OSError
         If it cannot be read.
     """
-    return measured_rates(path.read_bytes(), str(path))
+    return measured_rates(content(path, _WHAT), str(path))
 
 
 def measured_rates(text: bytes, what: str) -> tuple[MeasuredRates, ...]:
@@ -133,7 +135,7 @@ def read_or_make_way(path: Path) -> tuple[MeasuredRates, ...]:
     LaterVersionError, FileFormatError, OSError
         As of `read_or_set_aside`.
     """
-    return read_or_set_aside(path, measured_rates, _BEGINNING, (), RatesFileWarning)
+    return read_or_set_aside(path, _WHAT, measured_rates, _BEGINNING, (), RatesFileWarning)
 
 
 def write_rates(path: Path, measured: Iterable[MeasuredRates]) -> None:

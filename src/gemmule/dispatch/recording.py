@@ -35,7 +35,9 @@ def record_shape(problem: Problem, device: str) -> None:
     line = json.dumps({"record": "shape", **key.as_dict(), "chip": chip_name(device)}) + "\n"
     try:
         # One write at the end of the file: lines of several processes do not mix.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        # A named pipe that nobody reads is no place to wait at.
+        nonblocking = getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | nonblocking, 0o644)
         try:
             os.write(descriptor, line.encode())
         finally:

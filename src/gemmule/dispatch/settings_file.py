@@ -12,12 +12,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from gemmule.core.errors import FileFormatError
+from gemmule.core.regular_file import check_regular
 
 Content = TypeVar("Content")
 
 
 class LaterVersionError(FileFormatError):
     """A file that another version of gemmule wrote: it is left as it is."""
+
+
+def content(path: Path, what: str) -> bytes:
+    """Return the bytes of a file that is read as `what`, e.g. ``a file of rates``.
+
+    Raises
+    ------
+    FileFormatError
+        If it is no regular file.
+    OSError
+        If it cannot be read.
+    """
+    check_regular(path, what)
+    return path.read_bytes()
 
 
 def read_or_warn(path: Path, read: Callable[[Path], Content], empty: Content, warning: type[UserWarning]) -> Content:
@@ -38,6 +53,7 @@ def read_or_warn(path: Path, read: Callable[[Path], Content], empty: Content, wa
 
 def read_or_set_aside(
     path: Path,
+    what: str,
     parse: Callable[[bytes, str], Content],
     beginning: str,
     empty: Content,
@@ -49,6 +65,8 @@ def read_or_set_aside(
     ----------
     path : Path
         The file.
+    what : str
+        What such a file is called.
     parse : callable
         Gives what a file's bytes hold; its messages begin with the text that it is given.
     beginning : str
@@ -68,7 +86,7 @@ def read_or_set_aside(
         If it cannot be read: what it holds is not known, and must not be lost.
     """
     try:
-        text = path.read_bytes()
+        text = content(path, what)
     except (FileNotFoundError, NotADirectoryError):
         return empty
     if not text:

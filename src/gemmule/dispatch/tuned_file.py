@@ -14,9 +14,11 @@ from gemmule.core.former_names import current_fields, current_names
 
 from . import settings_file
 from .problem_key import ProblemKey
-from .settings_file import LaterVersionError, locked, read_or_set_aside, write_whole
+from .settings_file import LaterVersionError, content, locked, read_or_set_aside, write_whole
 
 FORMAT, VERSION = "gemmule tuned configurations", 1
+#: What messages call such a file.
+_WHAT = "a table of tuned configurations"
 _BEGINNING = f'{{"format": "{FORMAT}"'
 
 
@@ -82,7 +84,7 @@ def read_tuned(path: Path) -> tuple[Entry, ...]:
     OSError
         If it cannot be read.
     """
-    return tuned_entries(path.read_bytes(), str(path))
+    return tuned_entries(content(path, _WHAT), str(path))
 
 
 def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
@@ -147,7 +149,7 @@ def read_or_make_way(path: Path) -> tuple[Entry, ...]:
     LaterVersionError, FileFormatError, OSError
         As of `read_or_set_aside`.
     """
-    return read_or_set_aside(path, tuned_entries, _BEGINNING, (), TunedFileWarning)
+    return read_or_set_aside(path, _WHAT, tuned_entries, _BEGINNING, (), TunedFileWarning)
 
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:

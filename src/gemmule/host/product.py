@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,21 @@ _MOST_COLUMNS = SLAB // _FEWEST_ROWS
 # Elements of float8 looked up at a time, and the bytes that each takes: a wide index and a wide value.
 _LOOKUP = 2**14
 _LOOKUP_BYTES = 8 + 16
+
+
+class Multiply(Protocol):
+    """Adds a product of two matrices that BLAS reads where they lie, of the type of the sum."""
+
+    def __call__(self, total: Array, a: Array, b: Array, *, fresh: bool) -> None:
+        """Add ``a @ b`` to `total`, or set it if `fresh`."""
+
+
+def multiply_whole(total: Array, a: Array, b: Array, *, fresh: bool) -> None:
+    """Add ``a @ b`` to `total`, or set it if `fresh`, by one call of BLAS."""
+    if fresh:
+        np.matmul(a, b, out=total)
+    else:
+        np.add(total, np.matmul(a, b), out=total)
 
 
 def blocks(shape: tuple[int, ...], elements: int) -> Iterator[tuple[slice, ...]]:
@@ -62,8 +77,11 @@ def steps(arithmetic: Arithmetic, n: int, k: int, *, copies: bool) -> tuple[int,
     return max(SLAB // max(n_step, k_step if copies else 1), _FEWEST_ROWS), n_step, k_step
 
 
-def scratch_bytes(arithmetic: Arithmetic, m: int, n: int, k: int) -> int:
-    """Most memory in bytes that `add_product` takes for an (m, k) and a (k, n) matrix of any strides."""
+def scratch_bytes(arithmetic: Arithmetic, m: int, n: int, k: int, *, lookup: bool = True) -> int:
+    """Most memory in bytes that `add_product` takes for an (m, k) and a (k, n) matrix of any strides.
+
+    Without `lookup`, neither of them is of float8.
+    """
     if 0 in (m, n, k):
         return 0
     elements = 0
@@ -75,10 +93,13 @@ def scratch_bytes(arithmetic: Arithmetic, m: int, n: int, k: int) -> int:
         # A limb is there as an integer before it is converted.
         operands = (k_step * n_step + m_step * k_step) * (1 if arithmetic.limbs == (1, 1) else 2)
         elements = max(elements, product + (operands if copies else 0))
-    return elements * arithmetic.compute.itemsize + _LOOKUP_BYTES * min(_LOOKUP, max(m * k, k * n))
+    looked_up = min(_LOOKUP, max(m * k, k * n)) if lookup else 0
+    return elements * arithmetic.compute.itemsize + _LOOKUP_BYTES * looked_up
 
 
-def add_product(total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fresh: bool) -> None:
+def add_product(
+    total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fresh: bool, multiply: Multiply = multiply_whole
+) -> None:
     """Add ``a @ b`` to `total`, or set it if `fresh`.
 
     Parameters
@@ -91,6 +112,8 @@ def add_product(total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fre
         How to compute.
     fresh : bool
         Whether `total` holds nothing yet.
+    multiply : Multiply
+        What multiplies; it takes scratch for one product at most.
     """
     k, n = b.shape[-2:]
     if total.size == 0 or k == 0:
@@ -99,17 +122,20 @@ def add_product(total: Array, a: Array, b: Array, arithmetic: Arithmetic, *, fre
         return
     copies = not needs_no_copy(a, b, arithmetic)
     if fresh and not copies:
-        np.matmul(a, b, out=total)
+        multiply(total, a, b, fresh=True)
         return
     m_step, n_step, k_step = steps(arithmetic, n, k, copies=copies)
     for terms in runs(k, k_step):
         for cols in runs(n, n_step):
-            _add_panel(total[..., cols], a[..., terms], b[..., terms, cols], arithmetic, m_step, fresh)
+            part = total[..., cols], a[..., terms], b[..., terms, cols]
+            _add_panel(*part, arithmetic, m_step, fresh, multiply)
         fresh = False
 
 
 # Each of these is a function so that its copies are gone before the next ones are made.
-def _add_panel(total: Array, a: Array, b: Array, arithmetic: Arithmetic, m_step: int, fresh: bool) -> None:
+def _add_panel(
+    total: Array, a: Array, b: Array, arithmetic: Arithmetic, m_step: int, fresh: bool, multiply: Multiply
+) -> None:
     a_limbs, b_limbs = arithmetic.limbs
     for j in range(b_limbs):
         panel = _operand(_limb(b, j, b_limbs), arithmetic.compute)
@@ -120,7 +146,7 @@ def _add_panel(total: Array, a: Array, b: Array, arithmetic: Arithmetic, m_step:
                 continue
             for rows in runs(a.shape[-2], m_step):
                 slab = _limb(a[..., rows, :], i, a_limbs)
-                _add_slab(total[..., rows, :], slab, panel, arithmetic, fresh and i == j == 0, shift)
+                _add_slab(total[..., rows, :], slab, panel, arithmetic, fresh and i == j == 0, multiply, shift)
 
 
 def _limb(x: Array, index: int, count: int) -> Array:
@@ -133,18 +159,20 @@ def _limb(x: Array, index: int, count: int) -> Array:
     return limb
 
 
-def _add_slab(total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fresh: bool, shift: int = 0) -> None:
+def _add_slab(
+    total: Array, a: Array, panel: Array, arithmetic: Arithmetic, fresh: bool, multiply: Multiply, shift: int = 0
+) -> None:
     slab = _operand(a, arithmetic.compute)
-    straight = arithmetic.compute == arithmetic.total
-    if fresh and straight:
-        np.matmul(slab, panel, out=total)
+    if arithmetic.compute == arithmetic.total:
+        multiply(total, slab, panel, fresh=fresh)
         return
-    product = np.matmul(slab, panel)
-    if not straight:
-        product = _integers(product)
-        if shift:
-            np.left_shift(product, shift, out=product)
-        product = product.astype(total.dtype, copy=False)
+    exact = np.empty(total.shape, arithmetic.compute)
+    multiply(exact, slab, panel, fresh=True)
+    product = _integers(exact)
+    del exact
+    if shift:
+        np.left_shift(product, shift, out=product)
+    product = product.astype(total.dtype, copy=False)
     if fresh:
         total[...] = product
     else:

@@ -17,6 +17,8 @@ Scalar = int | float | complex
 
 #: Elements that are scaled and rounded at a time: their temporaries stay in the cache.
 PIECE = 2**15
+#: The same for small tiles, whose temporaries must not need more memory than their elements.
+SMALL_PIECE = 2**12
 
 
 def scale_dtype(
@@ -96,13 +98,22 @@ def _integer(value: Scalar) -> int | None:
         return None
 
 
-def write_bytes(total: np.dtype[Any], elements: int) -> int:
+def write_bytes(total: np.dtype[Any], elements: int, *, small: bool = False) -> int:
     """Most memory in bytes that `write` takes for so many elements."""
     # Five temporaries, as complex numbers if `c` is complex.
-    return min(elements, PIECE) * 5 * max(2 * total.itemsize, 16)
+    return min(elements, SMALL_PIECE if small else PIECE) * 5 * max(2 * total.itemsize, 16)
 
 
-def write(out: Array, total: Array | None, alpha: Scalar, beta: Scalar, c: Array | None, scale: np.dtype[Any]) -> None:
+def write(
+    out: Array,
+    total: Array | None,
+    alpha: Scalar,
+    beta: Scalar,
+    c: Array | None,
+    scale: np.dtype[Any],
+    *,
+    small: bool = False,
+) -> None:
     """Write ``alpha * total + beta * c`` into `out`, rounded once.
 
     Parameters
@@ -115,10 +126,12 @@ def write(out: Array, total: Array | None, alpha: Scalar, beta: Scalar, c: Array
         Scalars.
     scale : numpy.dtype
         Type to compute in, from `scale_dtype`.
+    small : bool
+        Whether to spare memory.
     """
     with np.errstate(all="ignore"):
         factor_total, factor_c = (_scalar(name, value, scale) for name, value in (("alpha", alpha), ("beta", beta)))
-        for piece in blocks(out.shape, PIECE):
+        for piece in blocks(out.shape, SMALL_PIECE if small else PIECE):
             value: Array | None = None
             if total is not None:
                 value = total[piece]

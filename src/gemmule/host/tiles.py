@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,12 @@ import numpy as np
 from ..core.errors import ArgumentError, ShapeError
 from ..core.executor import Array
 from .arithmetic import Arithmetic, choose_arithmetic
-from .product import add_product, needs_no_copy, runs, scratch_bytes
+from .block_product import SMALL_PRODUCT, add_in_blocks
+from .product import add_product, scratch_bytes
 from .rounding import Scalar, scale_dtype, write, write_bytes
 
 #: Bytes for Python's own objects and the buffers through which NumPy converts.
 _SMALL_THINGS = 2**16
-#: Multiply-adds up to which a product is cut into blocks that BLAS multiplies in the calling thread. BLAS threads
-#: wait for each other by spinning: where other processes use the cores, that costs tens of milliseconds per call.
-SMALL_PRODUCT = 2**26
-#: Multiply-adds up to which OpenBLAS starts no thread, and the largest sides of such a block.
-_ONE_THREAD, _BLOCK_ROWS, _BLOCK_COLS = 2**18, 64, 96
 
 
 class HostTileSum:
@@ -39,7 +33,7 @@ class HostTileSum:
     def __init__(self, m: int, n: int, arithmetic: Arithmetic, into: Array | None = None) -> None:
         self._shape = (m, n)
         self._arithmetic = arithmetic
-        self._empty = True
+        self._empty = self._small = True
         in_place = into is not None and into.dtype == arithmetic.total and into.flags.carray
         self._total = into if in_place else np.empty((m, n), arithmetic.total)
 
@@ -68,9 +62,8 @@ class HostTileSum:
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or (a.shape[0], b.shape[1]) != self._shape:
             raise ShapeError(f"a is {a.shape} and b is {b.shape}; a tile of {self._shape} needs (m, k) and (k, n)")
         with np.errstate(all="ignore"):
-            for rows, cols, terms in self._blocks(a, b):
-                fresh = self._empty and not terms.start
-                add_product(total[rows, cols], a[rows, terms], b[terms, cols], self._arithmetic, fresh=fresh)
+            add_product(total, a, b, self._arithmetic, fresh=self._empty, multiply=add_in_blocks)
+        self._small &= total.size * a.shape[1] <= SMALL_PRODUCT
         self._empty = False
 
     def finish(self, out: Array, alpha: Scalar = 1, beta: Scalar = 0, c: Array | None = None) -> None:
@@ -105,16 +98,7 @@ class HostTileSum:
         nothing = alpha == 0 or self._empty
         if out is total and alpha == 1 and addend is None and not nothing:
             return
-        write(out, None if nothing else total, alpha, beta, addend, scale)
-
-    def _blocks(self, a: Array, b: Array) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield rows, columns and terms of the blocks that are multiplied by one call of BLAS each."""
-        (m, n), k = self._shape, a.shape[1]
-        if not _ONE_THREAD < m * n * k <= SMALL_PRODUCT or not needs_no_copy(a, b, self._arithmetic):
-            yield slice(0, m), slice(0, n), slice(0, k)
-            return
-        rows, cols = _evenly(m, _BLOCK_ROWS), _evenly(n, _BLOCK_COLS)
-        yield from itertools.product(runs(m, rows), runs(n, cols), runs(k, _evenly(k, _ONE_THREAD // (rows * cols))))
+        write(out, None if nothing else total, alpha, beta, addend, scale, small=self._small)
 
     def _open(self) -> Array:
         if self._total is None:
@@ -122,13 +106,17 @@ class HostTileSum:
         return self._total
 
 
-def _evenly(extent: int, most: int) -> int:
-    """Return the length of equal parts of `extent`, each at most `most`."""
-    return -(-extent // -(-extent // most))
-
-
 class HostTileExecutor:
-    """Computes tiles of a product with the BLAS that NumPy has; a `TileExecutor`."""
+    """Computes tiles of a product with the BLAS that NumPy has; a `TileExecutor`.
+
+    Parameters
+    ----------
+    tiny : bool
+        Whether the tiles are for a tiny memory budget: then `tile_bytes` bounds what small ones take more closely.
+    """
+
+    def __init__(self, *, tiny: bool = False) -> None:
+        self._tiny = tiny
 
     @property
     def name(self) -> str:
@@ -146,6 +134,8 @@ class HostTileExecutor:
         self, a_dtype: np.dtype[Any], b_dtype: np.dtype[Any], out_dtype: np.dtype[Any], m: int, n: int, k: int
     ) -> int:
         """Return an upper bound of the memory that a sum takes beyond the slices and the output.
+
+        The slices of small tiles for a tiny budget are contiguous, in C or Fortran order.
 
         Parameters
         ----------
@@ -168,7 +158,14 @@ class HostTileExecutor:
             If a type cannot be multiplied.
         """
         arithmetic = choose_arithmetic(np.dtype(a_dtype), np.dtype(b_dtype), np.dtype(out_dtype))
-        scratch = max(scratch_bytes(arithmetic, m, n, k), write_bytes(arithmetic.total, m * n))
+        small = self._tiny and m * n * k <= SMALL_PRODUCT
+        if small and a_dtype == b_dtype == arithmetic.compute == arithmetic.total:
+            # Nothing is converted or copied.
+            adding = m * n * arithmetic.total.itemsize
+        else:
+            float8 = any(dtype.name.startswith("float8") for dtype in (a_dtype, b_dtype))
+            adding = scratch_bytes(arithmetic, m, n, k, lookup=float8 or not small)
+        scratch = max(adding, write_bytes(arithmetic.total, m * n, small=small))
         own = 0 if arithmetic.total == out_dtype else m * n * arithmetic.total.itemsize
         return own + scratch + _SMALL_THINGS
 

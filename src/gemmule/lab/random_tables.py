@@ -73,5 +73,5 @@ def _config(kernel: str, config: Mapping[str, int]) -> str:
         words.append(f"cluster {sharing}")
     if config.get("cluster_k", 1) > 1:
         words.append(f"K / {config['cluster_k']}")
-    words += [name for name in ("swapped", "pingpong") if config.get(name)]
+    words += [name for name in ("swap_ab", "pingpong") if config.get(name)]
     return " ".join(word for word in words if word)

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from gemmule.core.errors import FileFormatError
 from gemmule.core.former_names import current_record
+from gemmule.core.regular_file import check_regular
 
 
 class RecordFile:
@@ -87,6 +88,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     FileFormatError
         If it is no record file; the message names the line.
     """
+    check_regular(path, "a record file")
     records: list[dict[str, Any]] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -42,13 +42,13 @@ def class_source(kernel: str) -> str:
         raise KeyError(f"{kernel} has {len(classes)} classes, not one")
     source = ast.get_source_segment(text, classes[0])
     assert source is not None
-    names = {classes[0].name: _CLASS} | {name: _CONFIG for name in _imported_beside(tree) if name.endswith("Config")}
+    names = {classes[0].name: _CLASS} | {name: _CONFIG for name in _imported(tree) if name.endswith("Config")}
     return re.sub(r"\b(?:" + "|".join(names) + r")\b", lambda match: names[match[0]], source)
 
 
-def _imported_beside(tree: ast.Module) -> list[str]:
-    """Return the names that a kernel's module imports from its spec and its config."""
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in ("spec", "config")]
+def _imported(tree: ast.Module) -> list[str]:
+    """Return the names that a kernel's module imports."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     return [alias.name for node in imports for alias in node.names]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from ..core.errors import ArgumentError
 from .finished import FinishedTiles
-from .journal import Journal
+from .journal import Journal, remove_band_journals
 from .journaled import JournaledSink
 from .matrix import AnyDType, Finished
 from .plan import StreamPlan
@@ -70,6 +70,8 @@ class Band:
             # The mirror image of a tile is written with it.
             self._wanted |= {(plan.cols(j).start, plan.rows(i).start) for i, j in tiles}
         journal = Journal(band_journal(target.journal, tiles), target.name)
+        self._product = target.journal
+        fresh = journal.header is None
         try:
             band = {"band": [list(tile) for tile in tiles]}
             journal.check((plan.product.m, plan.product.n))
@@ -88,8 +90,19 @@ class Band:
             # A failure here deletes nothing: others write to the same place.
             self.sink.hold()
         except BaseException:
+            if fresh:
+                journal.remove()
             journal.close()
             raise
+
+    def leave(self) -> None:
+        """Store what was written, and leave the journal to the process that has opened the product.
+
+        Where that was finished meanwhile, by a process that took over from it, nobody would collect the journal.
+        """
+        self.sink.leave()
+        if not os.path.lexists(self._product):
+            remove_band_journals(self._product, self.sink.name)
 
     def finished(self, rows: slice, cols: slice) -> bool:
         """Return whether a tile is none of this band, or is stored."""

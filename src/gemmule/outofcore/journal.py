@@ -7,19 +7,25 @@ Whatever follows the first line that is torn or damaged does not count.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.errors import ArgumentError, FileFormatError
+from ..core.errors import ArgumentError, FileAccessError, FileFormatError
 from ..core.file_errors import errors_name
 from ..core.own_file import open_or_create_own, open_own
 from .hidden import store_folder
 
 #: First row, first column, rows and columns of what was written at once.
 Rectangle = tuple[int, int, int, int]
+
+#: What the name of a band's journal has after that of the product's: row and column of its first tile.
+_BAND = re.compile(r"\.\d+-\d+")
 
 
 class Journal:
@@ -144,6 +150,24 @@ class Journal:
                 count = os.pwrite(self._fd, raw, offset)
                 raw, offset = raw[count:], offset + count
             os.fsync(self._fd)
+
+
+def band_journals(path: str) -> list[str]:
+    """Return the journals of bands that lie beside the journal of their product."""
+    return [found for found in sorted(glob.glob(glob.escape(path) + ".*")) if _BAND.fullmatch(found, len(path))]
+
+
+def remove_band_journals(path: str, name: str) -> None:
+    """Delete the journals of the bands of a product that is finished, but for those of processes that are at them."""
+    for found in band_journals(path):
+        # What cannot be deleted, or is damaged, stays.
+        with contextlib.suppress(ArgumentError, FileFormatError, FileAccessError):
+            band = Journal(found, name)
+            try:
+                band.check()
+                band.remove()
+            finally:
+                band.close()
 
 
 def header_of(path: str) -> dict[str, Any] | None:

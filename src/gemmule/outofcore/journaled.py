@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.errors import WrongResultError
 from .coverage import coverage_flaw
-from .journal import Journal, Rectangle
+from .journal import Journal, Rectangle, remove_band_journals
 from .matrix import AnyDType, Array, MatrixSink, MatrixSource
 
 
@@ -126,6 +126,8 @@ class JournaledSink:
         self._close()
         # A journal that outlives its result does no harm: it has no data any more.
         self._journal.remove()
+        # Workers of a client that was killed may have written on, and noted it.
+        remove_band_journals(self._journal.path, self.name)
 
     def abort(self) -> None:
         """Leave nothing behind. Does nothing after a commit."""

@@ -15,7 +15,7 @@ from .matrix import AnyDType, Array, Finished, MatrixSink, MatrixSource
 from .plan import Operand, Product, StreamPlan
 from .reader import SliceReader
 from .result import check_product
-from .search import plan_product
+from .search import plan_within
 from .writer import TileWriter
 
 #: Told after every slice: multiplications done, multiplications in all.
@@ -101,7 +101,8 @@ def plan_multiply(
     ShapeError, DTypeError, ArgumentError
         If the matrices or scalars do not fit together.
     MemoryLimitError
-        If `memory` is too small; the message says what would do.
+        If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
+        would do.
     """
     check_product(a, b, c, out_shape, out_dtype, alpha, beta)
     product = Product(
@@ -116,7 +117,7 @@ def plan_multiply(
     # One thread reads, so that no two sources read at once.
     scratch += max(source.scratch_bytes for source in (a, b, c) if source is not None)
     symmetric = mirrored and product.c is None and product.k > 0 and is_transpose(a, b)
-    return plan_product(
+    return plan_within(
         product, memory, lambda m, n, k: executor.tile_bytes(a.dtype, b.dtype, out_dtype, m, n, k) + scratch,
         symmetric=symmetric,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 from collections.abc import Sequence
@@ -110,8 +111,10 @@ class NpySink:
             if raw.flags.c_contiguous and (tile.shape[1] == cols or len(raw) == 1):
                 self._put(raw.reshape(-1), start)
             else:
-                for index, line in enumerate(raw):
-                    self._put(line, start + index * cols * item)
+                for offset, line in zip(itertools.count(start, cols * item), raw, strict=False):
+                    count = os.pwrite(self._fd, line, offset)
+                    if count != len(line):
+                        self._put(line[count:], offset + count)
         return tile.nbytes
 
     def flush(self) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-import glob
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -20,7 +18,7 @@ from .budget import amount, format_bytes
 from .device.host_memory import is_transpose
 from .fingerprint import input_fingerprint
 from .finished import FinishedTiles, sound_tiles
-from .journal import Journal, Rectangle
+from .journal import Journal, Rectangle, band_journals, remove_band_journals
 from .journaled import JournaledSink
 from .matrix import AnyDType, MatrixSource
 from .plan import Product
@@ -62,9 +60,6 @@ class Plan(Protocol):
 
 
 PlanT = TypeVar("PlanT", bound=Plan)
-
-#: What the name of a band's journal has after that of the product's: row and column of its first tile.
-_BAND = re.compile(r"\.\d+-\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,10 +203,9 @@ def open_work(
 def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journal]:
     """Open the journals of the bands of a product that several processes computed; the stack closes them."""
     found = []
-    for path in sorted(glob.glob(glob.escape(journal.path) + ".*")):
-        if _BAND.fullmatch(path, len(journal.path)):
-            found.append(Journal(path, journal.name))
-            stack.callback(found[-1].close)
+    for path in band_journals(journal.path):
+        found.append(Journal(path, journal.name))
+        stack.callback(found[-1].close)
     return found
 
 
@@ -237,10 +231,13 @@ def _of_whole_tiles(plan: Plan, stored: Sequence[Rectangle]) -> list[Rectangle]:
 
 
 def _sweep(target: Target) -> None:
-    """Delete the journal of a result that was finished, but killed before it could do so."""
+    """Delete the journals of a result that was finished, but killed before it could do so."""
     # What cannot be deleted, or is damaged, stays: the caller says what is wrong with the output.
     with contextlib.suppress(ArgumentError, FileFormatError, FileAccessError):
-        if os.path.lexists(target.journal) and not target.unfinished():
+        if target.unfinished():
+            return
+        remove_band_journals(target.journal, target.name)
+        if os.path.lexists(target.journal):
             journal = Journal(target.journal, target.name)
             try:
                 journal.check()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Callable, Iterator
 
 from ..core.errors import MemoryLimitError
 from .budget import amount, format_bytes
@@ -18,6 +20,16 @@ CALL_BYTES = 16384
 ADD_BYTES = 12
 #: How much dearer the first reads and the last write are, which no computing hides.
 EXPOSED = 4
+#: Budgets below this cut a product into many tiles and slices: then each tile, which is synced and journaled, and each
+#: slice, which threads hand over, costs as much as moving so many bytes.
+TINY_BUDGET = 2**24
+TILE_BYTES, SLICE_BYTES = 2_000_000, 400_000
+#: Bytes that are moved during a multiply-add, for each byte of a real number, and for each byte that is written and
+#: synced.
+MULTIPLY_BYTES, WRITTEN_BYTES = 0.05, 4
+#: Costs of a product under a tiny budget, compared with any other budget, above which it takes twice as long: reading,
+#: writing and computing overlap. Bytes that are moved in two seconds, which are never worth refusing.
+SLOWEST, SECONDS_BYTES = 2.5, 8e9
 
 
 def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
@@ -48,20 +60,97 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
             for keep in (True, False) if parts(product.k, tile_k) > 1 else (True,):
                 fitting = _square if symmetric else _fitting
                 for plan in fitting(product, tile_k, by_rows, keep, memory, tile_bytes):
-                    cost = _cost(plan)
+                    cost = _cost(plan) + (_overheads(plan) if memory < TINY_BUDGET else 0)
                     if best is None or cost < best[0]:
                         best = cost, plan
     if best is None and symmetric:
         return plan_product(product, memory, tile_bytes)
     if best is None:
         least = least_memory(product, tile_bytes)
-        # Tiles are whole chunks of a store.
-        smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
-        raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"of buffers; give memory='{amount(least)}' or more{smaller}"
-        )
+        raise _too_small(product, memory, least, least)
     return best[1]
+
+
+def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
+    """Return what `plan_product` returns, and refuse a tiny budget that is expected to take far too long.
+
+    Raises
+    ------
+    MemoryLimitError
+        If not even the smallest tiles fit, or if the time would go into their number: twice the time of a larger
+        budget. It says what would do.
+    """
+
+    def plan_for(budget: int) -> StreamPlan:
+        return plan_product(product, budget, tile_bytes, symmetric=symmetric)
+
+    try:
+        plan = plan_for(memory)
+    except MemoryLimitError:
+        least = least_memory(product, tile_bytes)
+        raise _too_small(product, memory, least, _serving(plan_for(least), least, plan_for)) from None
+    serving = _serving(plan, memory, plan_for)
+    if serving > memory:
+        raise MemoryLimitError(
+            f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
+            f"which takes over twice as long as need be; give memory='{amount(serving)}' or more"
+        )
+    return plan
+
+
+def _too_small(product: Product, memory: int, least: int, serving: int) -> MemoryLimitError:
+    # Tiles are whole chunks of a store.
+    smaller = ", or smaller chunks of the result" if max(product.out.grain) > LEAST else ""
+    return MemoryLimitError(
+        f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
+        f"of buffers; give memory='{amount(serving)}' or more{smaller}"
+    )
+
+
+def _serving(plan: StreamPlan, memory: int, plan_for: Callable[[int], StreamPlan]) -> int:
+    """Return the budget, or the next larger one that does not take far longer than need be.
+
+    Parameters
+    ----------
+    plan : StreamPlan
+        The plan for `memory`.
+    memory : int
+        The budget, in bytes.
+    plan_for : callable
+        Returns the plan for another budget.
+    """
+    if memory >= TINY_BUDGET or _moved(plan) <= SECONDS_BYTES:
+        return memory
+    product = plan.product
+    size = max(_multiplied(product.a), _multiplied(product.b))
+    multiplying = MULTIPLY_BYTES * product.m * product.n * product.k * size / (1 + plan.symmetric)
+    needed = multiplying + WRITTEN_BYTES * product.m * product.n * product.out.itemsize
+    most = max(SLOWEST * (needed + _cost(plan_for(sys.maxsize))) - needed, SECONDS_BYTES)
+    if _moved(plan) <= most:
+        return memory
+    # In steps of an eighth of a power of two.
+    budgets = [
+        math.ceil(memory * 2 ** (step / 8)) for step in range(math.ceil(8 * math.log2(TINY_BUDGET / memory)) + 1)
+    ]
+    low, high = 0, len(budgets) - 1
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _moved(plan_for(budgets[middle])) <= most else (middle, high)
+    return budgets[high]
+
+
+def _multiplied(operand: Operand) -> int:
+    """Return the bytes of the real numbers that a multiply-add of such elements multiplies."""
+    kind, size = operand.dtype.kind, operand.itemsize
+    if kind == "c":
+        return 2 * size
+    # Wide integers are multiplied in parts, as float64.
+    return 8 * size if kind in "iu" and size >= 4 else max(size, 4)
+
+
+def _moved(plan: StreamPlan) -> float:
+    """Return what a plan within a tiny budget costs, multiplying aside, in bytes."""
+    return _cost(plan) + _overheads(plan)
 
 
 def least_memory(product: Product, tile_bytes: TileBytes) -> int:
@@ -128,6 +217,11 @@ def _cost(plan: StreamPlan) -> float:
         plan.tile_m * product.a.itemsize + plan.tile_n * product.b.itemsize
     )
     return float(a_bytes * a_passes + b_bytes * b_passes + calls * CALL_BYTES + packing + adding + EXPOSED * ends)
+
+
+def _overheads(plan: StreamPlan) -> float:
+    """Return what the tiles and slices of the plan cost by themselves, in bytes."""
+    return float(plan.tiles * (TILE_BYTES + plan.grid[2] * SLICE_BYTES))
 
 
 def _calls(operand: Operand, shape: tuple[int, int], grid: tuple[int, int]) -> int:

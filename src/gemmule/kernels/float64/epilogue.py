@@ -1,7 +1,7 @@
-"""The end of a tile of float64 that mma.sync computed: sums are written from the registers where they are.
+"""Epilogue of the float64 GEMM: D = alpha * AB + beta * C, written from the accumulators of mma.sync.
 
-A lane has two neighbours of a row of each product, and four lanes 64 bytes: whole sectors, without a way through shared
-memory.
+A lane has two contiguous elements of a row of each product, and four lanes 64 bytes: whole sectors, without a pass
+through shared memory.
 """
 
 from __future__ import annotations
@@ -16,66 +16,66 @@ _BLOCK, _ROWS, _COLUMNS = 16, 8, 8
 
 
 @dataclasses.dataclass(frozen=True)
-class DoubleSums:
-    """How a warp's sums are written.
+class Float64Epilogue:
+    """Writes of a warp tile.
 
     Attributes
     ----------
-    run : int
+    vector : int
         Elements of D (and C) that are read and written at once, 1 or 2: they divide its rows.
     whole : bool
         Whether all of the tile is inside the matrix.
     """
 
-    run: int
+    vector: int
     whole: bool
 
     @cute.jit
-    def write(self, gD: cute.Tensor, gC: cute.Tensor, sums: cute.Tensor, m, n, alpha, beta):
-        """Write D = alpha * sums + beta * C for the warp's part of the tile, which begins at (m, n).
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
+        """Write D = alpha * rC + beta * C for a warp tile, which begins at (m, n).
 
         Parameters
         ----------
         gD, gC : Tensor
             Row-major matrices; C is read only where beta is not 0.
-        sums : Tensor
-            This lane's 4 sums of each product of 16 x 8, by rows and columns of products.
+        rC : Tensor
+            This lane's 4 accumulators of each product of 16 x 8, by rows and columns of products.
         """
         tid, _, _ = cute.arch.thread_idx()
         row, col = m + tid % 32 // 4, n + tid % 4 * 2
-        count = cutlass.const_expr(cute.size(sums, mode=[2]))
-        for i in cutlass.range_constexpr(cute.size(sums, mode=[1])):
-            # All of C that a block needs is asked for at once.
+        count = cutlass.const_expr(cute.size(rC, mode=[2]))
+        for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
+            # All loads of C that a block needs are issued before its stores.
             addends = cute.make_rmem_tensor(cute.make_layout((4, count)), Float64)
             addends.fill(Float64(0))
             if beta != 0:
                 for half in cutlass.range_constexpr(2):
                     for j in cutlass.range_constexpr(count):
                         at = row + i * _BLOCK + half * _ROWS, col + j * _COLUMNS
-                        for v in cutlass.range_constexpr(0, 2, self.run):
+                        for v in cutlass.range_constexpr(0, 2, self.vector):
                             if self.inside(gC, at, v):
                                 place = 2 * half + v + cute.crd2idx((0, j), addends.layout)
-                                run = cute.make_tensor(addends.iterator + place, cute.make_layout(self.run))
-                                cute.autovec_copy(self.run_at(gC, at, v), run)
+                                vector = cute.make_tensor(addends.iterator + place, cute.make_layout(self.vector))
+                                cute.autovec_copy(self.vector_at(gC, at, v), vector)
             for half in cutlass.range_constexpr(2):
                 for j in cutlass.range_constexpr(count):
                     at = row + i * _BLOCK + half * _ROWS, col + j * _COLUMNS
-                    for v in cutlass.range_constexpr(0, 2, self.run):
+                    for v in cutlass.range_constexpr(0, 2, self.vector):
                         if self.inside(gD, at, v):
-                            run = cute.make_rmem_tensor(cute.make_layout(self.run), Float64)
-                            for w in cutlass.range_constexpr(self.run):
+                            vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float64)
+                            for w in cutlass.range_constexpr(self.vector):
                                 place = cutlass.const_expr(2 * half + v + w)
-                                run[w] = alpha * sums[place, i, j] + beta * addends[place, j]
-                            cute.autovec_copy(run, self.run_at(gD, at, v))
+                                vector[w] = alpha * rC[place, i, j] + beta * addends[place, j]
+                            cute.autovec_copy(vector, self.vector_at(gD, at, v))
 
     @cute.jit
     def inside(self, gX: cute.Tensor, at, v: cutlass.Constexpr[int]):
-        """Return whether the run that begins `v` behind a place is inside the matrix."""
+        """Return whether the vector `v` elements after a place is inside the matrix."""
         return self.whole or (at[0] < gX.shape[0] and at[1] + v < gX.shape[1])
 
     @cute.jit
-    def run_at(self, gX: cute.Tensor, at, v: cutlass.Constexpr[int]):
-        """Return that run as a tensor whose address is known to suit one wide access."""
+    def vector_at(self, gX: cute.Tensor, at, v: cutlass.Constexpr[int]):
+        """Return that vector in memory, its address assumed to be aligned for one access."""
         start = gX.iterator + cute.crd2idx((at[0], at[1] + v), gX.layout)
-        known = cute.make_ptr(Float64, start.toint(), gX.memspace, assumed_align=self.run * Float64.width // 8)
-        return cute.make_tensor(known, cute.make_layout(self.run))
+        known = cute.make_ptr(Float64, start.toint(), gX.memspace, assumed_align=self.vector * Float64.width // 8)
+        return cute.make_tensor(known, cute.make_layout(self.vector))

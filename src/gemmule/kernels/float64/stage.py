@@ -1,9 +1,9 @@
-"""A slice of float64 in shared memory, and how a warp reads its fragments for mma.sync.
+"""Layout of a float64 stage in shared memory, and the reads of its fragments for mma.sync.
 
 Lane 4 g + t has row g of every 8 (of A, or column of B), and k = t of every 4. Half a warp reads at once, 8 bytes a
-lane: 4 rows by 4 k. Whether lines lie along K or across, these are 32 bytes of each of 4 neighbouring lines. Group c of
-32 bytes of line l stands where group ``c xor l`` of four would. Such reads meet all banks, and so do copies, which
-write whole lines.
+lane: 4 rows by 4 k. K-major or MN-major, these are 32 bytes of each of 4 consecutive lines. Group c of
+32 bytes of line l is stored as group ``c xor l`` of four. Such reads use all banks, and so do copies, which write
+whole lines.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _ITEM, _PANEL = 8, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class DoubleSlice:
-    """Where the elements of a slice are.
+class Float64Stage:
+    """Layout of a k-tile in a stage.
 
     Attributes
     ----------
     extent, depth : int
         Rows (of A, or columns of B) and elements of K, multiples of 16.
-    along_k : bool
-        Whether neighbours in memory are neighbours along K; each row is a line then. Otherwise lines belong to one k,
-        and those of 16 rows form a panel.
+    k_major : bool
+        Whether the operand is K-major: a line is a row. Otherwise a line is 16 rows of one k, and the lines of all k
+        form a panel.
     """
 
     extent: int
     depth: int
-    along_k: bool
+    k_major: bool
 
     @property
     def itemsize(self) -> int:
@@ -43,16 +43,16 @@ class DoubleSlice:
 
     @property
     def bytes(self) -> int:
-        """Size of the slice."""
+        """Size of the stage."""
         return self.extent * self.depth * _ITEM
 
     @property
     def line(self) -> int:
         """Bytes of a line."""
-        return (self.depth if self.along_k else _PANEL) * _ITEM
+        return (self.depth if self.k_major else _PANEL) * _ITEM
 
     def swizzle(self, line: Any) -> Any:
-        """Return what a line, a number or known when the kernel runs, changes in the place of a byte in it."""
+        """Return what a line, a number or known when the kernel runs, changes (xor) in the offset of a byte in it."""
         return (line & 3) << 5
 
     def k_of(self, line: Any) -> Any:
@@ -60,26 +60,26 @@ class DoubleSlice:
         return line
 
     def step(self, octet: int, word: int) -> tuple[int, int]:
-        """Return what to change in (xor) and then to add to a lane's place for one of its elements.
+        """Return what to change in (xor) and then to add to a lane's offset for one of its elements.
 
         Parameters
         ----------
         octet : int
             Which 8 rows of the warp's.
         word : int
-            Which 4 elements of K of the slice.
+            Which 4 elements of K of the k-tile.
         """
-        if self.along_k:
+        if self.k_major:
             return word * DEPTH * _ITEM, octet * ROWS * self.line
         panel, inside = divmod(octet * ROWS, _PANEL)
         return inside * _ITEM, (panel * self.depth + word * DEPTH) * self.line
 
     @cute.jit
     def place(self, row):
-        """Return the byte where this lane's first element is, in the part of its warp, which begins at `row`."""
+        """Return the offset of this lane's first element in its warp tile, which begins at `row`, in bytes."""
         tid, _, _ = cute.arch.thread_idx()
         g, t = tid % 32 // 4, tid % 4
-        if cutlass.const_expr(self.along_k):
+        if cutlass.const_expr(self.k_major):
             return (row + g) * self.line + (t * _ITEM ^ self.swizzle(g))
         return (row // _PANEL * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
 
@@ -90,9 +90,9 @@ class DoubleSlice:
         Parameters
         ----------
         start : Int32
-            The slice's address in shared memory, a multiple of 1024, and this lane's place in it.
+            Address of the stage, a multiple of 1024, plus this lane's offset in it.
         octet, word : int
-            Which 8 rows of the warp's, and which 4 elements of K of the slice.
+            Which 8 rows of the warp's, and which 4 elements of K of the k-tile.
         """
         change, plus = cutlass.const_expr(self.step(octet, word))
         place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)

@@ -8,6 +8,9 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.spec import Config
 
+#: Bytes that leading dimensions of repacked matrices are a multiple of. TMA takes 16, but its boxes have rows of 128
+#: bytes, each of which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
+REPACKED_BYTES = 128
 _MAX_BATCH, _MAX_EXTENT = 2**16 - 1, 2**30
 
 

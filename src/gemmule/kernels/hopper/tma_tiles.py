@@ -1,100 +1,125 @@
-"""Matrices of which the copy engine (TMA) brings tiles: what it can take, and the tensor maps by which it finds them.
+"""Matrices of which TMA loads or stores tiles: which it takes, and their tensor maps.
 
-Slices of A and B, and boxes of C and D, are 128 bytes wide, the rows of the copy engine's swizzle.
+K-tiles of A and B, and epilogue tiles of C and D, have rows of at most 128 bytes, the longest of TMA's swizzle.
 """
 
 from __future__ import annotations
 
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, TensorMapParam
+from gemmule.core.dtype import FLOAT32
+from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
 
-#: Bytes of K of a slice, which are the rows of the swizzle.
-SLICE_BYTES = 128
-#: Rows of a box of C or D, and its columns of 16 bits.
-BOX_ROWS, BOX_COLS = 64, 64
+from .tile_config import K_BYTES
+
 _MAX_PITCH = 1 << 40
 
 
-def why_not_copied(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
-    """Say why the copy engine cannot take a matrix, or None where it can."""
+def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
+    """Say why TMA cannot address a matrix, or None where it can."""
     item = matrix.dtype.itemsize
     rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
     lines, pitch = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
-    steps = [("pitch", lines, pitch)]
-    steps += [("step of the batch", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
+    steps = [("leading dimension", lines, pitch)]
+    steps += [("batch stride", extent, s) for extent, s in zip(batch, matrix.batch_strides, strict=True)]
     if matrix.alignment % MAP_ALIGNMENT:
-        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; the copy engine needs {MAP_ALIGNMENT}"
+        return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
     for what, extent, step in steps:
         if extent > 1 and (step <= 0 or step * item % MAP_ALIGNMENT or step * item >= _MAX_PITCH):
             return (
-                f"{name.upper()} has a {what} of {step * item} bytes; the copy engine needs positive multiples of "
-                f"{MAP_ALIGNMENT}"
+                f"{name.upper()} has a {what} of {step * item} bytes; TMA needs positive multiples of {MAP_ALIGNMENT} "
+                f"below {_MAX_PITCH}"
             )
     return None
 
 
-def why_not_written(matrix: StridedMatrix) -> str | None:
-    """Say why the copy engine must not write D, or None where it may.
+def why_not_stored(matrix: StridedMatrix) -> str | None:
+    """Say why TMA must not store D, or None where it may.
 
-    It writes whole chunks of 16 bytes: of those in which a line ends it writes what lies behind the line, too.
+    It writes whole chunks of 16 bytes, also where a line ends within one.
     """
     size = (matrix.cols if matrix.is_row_major else matrix.rows) * matrix.dtype.itemsize
     if beyond := -size % MAP_ALIGNMENT:
         return (
-            f"D has lines of {size} bytes; the copy engine writes whole {MAP_ALIGNMENT} bytes, here {beyond} behind "
-            "the end of each line, which may be somebody else's"
+            f"D has lines of {size} bytes; TMA writes whole {MAP_ALIGNMENT} bytes, here {beyond} after the end of each "
+            "line, which may belong to another array"
         )
     return None
 
 
-def slice_params(
-    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, sharers: int = 1
+def operand_params(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, multicast_ctas: int = 1
 ) -> tuple[Param, Param]:
-    """Describe A, or B as (N, K).
+    """Describe A, or B as (N, K), of which TMA loads k-tiles.
 
     Parameters
     ----------
     operand : str
-        Whose pointer goes in.
+        The operand whose address it is.
     matrix : StridedMatrix
         The matrix, its rows those of a tile.
     batch : tuple of int
-        Extents of its batch dimensions: none, or one.
-    tile, sharers : int
-        Rows of a tile, and CTAs that share a slice of it, of which each brings its part.
+        Extents of the batch dimensions of the map.
+    tile, multicast_ctas : int
+        Rows of a tile, and CTAs of a cluster that share its k-tiles, of which each loads a part for all.
     """
-    depth = SLICE_BYTES // matrix.dtype.itemsize
-    # Lines along K are brought as rows of a tile; lines across K as 128 bytes of each k.
-    box = (depth, tile // sharers) if matrix.lies_in_rows else (depth, depth // sharers)
-    return map_params(operand, matrix, batch, box)
-
-
-def box_params(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[Param, Param]:
-    """Describe C or D, in rows."""
-    return map_params(operand, matrix, batch, (BOX_COLS, BOX_ROWS))
-
-
-def map_params(
-    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]
-) -> tuple[Param, Param]:
-    """Describe a matrix of which boxes are copied: elements along its lines, and lines."""
     item = matrix.dtype.itemsize
-    along = matrix if matrix.lies_in_rows else matrix.transposed()
-    # Where there is only one line, or one matrix, it does not matter where the next would be.
-    line = max(along.row_stride * item, 0) if along.rows > 1 else padded(along.cols * item)
-    steps = zip(batch, matrix.batch_strides or batch, strict=True)
-    further = tuple(step * item if extent > 1 else padded(line * along.rows) for extent, step in steps)
-    described = TensorMapParam(
-        operand=operand,
-        dtype=matrix.dtype,
-        extents=(along.cols, along.rows, *batch),
-        pitches=(line, *further),
-        box=(*box, *(1 for _ in batch)),
-        swizzle=SLICE_BYTES,
-    )
+    depth = K_BYTES // item
+    if matrix.lies_in_rows:
+        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_ctas))
+    else:
+        # K-major: lines are rows of a tile. MN-major: lines are columns, of which a row in shared memory has at most
+        # 128 bytes.
+        row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
+        described = _tensor_map(operand, matrix.transposed(), batch, (row // item, depth // multicast_ctas))
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 
-def padded(size: int) -> int:
-    """Return the least pitch of so many bytes that the copy engine takes."""
+def result_params(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int], *, swap_ab: bool = False
+) -> tuple[Param, Param]:
+    """Describe row-major C or D, of which TMA loads or stores epilogue tiles; with swap_ab the kernel sees columns."""
+    extents = (matrix.cols, matrix.rows) if swap_ab else (matrix.rows, matrix.cols)
+    return _tensor_map(operand, matrix, batch, box), ExtentsParam(operand, (*extents, *batch))
+
+
+def _tensor_map(operand: str, lines: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]) -> TensorMapParam:
+    """Describe a matrix whose rows are lines in memory; a TMA box has `box` elements along a line, and lines."""
+    item = lines.dtype.itemsize
+    # Of a single line, or a single matrix, the stride is never used, but must be valid.
+    line = max(lines.row_stride * item, 0) if lines.rows > 1 else _padded(lines.cols * item)
+    steps = zip(batch, lines.batch_strides or batch, strict=True)
+    further = tuple(step * item if extent > 1 else _padded(line * lines.rows) for extent, step in steps)
+    row_bytes = box[0] * item
+    return TensorMapParam(
+        operand=operand,
+        dtype=lines.dtype,
+        extents=(lines.cols, lines.rows, *batch),
+        pitches=(line, *further),
+        box=(*box, *(1 for _ in batch)),
+        swizzle=row_bytes if row_bytes > MAP_ALIGNMENT else 0,
+        tf32=lines.dtype == FLOAT32 and operand in "ab",
+    )
+
+
+def _padded(size: int) -> int:
+    """Return the least multiple of 16 bytes that holds so many."""
     return max(-(-size // MAP_ALIGNMENT) * MAP_ALIGNMENT, MAP_ALIGNMENT)
+
+
+def row_params(problem: GemmProblem, batch: tuple[int, ...]) -> tuple[Param, Param]:
+    """Describe row-major C, or D where there is none, and D, which threads read and write."""
+    c = ("d", problem.d) if problem.c is None else ("c", problem.c)
+    return row_param(*c, batch), row_param("d", problem.d, batch)
+
+
+def row_param(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> TensorParam:
+    """Describe a row-major matrix that threads read or write."""
+    steps = (matrix.batch_strides or (0,)) if batch else ()
+    return TensorParam(operand, (matrix.rows, matrix.cols, *batch), (matrix.row_stride, *steps))
+
+
+def scale_params(problem: GemmProblem) -> tuple[Param, Param]:
+    """Describe alpha and beta."""
+    beta = problem.beta if problem.c is not None else 0
+    return ScalarParam("alpha", problem.accumulator, problem.alpha), ScalarParam("beta", problem.accumulator, beta)

@@ -1,4 +1,4 @@
-"""The absolute maximum of a result: each thread keeps its own, warps bring theirs together, memory keeps the largest.
+"""The absolute maximum of a result: a maximum for each thread, reduced by warps, then by atomics in device memory.
 
 Floats of 32 bits without their sign are ordered as integers are, NaN above infinity: the result is the same whatever
 the order, and NaN if one value is.
@@ -19,14 +19,14 @@ def stand_in_absmax() -> Any:
 
 
 def largest_of_none() -> Any:
-    """Return the register of a thread that has seen no value."""
+    """Return a thread's register before its first value."""
     largest = cute.make_rmem_tensor(cute.make_layout(1), Int32)
     largest[0] = Int32(0)
     return largest
 
 
 def keep_largest(largest: Any, value: Any, inside: Any) -> None:
-    """Take a value into account, if it is a part of the result.
+    """Update the register with a value that is inside the result.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def keep_largest(largest: Any, value: Any, inside: Any) -> None:
     value : Float32
         The value.
     inside : Boolean
-        Whether the result has it.
+        Whether the value is inside the result.
     """
     magnitude = Float32(value).bitcast(Int32) & _MAGNITUDE
     kept = Int32(select_(Boolean(inside), magnitude, Int32(0)))
@@ -44,7 +44,7 @@ def keep_largest(largest: Any, value: Any, inside: Any) -> None:
 
 @cute.jit
 def write_largest(largest: cute.Tensor, absmax: cute.Tensor):
-    """Bring a warp's largest values into memory; all of its threads take part."""
+    """Reduce a warp's maxima into device memory; all of its threads take part."""
     lane = cute.arch.lane_idx()
     of_warp = cute.arch.warp_redux_sync(largest[0], "max")
     if lane == 0:

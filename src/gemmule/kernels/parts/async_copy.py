@@ -1,4 +1,4 @@
-"""Asynchronous copies from device memory into shared memory (cp.async), with zeros for what lies outside a matrix."""
+"""Asynchronous copies from device memory into shared memory (cp.async), with zeros outside a matrix."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from cutlass import Int32, cute
 
 
 @cute.jit
-def copy_run_async(sRun: cute.Pointer, gRun: cute.Pointer, length: cutlass.Constexpr[int], valid):
-    """Copy `length` neighbours into shared memory, the first `valid` of them read and the others zero.
+def copy_vector_async(target: cute.Pointer, source: cute.Pointer, length: cutlass.Constexpr[int], valid):
+    """Copy `length` contiguous elements into shared memory, the first `valid` of them read and the others zero.
 
     Parameters
     ----------
-    sRun, gRun : Pointer
-        Where the run begins in shared and in device memory; both multiples of its size, which is 4, 8 or 16 bytes.
-        Nothing is read where `valid` is 0: `gRun` may then lie outside the matrix, still aligned.
+    target, source : Pointer
+        Addresses in shared and in device memory; both multiples of the copy's size, which is 4, 8 or 16 bytes. Where
+        `valid` is 0 nothing is read: `source` may then be outside the matrix, still aligned.
     length : int
-        Elements of the run.
+        Elements of the copy.
     valid : int or None
-        How many lie inside the matrix, 0 to `length`; None promises that all do.
+        How many are inside the matrix, 0 to `length`; None promises that all do.
     """
-    size = cutlass.const_expr(length * sRun.dtype.width // 8)
-    # Copies of 16 bytes pass by the L1 cache, which would keep them in vain.
+    size = cutlass.const_expr(length * target.dtype.width // 8)
+    # Copies of 16 bytes bypass the L1 cache, where nothing would read them again.
     cache = cutlass.const_expr("cg" if size == 16 else "ca")
     if cutlass.const_expr(valid is None):
         cute.arch.inline_ptx(
             f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size};",
-            read_only_args=[sRun.toint(), gRun.toint()],
+            read_only_args=[target.toint(), source.toint()],
         )
     else:
         cute.arch.inline_ptx(
             f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size}, {{$r2}};",
-            read_only_args=[sRun.toint(), gRun.toint(), Int32(valid * (size // length))],
+            read_only_args=[target.toint(), source.toint(), Int32(valid * (size // length))],
         )

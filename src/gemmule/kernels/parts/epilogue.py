@@ -27,9 +27,9 @@ def operations(kind: Any, out: Any) -> Mapping[str, Callable[..., Any]]:
     Parameters
     ----------
     kind : type
-        What is computed in.
+        Type of the arithmetic.
     out : type
-        What the result is rounded to.
+        Type of the result.
     """
     if kind is Float64:
         return _FLOAT64
@@ -37,14 +37,14 @@ def operations(kind: Any, out: Any) -> Mapping[str, Callable[..., Any]]:
 
 
 class ElementEpilogue:
-    """An epilogue whose inputs are read where an element is.
+    """A fused epilogue of single elements.
 
     Parameters
     ----------
     types : dict
         ``epilogue``, the expression's text, and ``inputs``, types of its matrices.
     kind : type
-        Float32 or Float64: what is computed in.
+        Float32 or Float64, the type of the arithmetic.
     """
 
     def __init__(self, types: dict[str, str], kind: Any) -> None:
@@ -53,7 +53,7 @@ class ElementEpilogue:
         self.keeps = ABSMAX in types
 
     def stand_in_numbers(self) -> tuple[Any, ...]:
-        """Return stand-ins for the numbers that a launch brings."""
+        """Return stand-ins for the numbers among the launch parameters."""
         return (self.kind(1),) * self.expression.numbers
 
     def value(self, acc: Any, up: Any, mC: Any, extras: Any, at: tuple[Any, ...], out: Any) -> Any:
@@ -62,15 +62,15 @@ class ElementEpilogue:
         Parameters
         ----------
         acc, up : Float32 or Float64
-            Its sum, and that of the second factor, where there is one.
+            Its accumulator, and that of the second B, where there is one.
         mC : Tensor
             C.
         extras : tuple
             Matrices, then numbers.
         at : tuple
-            Where it is.
+            Its coordinates.
         out : type
-            What it is rounded to.
+            Type of the result.
         """
 
         def leaf(name: str) -> Any:
@@ -89,12 +89,12 @@ def _exp2(x: Any) -> Any:
 
 
 def pair_operations(out: Any) -> Mapping[str, Callable[..., Any]]:
-    """Return the operations on pairs of Float32: they share what is slow.
+    """Return the operations on pairs of Float32, which share slow instructions.
 
     Parameters
     ----------
     out : type
-        What the result is rounded to.
+        Type of the result.
     """
 
     def both(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ def pair_operations(out: Any) -> Mapping[str, Callable[..., Any]]:
 
 def _gates(x: Any, y: Any) -> Any:
     """Return x times the sigmoid of y of two elements, with one reciprocal of a product."""
-    # Limited, so that their product is finite; NaN is dropped here, and comes back with x.
+    # Limited, so that their product is finite; NaN is dropped here, and restored by x.
     first, second = (Float32(1) + _exp2(_two("min.f32", one * Float32(-_LOG2_E), Float32(_MOST_POWER))) for one in y)
     inverse = _approximate("rcp.approx.ftz.f32", first * second)
     # The limit is next to nothing, unless x is far from 0.

@@ -1,4 +1,4 @@
-"""What a compiled epilogue is told: its expression, and how the matrices that it reads lie."""
+"""Signature of a fused epilogue: its expression, and the layouts of the matrices that it reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .absolute_maximum import stand_in_absmax
 from .tensors import marked_tensor
 
 
-class MarkedInputs:
+class EpilogueInputs:
     """An expression and its inputs.
 
     Parameters
@@ -28,7 +28,7 @@ class MarkedInputs:
         self.inputs = tuple((name, marks) for name, _, marks in (one.partition(":") for one in types["inputs"].split()))
 
     def stand_ins(self) -> tuple[Any, ...] | None:
-        """Return stand-ins for what a launch brings: matrices, then numbers, and the absolute maximum last."""
+        """Return stand-ins for the launch parameters: matrices, then numbers, and the absolute maximum last."""
         tensors = (marked_tensor(name, marks) for name, marks in self.inputs)
         last = (stand_in_absmax(),) if self.keeps else ()
         return (*tensors, *(Float32(1),) * self.expression.numbers, *last) or None

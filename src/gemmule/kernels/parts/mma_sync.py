@@ -1,4 +1,4 @@
-"""mma.sync: products of small matrices on tensor cores, which a warp holds as words in its registers.
+"""mma.sync: products of small matrices on tensor cores, held by a warp as words in its registers.
 
 Words have 32 bits, or 64 where they are float64.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-#: What PTX calls the types of factors and sums.
-_FACTORS = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
-_SUMS = {"float16": "f16", "float32": "f32", "int32": "s32"}
+#: PTX names of the types of operands and accumulators.
+_OPERANDS = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
+_ACCUMULATORS = {"float16": "f16", "float32": "f32", "int32": "s32"}
 _ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 
 
-def mma_name(factors: str, sums: str, k_bytes: int) -> str:
-    """Return the instruction for 16 rows and 8 columns of `sums`, and `k_bytes` (16 or 32) of K of `factors`."""
-    one, total = _FACTORS[factors], _SUMS[sums]
-    return f"mma.sync.aligned.m16n8k{k_bytes // _ITEMSIZES[factors]}.row.col.{total}.{one}.{one}.{total}"
+def mma_name(operands: str, accumulators: str, k_bytes: int) -> str:
+    """Return the instruction for 16 rows and 8 columns of `accumulators`, and `k_bytes` (16 or 32) of `operands`."""
+    one, total = _OPERANDS[operands], _ACCUMULATORS[accumulators]
+    return f"mma.sync.aligned.m16n8k{k_bytes // _ITEMSIZES[operands]}.row.col.{total}.{one}.{one}.{total}"
 
 
 def double_mma_name(rows: int, k: int) -> str:
@@ -29,14 +29,14 @@ def double_mma_name(rows: int, k: int) -> str:
 def mma_sync(name: cutlass.Constexpr[str], rC: cute.Tensor, a, b):
     """Add the product of the words of A and those of B, tuples both, to the words of C."""
     count = cutlass.const_expr(cute.size(rC))
-    sums = cute.arch.inline_ptx(
+    added = cute.arch.inline_ptx(
         f"{name} {_places('w', 0, count)}, {_places('r', 0, len(a))}, {_places('r', len(a), len(b))}, "
         f"{_places('r', len(a) + len(b), count)};",
         write_only_types=[rC.element_type] * count,
         read_only_args=[*a, *b, *[rC[i] for i in range(count)]],
     )
     for i in cutlass.range_constexpr(count):
-        rC[i] = sums[i]
+        rC[i] = added[i]
 
 
 def _places(kind: str, first: int, count: int) -> str:

@@ -1,4 +1,4 @@
-"""Launches that begin while the one in front of them in the stream still runs."""
+"""Programmatic dependent launch (PDL): a grid that begins while its predecessor in the stream still runs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from cutlass.base_dsl.enums import Arch
 
 
 @cute.jit
-def await_launch_before():
-    """Wait for what the launch in front of this one wrote; before Hopper, where launches are in order, do nothing.
+def wait_for_predecessor():
+    """Wait for the predecessor grid's writes; before Hopper, where grids of a stream do not overlap, do nothing.
 
-    Where a recipe says that its launches overlap, it stands in front of everything that reads or writes device memory.
+    A kernel whose launch recipe overlaps calls it before any access to device memory.
     """
     if cutlass.const_expr(BaseDSL._get_dsl().get_arch_enum() >= Arch.sm_90):
         cute.arch.griddepcontrol_wait()
 
 
 @cute.jit
-def begin_beside_launch_before(addresses: tuple[Int64, ...] = ()):
-    """Wait for the launch in front, then let the one behind begin: its CTAs wait in their turn for all of this one.
+def overlap_predecessor(addresses: tuple[Int64, ...] = ()):
+    """Wait for the predecessor grid's writes, then let the dependent grid launch; its CTAs wait for all of this one.
 
-    The order matters to a launch behind that reads, before it waits, what the launch two in front wrote: that one has
-    ended then.
+    In this order a dependent grid may read, before it waits, what the predecessor of its predecessor wrote: that one
+    has ended.
 
     Parameters
     ----------
     addresses : tuple of Int64
-        What is to be known before the wait, and not reckoned behind it: the compiler moves the wait in front of all
-        that it does not depend on.
+        Addresses to compute before the wait: the compiler moves the wait before all that it does not depend on.
     """
     if cutlass.const_expr(BaseDSL._get_dsl().get_arch_enum() >= Arch.sm_90):
         if cutlass.const_expr(len(addresses) > 0):

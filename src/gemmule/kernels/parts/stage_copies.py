@@ -1,45 +1,72 @@
-"""Copying slices of an operand into shared memory, piece by piece: all threads of a CTA, each piece 4 to 16 bytes.
+"""Copies of an operand's k-tiles into stages of shared memory, by all threads of a CTA, in pieces of 4 to 16 bytes.
 
 Pieces go by cp.async where every line of the matrix starts at a multiple of their size. Where lines start anywhere, a
-thread loads the elements of a piece of 4 bytes one by one, and stores them together when they have arrived.
+thread loads the elements of a 4-byte piece one by one, and stores them together after the products of the step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import cutlass
 from cutlass import Int32, Int64, Uint8, cute
 
-from gemmule.kernels.float64.stage import DoubleSlice
-
-from .async_copy import copy_run_async
-from .swizzled_stage import SwizzledSlice
+from .async_copy import copy_vector_async
 
 #: Bytes of a piece that is put together from elements.
 _WORD = 4
 
 
+class StageLayout(Protocol):
+    """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major)."""
+
+    @property
+    def depth(self) -> int:
+        """Elements of K."""
+
+    @property
+    def k_major(self) -> bool:
+        """Whether lines are contiguous along K."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stage."""
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line."""
+
+    def swizzle(self, line: Any) -> Any:
+        """Return what a line changes (xor) in the offset of a byte in it."""
+
+    def k_of(self, line: Any) -> Any:
+        """Return the k of a line of a panel."""
+
+
 @dataclasses.dataclass(frozen=True)
-class SliceCopies:
-    """How the slices of an operand are copied.
+class StageCopies:
+    """Copies of an operand's k-tiles into stages.
 
     Attributes
     ----------
-    cut : SwizzledSlice or DoubleSlice
-        The slice.
+    stage : StageLayout
+        Layout of a stage.
     copy_bytes : int
-        Bytes that one copy may move: 16, 8 or 4 by cp.async, else those of an element.
+        Bytes of a copy: 16, 8 or 4 by cp.async, else those of an element.
     threads : int
         Threads that share the work.
     parts : int
-        Parts that a copy is cut into, so that it can be spread over other work.
+        Parts that the copies of a k-tile are spread over.
     whole : bool
-        Whether all of every slice is inside the matrix.
+        Whether all of every k-tile is inside the matrix.
     """
 
-    cut: SwizzledSlice | DoubleSlice
+    stage: StageLayout
     copy_bytes: int
     threads: int
     parts: int
@@ -58,12 +85,12 @@ class SliceCopies:
     @property
     def count(self) -> int:
         """Pieces of a thread."""
-        return self.cut.bytes // (self.size * self.threads)
+        return self.stage.bytes // (self.size * self.threads)
 
     @property
     def lines(self) -> int:
-        """Lines from one piece of a thread to the next: neighbouring threads take neighbours of a line."""
-        return self.threads * self.size // self.cut.line
+        """Lines from one piece of a thread to the next: consecutive threads copy consecutive pieces of a line."""
+        return self.threads * self.size // self.stage.line
 
     def pieces(self, part: int) -> tuple[int, int]:
         """Return the first piece of a part, and its end."""
@@ -73,57 +100,57 @@ class SliceCopies:
     def place(self):
         """Return the line of this thread's first piece, and the byte in it."""
         tid, _, _ = cute.arch.thread_idx()
-        per_line = cutlass.const_expr(self.cut.line // self.size)
+        per_line = cutlass.const_expr(self.stage.line // self.size)
         return tid // per_line, tid % per_line * self.size
 
     @cute.jit
     def origin(self):
-        """Return where in the slice this thread's first piece is: row and element of K."""
+        """Return row and element of K of this thread's first piece."""
         line, along = self.place()
-        if cutlass.const_expr(self.cut.along_k):
-            return line, along // self.cut.itemsize
-        depth = cutlass.const_expr(self.cut.depth)
-        return (line // depth * self.cut.line + along) // self.cut.itemsize, self.cut.k_of(line % depth)
+        if cutlass.const_expr(self.stage.k_major):
+            return line, along // self.stage.itemsize
+        depth = cutlass.const_expr(self.stage.depth)
+        return (line // depth * self.stage.line + along) // self.stage.itemsize, self.stage.k_of(line % depth)
 
     def step(self, p: Any) -> tuple[Any, Any]:
         """Return rows and elements of K from a thread's first piece to piece p."""
         line = p * self.lines
-        if self.cut.along_k:
+        if self.stage.k_major:
             return line, 0
-        panel, inside = line // self.cut.depth, line % self.cut.depth
-        return panel * self.cut.line // self.cut.itemsize, self.cut.k_of(inside)
+        panel, inside = line // self.stage.depth, line % self.stage.depth
+        return panel * self.stage.line // self.stage.itemsize, self.stage.k_of(inside)
 
     @cute.jit
     def source(self, gX: cute.Tensor, row0):
-        """Return where this thread's first piece of the first slice is in device memory."""
+        """Return the address in device memory of this thread's first piece of the first k-tile."""
         row, k = self.origin()
         return (gX.iterator + cute.crd2idx((row0 + row, k), gX.layout)).toint()
 
     @cute.jit
-    def slice_step(self, gX: cute.Tensor):
-        """Return the bytes from a piece of one slice to that of the next."""
-        stride = cutlass.const_expr(1) if self.cut.along_k else gX.stride[1]
-        return Int64(stride) * (self.cut.depth * self.cut.itemsize)
+    def k_tile_stride(self, gX: cute.Tensor):
+        """Return the bytes between a piece of one k-tile and that of the next."""
+        stride = cutlass.const_expr(1) if self.stage.k_major else gX.stride[1]
+        return Int64(stride) * (self.stage.depth * self.stage.itemsize)
 
     @cute.jit
     def target(self):
-        """Return where this thread's first piece is in the slice, in bytes."""
+        """Return the offset of this thread's first piece in a stage, in bytes."""
         line, along = self.place()
-        return line * self.cut.line + (along ^ self.cut.swizzle(line))
+        return line * self.stage.line + (along ^ self.stage.swizzle(line))
 
     @cute.jit
     def piece_source(self, gX: cute.Tensor, source, p):
-        """Return where piece p is in device memory."""
+        """Return the address of piece p in device memory."""
         row, k = self.step(p)
-        stride = gX.stride[0] if self.cut.along_k else gX.stride[1]
-        lines, along = (row, k) if self.cut.along_k else (k, row)
-        return source + Int64(stride) * (lines * self.cut.itemsize) + along * self.cut.itemsize
+        stride = gX.stride[0] if self.stage.k_major else gX.stride[1]
+        lines, along = (row, k) if self.stage.k_major else (k, row)
+        return source + Int64(stride) * (lines * self.stage.itemsize) + along * self.stage.itemsize
 
     @cute.jit
     def piece_target(self, target, p):
-        """Return where piece p is in shared memory."""
+        """Return the address of piece p in shared memory."""
         line = p * self.lines
-        return (target ^ self.cut.swizzle(line)) + line * self.cut.line
+        return (target ^ self.stage.swizzle(line)) + line * self.stage.line
 
     @cute.jit
     def inside(self, gX: cute.Tensor, row0, k0, p):
@@ -131,59 +158,104 @@ class SliceCopies:
         first_row, first_k = self.origin()
         row, k = self.step(p)
         left_m, left_k = gX.shape[0] - row0 - first_row - row, gX.shape[1] - k0 - first_k - k
-        along, across = (left_k, left_m) if self.cut.along_k else (left_m, left_k)
-        length = cutlass.const_expr(self.size // self.cut.itemsize)
+        along, across = (left_k, left_m) if self.stage.k_major else (left_m, left_k)
+        length = cutlass.const_expr(self.size // self.stage.itemsize)
         return cutlass.min(cutlass.max(along, 0), length) if across > 0 else 0
 
     @cute.jit
-    def start(self, gX: cute.Tensor, source, target, row0, k0, part: cutlass.Constexpr[int]):
-        """Start the asynchronous copies of one part of the slice at (row0, k0), zeros outside the matrix.
+    def issue(self, gX: cute.Tensor, source, target, row0, k0, part: cutlass.Constexpr[int]):
+        """Issue the asynchronous copies of one part of the k-tile at (row0, k0), zeros outside the matrix.
 
         Parameters
         ----------
         gX : Tensor
             The matrix.
         source, target : Int64 and Int32
-            Addresses of this thread's first piece of the slice.
+            Addresses of this thread's first piece of the k-tile.
         row0, k0 : Int32
-            Where the slice begins.
+            First row and element of K of the k-tile.
         part : int
             Which part.
         """
         for p in cutlass.range_constexpr(*self.pieces(part)):
             valid = None
             if cutlass.const_expr(not self.whole):
-                valid = self.inside(gX, row0, k0, p) * self.cut.itemsize
+                valid = self.inside(gX, row0, k0, p) * self.stage.itemsize
             sPiece = _bytes_at(self.piece_target(target, p), cute.AddressSpace.smem, self.size)
             gPiece = _bytes_at(self.piece_source(gX, source, p), cute.AddressSpace.gmem, self.size)
-            copy_run_async(sPiece, gPiece, self.size, valid)
+            copy_vector_async(sPiece, gPiece, self.size, valid)
 
     @cute.jit
-    def held(self):
-        """Return registers for the elements of one part that pass through them, a word each."""
+    def registers(self):
+        """Return registers for the elements of one part that are copied one by one, a word each."""
         count = cutlass.const_expr(-(-self.count // self.parts) if self.by_element else 1)
-        return cute.make_rmem_tensor(cute.make_layout((_WORD // self.cut.itemsize, count)), Int32)
+        return cute.make_rmem_tensor(cute.make_layout((_WORD // self.stage.itemsize, count)), Int32)
 
     @cute.jit
-    def fetch(self, gX: cute.Tensor, held, source, row0, k0, part: cutlass.Constexpr[int]):
-        """Load the pieces of one part of the slice, element by element, zeros outside the matrix."""
+    def load(self, gX: cute.Tensor, loaded, source, row0, k0, part: cutlass.Constexpr[int]):
+        """Load the pieces of one part of the k-tile, element by element, zeros outside the matrix."""
         first, last = cutlass.const_expr(self.pieces(part))
         for p in cutlass.range(first, last, unroll_full=True):
             valid = self.inside(gX, row0, k0, p)
             address = self.piece_source(gX, source, p)
-            for v in cutlass.range_constexpr(cute.size(held, mode=[0])):
-                held[v, p - first] = _load_or_zero(address + v * self.cut.itemsize, v, valid, self.cut.itemsize)
+            for v in cutlass.range_constexpr(cute.size(loaded, mode=[0])):
+                loaded[v, p - first] = _load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
 
     @cute.jit
-    def put(self, held: cute.Tensor, target, part: cutlass.Constexpr[int]):
-        """Put the elements of one part's pieces together, and store them."""
+    def store(self, loaded: cute.Tensor, target, part: cutlass.Constexpr[int]):
+        """Join the elements of one part's pieces, and store them."""
         first, last = cutlass.const_expr(self.pieces(part))
         for p in cutlass.range(first, last, unroll_full=True):
-            word = held[0, p - first]
-            for v in cutlass.range_constexpr(1, cute.size(held, mode=[0])):
-                word |= held[v, p - first] << (8 * self.cut.itemsize * v)
+            word = loaded[0, p - first]
+            for v in cutlass.range_constexpr(1, cute.size(loaded, mode=[0])):
+                word |= loaded[v, p - first] << (8 * self.stage.itemsize * v)
             place = cute.make_ptr(Int32, self.piece_target(target, p), cute.AddressSpace.smem, assumed_align=_WORD)
             cute.make_tensor(place, cute.make_layout(1))[0] = word
+
+
+@dataclasses.dataclass(frozen=True)
+class OperandCopies:
+    """Copies of one operand of a tile, from its first k-tile on.
+
+    Attributes
+    ----------
+    copies : StageCopies
+        The copies.
+    gmem : Tensor
+        The matrix.
+    row0, k0 : Int32
+        The tile's first row (of B: column), and the first element of K.
+    target : Int32
+        Address of this thread's first piece in the first stage.
+    stride : Int64
+        Bytes from one k-tile to the next in device memory.
+    registers : Tensor or None
+        Elements that are copied one by one.
+    offset : int
+        Bytes from the operand that `target` is of to this one, in a stage.
+    """
+
+    copies: StageCopies
+    gmem: Any
+    row0: Any
+    k0: Any
+    target: Any
+    stride: Any
+    registers: Any = None
+    offset: int = 0
+
+    def issue(self, source: Any, stage: Any, k_tile: Any, part: int) -> None:
+        """Issue one part of the copies of a k-tile from `source` into the stage that begins `stage` bytes on."""
+        k0 = self.k0 + k_tile * self.copies.stage.depth
+        if self.copies.by_element:
+            self.copies.load(self.gmem, self.registers, source, self.row0, k0, part)
+        else:
+            self.copies.issue(self.gmem, source, self.target + stage + self.offset, self.row0, k0, part)
+
+    def store(self, stage: Any, part: int) -> None:
+        """Store what a part loaded into registers."""
+        if self.copies.by_element:
+            self.copies.store(self.registers, self.target + stage + self.offset, part)
 
 
 @cute.jit

@@ -1,11 +1,11 @@
-"""A slice of an operand in shared memory: lines of neighbours whose 16-byte chunks are swizzled.
+"""Layout of a stage in shared memory: lines of contiguous elements whose 16-byte chunks are swizzled.
 
-Chunk c of line l stands where chunk ``c xor l`` would: the same chunk of 8 lines, which ldmatrix reads at once, and the
-8 chunks of a line, which copies write at once, both lie in different banks. In CuTe's words, for elements of 16 bits
-and lines of 64, this is Swizzle<3,3,3> on the layout (rows, 64):(64, 1).
+Chunk c of line l is stored as chunk ``c xor l``: the same chunk of 8 lines, which ldmatrix reads at once, and the 8
+chunks of a line, which copies write at once, are both in different banks. For elements of 16 bits and lines of 64,
+this is CuTe's Swizzle<3,3,3> on the layout (rows, 64):(64, 1).
 
-Numbers of threads and the sides of slices are powers of two, or the steps between a thread's lines are. Then what steps
-add to an address, and what they change in its swizzle, is known when the kernel is compiled.
+The number of threads and the sides of k-tiles are powers of two, or the distances between a thread's lines are. Offsets
+of steps, and their changes of the swizzle, are then compile-time constants.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CHUNK, _LONG, _SHORT = 16, 128, 64
 
 
 @dataclasses.dataclass(frozen=True)
-class SwizzledSlice:
-    """Where the elements of a slice are.
+class SwizzledStage:
+    """Layout of a k-tile in a stage.
 
     Attributes
     ----------
@@ -31,9 +31,9 @@ class SwizzledSlice:
         Rows (of A, or columns of B), and elements of K.
     itemsize : int
         Bytes of an element.
-    along_k : bool
-        Whether neighbours in memory are neighbours along K; each row is a line then. Otherwise lines belong to one k,
-        and those of 128 (or 64) bytes of rows form a panel.
+    k_major : bool
+        Whether the operand is K-major: a line is a row. Otherwise a line is 128 (or 64) bytes of rows of one k, and the
+        lines of all k form a panel.
     rows_first : bool
         Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
         bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
@@ -42,32 +42,32 @@ class SwizzledSlice:
     extent: int
     depth: int
     itemsize: int
-    along_k: bool
+    k_major: bool
     rows_first: bool
 
     @property
     def bytes(self) -> int:
-        """Size of the slice."""
+        """Size of the stage."""
         return self.extent * self.depth * self.itemsize
 
     @property
     def line(self) -> int:
         """Bytes of a line."""
-        together = (self.depth if self.along_k else self.extent) * self.itemsize
+        together = (self.depth if self.k_major else self.extent) * self.itemsize
         return _LONG if together % _LONG == 0 else _SHORT
 
     @property
-    def neighbours(self) -> bool:
-        """Whether rows g and g + 8 of a fragment are neighbours of the operand, 2g and 2g + 1.
+    def paired_rows(self) -> bool:
+        """Whether rows g and g + 8 of a fragment are rows 2g and 2g + 1 of the operand.
 
-        ldmatrix transposes pairs of bytes: a thread gets two neighbouring rows of 8-bit elements that lie across K.
+        ldmatrix transposes pairs of bytes: a thread gets two consecutive rows of MN-major 8-bit elements.
         """
-        return self.itemsize == 1 and not self.along_k
+        return self.itemsize == 1 and not self.k_major
 
     def swizzle(self, line: Any) -> Any:
-        """Return what a line, a number or known when the kernel runs, changes in the place of a byte in it."""
-        if self.itemsize == 4 and not self.along_k:
-            # Read word by word, 8 neighbours in each of 4 lines at once.
+        """Return what a line, a number or known when the kernel runs, changes (xor) in the offset of a byte in it."""
+        if self.itemsize == 4 and not self.k_major:
+            # Read word by word, 8 contiguous ones in each of 4 lines at once.
             return (line & 3) << 5
         # Pairs of lines of 64 bytes fill all banks.
         return (line & 7) << 4 if self.line == _LONG else (line >> 1 & 3) << 4
@@ -76,18 +76,18 @@ class SwizzledSlice:
         """Return the k of a line of a panel.
 
         ldmatrix reads 8 lines at once. Of 8-bit elements these are k = 0, 1, 4, 5, 8, 9, 12, 13, or 2 more, so that a
-        thread gets 4 neighbours of K.
+        thread gets 4 consecutive k.
         """
         if self.itemsize > 1:
             return line
         return (line & -16) + ((line & 6) << 1) + (line >> 2 & 2) + (line & 1)
 
     def fragment_step(self, i: int, step: int, word: int) -> tuple[int, int]:
-        """Return what to change in (xor) and then to add to a thread's place for fragment `i` of a step of K.
+        """Return what to change in (xor) and then to add to a thread's offset for fragment `i` of a step of K.
 
-        Only words of 32-bit elements across K are read one by one.
+        Only words of MN-major 32-bit elements are read one by one.
         """
-        if self.along_k:
+        if self.k_major:
             return step * K_BYTES, i * ROWS * self.line
         panel, inside = divmod(i * ROWS * self.itemsize, self.line)
         lines = panel * self.depth + step * K_BYTES // self.itemsize
@@ -102,12 +102,12 @@ class SwizzledSlice:
 
     @cute.jit
     def fragment_place(self, row):
-        """Return the byte where this thread reads the first fragment of its warp, which begins at `row`."""
+        """Return the offset in bytes of this thread's part of the first fragment of its warp tile, from `row` on."""
         tid, _, _ = cute.arch.thread_idx()
         lane = tid & 31
         # Each 8 lanes give the addresses of what becomes one word.
         half_row, half_k = self.half_of(lane >> 3)
-        if cutlass.const_expr(self.along_k):
+        if cutlass.const_expr(self.k_major):
             return (row + half_row * 8 + (lane & 7)) * self.line + (half_k * _CHUNK ^ self.swizzle(lane & 7))
         if cutlass.const_expr(self.itemsize == 2):
             line, along = half_k * 8 + (lane & 7), row * 2 + half_row * _CHUNK

@@ -1,4 +1,4 @@
-"""Element types and stand-in tensors: how a kernel tells the compiler what it will be given."""
+"""Element types and stand-in tensors: the types of a kernel's arguments for the compiler."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
     name : str
         Element type.
     unit : int
-        The mode, 0 or 1, in which neighbours are neighbours in memory.
+        The contiguous mode, 0 or 1.
     batch : int
-        Batch modes behind the two.
+        Batch modes after the two.
     vector : int
         Elements that divide every other stride, and whose size the address is aligned to.
     """
@@ -57,7 +57,7 @@ def major_tensor(name: str, unit: int, batch: int = 0, vector: int = 1) -> Any:
 
 
 def line_tensor(name: str) -> Any:
-    """Return a stand-in for any number of neighbouring elements, of 32 bits, that begin at a multiple of 256 bytes."""
+    """Return a stand-in for contiguous elements of 32 bits, any number, aligned to 256 bytes."""
     return cute.runtime.make_fake_compact_tensor(cute_type(name), (cute.sym_int32(),), assumed_align=256)
 
 
@@ -99,10 +99,10 @@ def copied_arguments(types: dict[str, str]) -> tuple[Any, ...]:
     Parameters
     ----------
     types : dict
-        ``element``, the type of all; ``a`` and ``b``, ``k`` where neighbours along K are neighbours in memory.
+        ``element``, the type of all; ``a_major`` and ``b_major``, ``k`` where they are K-major.
     """
     name = types["element"]
     vector = 128 // cute_type(name).width
-    units = (1 if types["a"] == "k" else 0, 1 if types["b"] == "k" else 0, 1, 1)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(name, unit, vector=vector) for unit in units)
     return (*tensors, cutlass.Float32(1), cutlass.Float32(0))

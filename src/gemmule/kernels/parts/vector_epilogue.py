@@ -1,4 +1,4 @@
-"""The epilogue of runs: some neighbours of a row of the result that a thread writes at once."""
+"""Fused epilogue of vectors: contiguous elements of a row of the result that a thread writes at once."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from gemmule.core.epilogue import ACC, MATRIX, UP, C
 
 from .absolute_maximum import keep_largest, largest_of_none, write_largest
 from .epilogue import operations
-from .epilogue_inputs import MarkedInputs
+from .epilogue_inputs import EpilogueInputs
 
 
-class RunEpilogue(MarkedInputs):
-    """An epilogue of runs, and where its inputs lie."""
+class VectorEpilogue(EpilogueInputs):
+    """An epilogue of vectors, and the layouts of its inputs."""
 
     def of_batch(self, extras: Any, batch: Any) -> tuple[Any, ...]:
-        """Return what a launch brings with the matrices of one member of the batch, the largest value seen last."""
+        """Return the inputs of one matrix of the batch; last, where it is wanted, the absolute maximum's register."""
         count = len(self.inputs)
         largest = (largest_of_none(),) if self.keeps else ()
         return (*(matrix[None, None, batch] for matrix in (extras or ())[:count]), *(extras or ())[count:], *largest)
 
     def end(self, extras: Any) -> None:
-        """Write what is known when a warp's last value is computed; `extras` as of `of_batch`."""
+        """Write the absolute maximum after a warp's last value; `extras` as of `of_batch`."""
         if self.keeps:
             write_largest(extras[-1], extras[-2])
 
-    def values(self, sums: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any) -> Any:
-        """Return a run's values in registers.
+    def values(
+        self, accumulators: Any, ups: Any, addend: Any, extras: Any, at: Any, mD: Any, alpha: Any, beta: Any
+    ) -> Any:
+        """Return a vector's values in registers.
 
         Parameters
         ----------
-        sums, ups, addend : Tensor
-            The run's sums, those of the second factor or None, and elements of C, which are zeros where there is none.
+        accumulators, ups, addend : Tensor
+            Accumulators of the vector, those of the second B or None, and elements of C, zeros where there is none.
         extras : tuple
-            What `of_batch` returned.
+            Inputs, as `of_batch` returns them.
         at : tuple
-            Row and column of its first element, perhaps beyond the edges: then of no use.
+            Row and column of its first element, perhaps beyond the edges: its values are then not written.
         mD : Tensor
             The result, for its extents.
         alpha, beta : Float32
-            The factors; `beta` does not count where the expression names C.
+            The factors; `beta` is not used where the expression names C.
         """
         row = cutlass.min(at[0], mD.shape[0] - 1)
         length = cute.size(addend)
         values = cute.make_rmem_tensor(cute.make_layout(length), Float32)
         table = operations(Float32, mD.element_type)
         for v in range(length):
-            acc, c = alpha * sums[v], addend[v].to(Float32)
+            acc, c = alpha * accumulators[v], addend[v].to(Float32)
             up = None if ups is None else alpha * ups[v]
             if not self.expression.names_c:
                 acc = acc + beta * c

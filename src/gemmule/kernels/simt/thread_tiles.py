@@ -1,4 +1,4 @@
-"""A thread's square of sums: where its rows and columns lie in the tile of its CTA, and how it is written."""
+"""Thread tiles: the accumulators of a thread, their rows and columns in the CTA's tile, and the epilogue."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .stages import RUN
-from .vectors import write_run
+from .config import VECTOR
+from .vectors import write_vector
 
 
 @cute.jit
 def spread(place, index: cutlass.Constexpr[int], places: cutlass.Constexpr[int]):
-    """Return row (or column) `index` of the thread at `place` of `places`: its runs of 4 lie `places` runs apart."""
-    return (index // RUN * places + place) * RUN + index % RUN
+    """Return row (or column) `index` of thread `place` of `places`: its vectors are `places` vectors apart."""
+    return (index // VECTOR * places + place) * VECTOR + index % VECTOR
 
 
 @cute.jit
-def write_square(mD: cute.Tensor, mC: cute.Tensor, rC: cute.Tensor, m0, n0, scalars, kernel: cutlass.Constexpr[Any]):
-    """Write a square of the tile at (m0, n0), run by run, with scalars (alpha, beta).
+def write_thread_tile(mD: cute.Tensor, mC: cute.Tensor, rC: cute.Tensor, m0, n0, scalars, rows: cutlass.Constexpr[Any]):
+    """Write D = alpha * rC + beta * C for a thread tile, vector by vector, with scalars (alpha, beta).
 
-    `kernel` says where: ``row(i)`` and ``col(j)`` of the calling thread, and whether tiles are ``whole``.
+    `rows` has ``row(i)`` and ``col(j)``, places of the thread tile's rows and columns from (m0, n0), and ``whole``,
+    whether all of it is inside D.
     """
     for i in cutlass.range_constexpr(cute.size(rC, mode=[0])):
-        for j in cutlass.range_constexpr(0, cute.size(rC, mode=[1]), RUN):
-            run = cute.make_rmem_tensor(cute.make_layout(RUN), rC.element_type)
-            for v in cutlass.range_constexpr(RUN):
-                run[v] = rC[i, j + v]
-            write_run(mD, mC, m0 + kernel.row(i), n0 + kernel.col(j), run, *scalars, kernel.whole)
+        for j in cutlass.range_constexpr(0, cute.size(rC, mode=[1]), VECTOR):
+            vector = cute.make_rmem_tensor(cute.make_layout(VECTOR), rC.element_type)
+            for v in cutlass.range_constexpr(VECTOR):
+                vector[v] = rC[i, j + v]
+            write_vector(mD, mC, m0 + rows.row(i), n0 + rows.col(j), vector, *scalars, rows.whole)

@@ -1,4 +1,4 @@
-"""Reading and writing of elements and of runs: neighbours in memory that one thread moves, at once where it may."""
+"""Reads and writes of elements and of vectors: contiguous elements of a row, in one access where tiles are whole."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from cutlass import cute
 
 
 @cute.jit
-def read_run(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int], whole: cutlass.Constexpr[bool]):
+def read_vector(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int], whole: cutlass.Constexpr[bool]):
     """Return X[row, col:col+length] in registers, zeros outside the matrix; `whole` promises that none is outside."""
-    run = cute.make_rmem_tensor(cute.make_layout(length), mX.element_type)
+    vector = cute.make_rmem_tensor(cute.make_layout(length), mX.element_type)
     if cutlass.const_expr(whole):
-        cute.autovec_copy(_run_at(mX, row, col, length), run)
+        cute.autovec_copy(_vector_at(mX, row, col, length), vector)
     else:
-        run.fill(mX.element_type(0))
+        vector.fill(mX.element_type(0))
         if row < mX.shape[0]:
             line = mX[row, None]
             for j in cutlass.range_constexpr(length):
                 if col + j < line.shape[0]:
-                    run[j] = line[col + j]
-    return run
+                    vector[j] = line[col + j]
+    return vector
 
 
 @cute.jit
-def write_run(
-    mD: cute.Tensor, mC: cute.Tensor, row, col, run: cute.Tensor, alpha, beta, whole: cutlass.Constexpr[bool]
+def write_vector(
+    mD: cute.Tensor, mC: cute.Tensor, row, col, vector: cute.Tensor, alpha, beta, whole: cutlass.Constexpr[bool]
 ):
-    """Write D[row, col:] = alpha * run + beta * C[row, col:], inside the matrix; `whole` promises that all is inside.
+    """Write D[row, col:] = alpha * vector + beta * C[row, col:], inside the matrix; `whole`: all is inside.
 
     C is read only where beta is not zero.
     """
-    length = cutlass.const_expr(cute.size(run))
+    length = cutlass.const_expr(cute.size(vector))
     if cutlass.const_expr(whole):
         for j in cutlass.range_constexpr(length):
-            run[j] = alpha * run[j]
+            vector[j] = alpha * vector[j]
         if beta != 0:
-            addend = read_run(mC, row, col, length, whole)
+            addend = read_vector(mC, row, col, length, whole)
             for j in cutlass.range_constexpr(length):
-                run[j] += beta * addend[j]
-        cute.autovec_copy(run, _run_at(mD, row, col, length))
+                vector[j] += beta * addend[j]
+        cute.autovec_copy(vector, _vector_at(mD, row, col, length))
     else:
         for j in cutlass.range(length, unroll_full=True):
             if row < mD.shape[0] and col + j < mD.shape[1]:
-                write_element(mD, mC, row, col + j, run[j], alpha, beta)
+                write_element(mD, mC, row, col + j, vector[j], alpha, beta)
 
 
 @cute.jit
@@ -64,8 +64,8 @@ def write_element(mD: cute.Tensor, mC: cute.Tensor, row, col, value, alpha, beta
 
 
 @cute.jit
-def _run_at(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int]):
-    """Return the run as a tensor whose address is known to suit one wide access."""
+def _vector_at(mX: cute.Tensor, row, col, length: cutlass.Constexpr[int]):
+    """Return the vector in memory, its address assumed to be aligned for one access."""
     start = mX.iterator + cute.crd2idx((row, col), mX.layout)
     size = length * mX.element_type.width // 8
     known = cute.make_ptr(mX.element_type, start.toint(), mX.memspace, assumed_align=size)

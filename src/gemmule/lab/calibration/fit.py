@@ -14,8 +14,9 @@ from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.correction import learned_chips
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.rates import TileConfig, TileRates
+from gemmule.kernels.hopper.cost.rates import TileRates
 from gemmule.kernels.hopper.cost.times import times_us
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -94,7 +95,7 @@ def error(timed: Iterable[Timed], rates: GpuRates) -> float:
 
 def _logs(timed: Iterable[Timed], rates: GpuRates) -> list[float]:
     """Return the logarithms of predicted times as shares of measured ones."""
-    of: dict[tuple[TileConfig, ...], TileRates] = {}
+    of: dict[tuple[ProductionConfig, ...], TileRates] = {}
     found: list[float] = []
     for one in timed:
         configs = tuple(one.us)

@@ -21,7 +21,7 @@ from ..products import gemm_problem
 TIMED_CONFIGS: tuple[ProductionConfig, ...] = tuple(
     one
     for one in CONFIGS
-    if (one.tile_m, one.tile_n, one.cluster_m, one.cluster_n, one.cluster_k, one.swapped, one.pingpong)
+    if (one.tile_m, one.tile_n, one.cluster_m, one.cluster_n, one.cluster_k, one.swap_ab, one.pingpong)
     in {
         (256, 192, 2, 1, 1, 0, 0),
         (128, 256, 1, 1, 1, 0, 0),

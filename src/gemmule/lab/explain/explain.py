@@ -16,7 +16,7 @@ from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.roofline import attainable
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+from gemmule.kernels.hopper.tile_config import K_BYTES
 
 from .advice import Figures, advice
 from .behind_l2 import behind_l2
@@ -90,8 +90,8 @@ def explain(
         raise UnsupportedError(
             f"{choice.spec.name} cannot take this problem: {reason}; {_remedy(choice, problem, arch)}"
         )
-    if choice.spec.following is not None and isinstance(problem, GemmProblem):
-        return _following(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
+    if choice.spec.next_kernel is not None and isinstance(problem, GemmProblem):
+        return _next_kernel(problem, choice, chip, compile_kernel, bandwidth, l2_bandwidth, rules)
     recipe = choice.spec.launch(problem, choice.config)
     if recipe.workspaces:
         raise UnsupportedError(_why_not_sampled(choice, recipe))
@@ -173,7 +173,7 @@ def _why_not_sampled(choice: Choice, recipe: Launch) -> str:
     )
 
 
-def _following(
+def _next_kernel(
     problem: GemmProblem,
     choice: Choice,
     chip: Chip,
@@ -183,8 +183,8 @@ def _following(
     rules: Callable[[Rules], Rules] | None,
 ) -> Explanation:
     """Explain the product behind a launch that prepares operands, and say what that moves."""
-    assert choice.spec.following is not None
-    then = choice.spec.following(problem, choice.config, choice.gpu)
+    assert choice.spec.next_kernel is not None
+    then = choice.spec.next_kernel(problem, choice.config, choice.gpu)
     assert isinstance(then.problem, GemmProblem)
     explained = explain(
         then.problem, Choice(then.spec, then.config), chip, compile_kernel, bandwidth=bandwidth,
@@ -306,7 +306,7 @@ def _slices(problem: Problem, line: Timeline | None) -> int:
     """Return the slices of a tile that a CTA takes one after the other."""
     if line is None or not isinstance(problem, GemmProblem):
         return 0
-    return -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
+    return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
 def _worst(counted: Totals, excess: Callable[[LineCounts], int]) -> str:

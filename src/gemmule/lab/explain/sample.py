@@ -23,7 +23,7 @@ from gemmule.core.dtype import DType, Kind
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.spec import Config, KernelSpec
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+from gemmule.kernels.hopper.tile_config import K_BYTES
 
 _LINE = 128
 # Extents of a tile are looked for up to here.
@@ -156,7 +156,7 @@ def slice_depth(config: Config, problem: Problem) -> int:
     """Return how far the slices extend along K that a CTA takes one after the other."""
     fields, itemsize = config.as_dict(), problem.operands()["a"].dtype.itemsize
     # What the copy engine brings for a stage is as deep as the rows of its swizzle.
-    bytes_of_k = SLICE_BYTES if "stages" in fields else itemsize
+    bytes_of_k = K_BYTES if "stages" in fields else itemsize
     return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", bytes_of_k) // itemsize
 
 

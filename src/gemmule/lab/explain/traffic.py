@@ -6,8 +6,7 @@ import dataclasses
 
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Config
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import MMA_ROWS
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 
 from .behind_l2 import Behind
 from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
@@ -83,12 +82,12 @@ def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles
     rows, columns = fields.get("tile_m"), fields.get("tile_n")
     written = read = None
     if rows and columns and problem.c is None:
-        slices = -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
-        every = tiles // fields.get("cluster_k", 1) * slices * SLICE_BYTES
-        written, read = every * (rows + columns), every * rows // MMA_ROWS * (MMA_ROWS + columns)
+        slices = -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
+        every = tiles // fields.get("cluster_k", 1) * slices * K_BYTES
+        written, read = every * (rows + columns), every * rows // MMA_M * (MMA_M + columns)
     found = [
         LevelTraffic(COPIED_IN, written, "all slices", engine[BULK_LOAD], "in each CTA that gets it"),
-        LevelTraffic(MULTIPLIED, read, f"by {MMA_ROWS} x {columns}", engine.get(MATRIX, 0), "factors of wgmma"),
+        LevelTraffic(MULTIPLIED, read, f"by {MMA_M} x {columns}", engine.get(MATRIX, 0), "factors of wgmma"),
     ]
     if BULK_STORE in engine:
         found.append(LevelTraffic(COPIED_OUT, None, "", engine[BULK_STORE], "boxes of the result"))

@@ -52,7 +52,7 @@ def candidates(
     for spec in registry:
         if spec.operation != "gemm" or (kernels and spec.name not in kernels):
             continue
-        if not kernels and found and found[-1].spec.following is None:
+        if not kernels and found and found[-1].spec.next_kernel is None:
             break
         inner, outer, _ = split_batch(problem, spec.batch_dims)
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):

@@ -11,6 +11,7 @@ from typing import Any
 
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.problem import GemmProblem
+from gemmule.core.regular_file import check_regular
 from gemmule.dispatch.problem_key import ProblemKey, key_of, problem_of
 
 from ..products import LAYOUTS, gemm_problem, output_type
@@ -34,6 +35,7 @@ def read_shapes(path: Path, dtype: str, layout: str) -> tuple[GemmProblem, ...]:
     FileFormatError
         If a line is no product; the message names it.
     """
+    check_regular(path, "a file of products")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

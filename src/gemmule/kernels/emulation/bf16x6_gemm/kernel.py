@@ -1,10 +1,10 @@
-"""Splitting: float32 into three parts of bfloat16, so that tensor cores can multiply what float32 units would.
+"""BF16x6 splitting: float32 into three parts of bfloat16, for the tensor cores.
 
 Idea
-    a1 is a rounded to bfloat16, a2 what is left of it rounded, a3 what is left then: three times 8 bits, all 24 of a.
-    One launch splits both operands, the next multiplies the parts.
+    a1 is a rounded to bfloat16, a2 the remainder rounded, a3 the last remainder: three times 8 bits, all 24 of a. One
+    launch splits both operands, the next multiplies the parts.
 Change from the rung before
-    The lines that are written are three, of other numbers; zeros fill their parts up to whole slices of K.
+    Three lines are written for one; zeros pad the parts to whole k-tiles.
 Data movement
     Every element is read once, 4 bytes, and written once, 6 bytes.
 Limits
@@ -20,17 +20,17 @@ from cutlass import Float32, Int32, Uint32, cute
 
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.bf16x6_products.spec import PARTS
+from gemmule.kernels.emulation.bf16x6_products.config import PARTS
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import RUN, SplitConfig
+from .config import RUN, SplitConfig
 
 _VECTOR = 4
 _VECTOR_BYTES = 16
 
 
-class Splitting:
+class Bf16x6Split:
     """D1 + D2 + D3 = S for two pairs: S (length, lines, L) of float32 anywhere, D (length, lines, 3, L) of bfloat16."""
 
     def __init__(self, config: SplitConfig) -> None:
@@ -42,7 +42,7 @@ class Splitting:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, pA: cute.Tensor, mB: cute.Tensor, pB: cute.Tensor):
-        # What follows may take its place beside this; it waits for the end before it reads.
+        # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, _ = cute.arch.block_idx()
@@ -54,12 +54,12 @@ class Splitting:
 
     @cute.jit
     def count(self, mD: cute.Tensor):
-        """Return the runs of a matrix's parts."""
+        """Return the vectors of a matrix's parts."""
         return mD.shape[0] // RUN * mD.shape[1] * mD.shape[3]
 
     @cute.jit
     def split(self, mS: cute.Tensor, mD: cute.Tensor, cta):
-        """Split this CTA's runs: all are on their way before the first is used."""
+        """Split this CTA's vectors: all loads are issued before the first is used."""
         tid, _, _ = cute.arch.thread_idx()
         per_line, lines, count = Uint32(mD.shape[0] // RUN), Uint32(mD.shape[1]), self.count(mD)
         found = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float32)
@@ -80,8 +80,8 @@ class Splitting:
 
     @cute.jit
     def write(self, gD: cute.Tensor, i, line, left: cute.Tensor):
-        """Write the parts of a run."""
-        # What would be rounded to infinity is left to the next part.
+        """Write the parts of a vector."""
+        # A value that would round to infinity is clamped: the next part has the rest.
         most = Float32(BFLOAT16.max_value)
         whole = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
         for e in cutlass.range_constexpr(RUN):
@@ -91,13 +91,13 @@ class Splitting:
             part.store(whole.load().to(cutlass.BFloat16))
             place = gD.iterator + cute.crd2idx((i, line, number), gD.layout)
             cute.autovec_copy(cute.recast_tensor(part, Uint32), words_at(place, _VECTOR))
-            # Exact: as many bits as are left.
+            # Exact: the remainder has fewer bits.
             left.store(left.load() - part.load().to(Float32))
             whole.store(left.load())
 
     @cute.jit
     def read(self, gS: cute.Tensor, i, line, values: cute.Tensor):
-        """Read a run; what lies beyond the matrix is zero."""
+        """Read a vector; elements past the matrix are zero."""
         values.fill(0.0)
         if line < gS.shape[1]:
             start = gS.iterator + cute.crd2idx((i, line), gS.layout)
@@ -117,4 +117,4 @@ def buildable(config: SplitConfig) -> Buildable:
     arguments = []
     for _ in range(2):
         arguments += [major_tensor("float32", 0, batch=1), major_tensor("bfloat16", 0, batch=2, vector=8)]
-    return Buildable(Splitting(config), (*arguments, Int32(1)))
+    return Buildable(Bf16x6Split(config), (*arguments, Int32(1)))

@@ -1,4 +1,4 @@
-"""float32 for precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
+"""float32 with precision='bf16x6': operands are split into three parts of bfloat16, then these are multiplied."""
 
 from __future__ import annotations
 
@@ -8,41 +8,22 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
-from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Buildable, Config, Following, KernelSpec, Signature
-from gemmule.kernels.emulation.bf16x6_products.spec import PARTS, SLICE
+from gemmule.core.remembered import remembered
+from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.bf16x6_products.config import PARTS, SLICE
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
 
-#: Elements that a thread splits: 32 bytes in, three times 16 bytes out.
-RUN = 8
-_MAX_EXTENT, _MAX_RUNS = 2**30, 2**31 - 1
+from .config import RUN, SplitConfig
+
+_MAX_RUNS = 2**31 - 1
 _SIGNATURE: Signature = (("element", FLOAT32.name),)
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitConfig(Config):
-    """How the operands are split.
-
-    Attributes
-    ----------
-    threads : int
-        Threads of a CTA, a multiple of 32.
-    runs : int
-        Runs of 8 neighbours that each of them splits.
-    """
-
-    threads: int = 256
-    runs: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.threads % 32 or not 32 <= self.threads <= 1024:
-            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +83,7 @@ def _split(operand: str, matrix: StridedMatrix, along_k: bool, batch: tuple[int,
         part = _rounded(length, SLICE)
         sizes = (part, lines, (PARTS * part, part, PARTS * part * lines))
     else:
-        # Lines of whole 128 bytes; beyond the matrix the copy engine does not read them.
+        # Lines of whole 128 bytes; beyond the matrix TMA does not read them.
         line, part = _rounded(length, SLICE), _rounded(lines, SLICE)
         sizes = (_rounded(length, RUN), part, (line, line * part, PARTS * line * part))
     return _Split(operand, length, lines, matrices, pitch, step, *sizes, along_k)
@@ -116,15 +97,9 @@ def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     )
 
 
-def following(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> Following:
-    """Return the product of the parts, in the config that suits it."""
-    del config
-    return _following(problem, gpu)
-
-
-# Selection, a plan and the launch ask for the same.
-@functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
+@remembered
+def _parts(problem: GemmProblem) -> Prepared:
+    """Return the product of the parts."""
     parts = dict(problem.operands())
     splits = _splits(problem)
     k = PARTS * _rounded(problem.k, SLICE)
@@ -135,49 +110,42 @@ def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
         parts[found.operand] = StridedMatrix(BFLOAT16, rows, cols, *strides, batch, MAP_ALIGNMENT)
     then = dataclasses.replace(problem.with_operands(problem.batch, parts), k=k)
     operands = {name: name for name in parts} | {found.operand: f"parts of {found.operand}" for found in splits}
-    workspaces = {f"parts of {found.operand}": found.nbytes for found in splits}
-    if reason := PRODUCTS.why_not(then, PRODUCTS.archs[0], PRODUCTS.default):
-        raise ArgumentError(reason)
-    chosen = PRODUCTS.cheapest(then, PRODUCTS.archs[0], gpu)
-    assert chosen is not None
-    return Following(PRODUCTS, chosen[0], then, operands, workspaces)
+    return Prepared(then, operands, {f"parts of {found.operand}": found.nbytes for found in splits})
+
+
+def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product of the parts, in the config that suits it."""
+    del config
+    return _product(problem, gpu)[0]
+
+
+# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
+@remembered
+@functools.lru_cache(maxsize=256)
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
+    """Return the product of the parts, and the microseconds that it is expected to take."""
+    product = _parts(problem)
+    spec, config, cost = choose_next(product.problem, (PRODUCTS,), gpu)
+    assert cost is not None
+    return NextKernel(spec, config, *product), cost
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     if sum(found.runs for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
-        return f"A and B are more than {_MAX_RUNS} runs of {RUN} elements, the most that the kernel's indices take"
+        return f"A and B are more than {_MAX_RUNS} vectors of {RUN} elements, the most that the kernel's indices take"
     return None
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"the parts are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     if problem.precision is not Precision.BF16X6:
         return f"precision is {problem.precision.value!r}; this kernel is for 'bf16x6'"
-    for name, matrix in problem.operands().items():
-        if matrix.dtype != FLOAT32:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes float32 only"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-        if max(matrix.rows, matrix.cols) > _MAX_EXTENT:
-            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, an extent of at most {_MAX_EXTENT}"
-        if matrix.alignment % matrix.dtype.itemsize:
-            return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
-    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
-        return "there is nothing to multiply: an extent, the batch or alpha is 0"
-    try:
-        _following(problem, H200_RATES)
-    except ArgumentError as error:
-        return str(error)
-    return None
+    if reason := refuse_hopper(problem, arch, dtypes=(FLOAT32,)):
+        return reason
+    return why_no_next(_parts(problem).problem, (PRODUCTS,))
 
 
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
@@ -213,16 +181,9 @@ _PLAIN_SHARE = 0.85
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
-    found = _following(problem, gpu)
-    assert found.spec.cost is not None
-    product = found.spec.cost(found.problem, found.config, gpu)
+    _, product = _product(problem, gpu)
     moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [_LAUNCH + moved / _BYTES + product for _ in configs]
-
-
-def cost(problem: GemmProblem, config: SplitConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, (config,), gpu)[0]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -245,17 +206,16 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float32 with precision='bf16x6', any pitches: three parts of bfloat16 each, six products by wgmma",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
     build=build,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

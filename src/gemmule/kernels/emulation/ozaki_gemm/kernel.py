@@ -1,12 +1,12 @@
-"""Scales: the powers of two by which rows of A and columns of B become integers whose products stay in range.
+"""Ozaki scheme II, scales: powers of two that make integers of A's rows and B's columns, products staying in range.
 
 Idea
     float64 products on the tensor cores, which multiply bytes: A and B are made integers of up to 58 bits, these are
-    represented by what is left of them modulo 15 small numbers, and the products of those, modulo the same, say what
-    the product of the integers is. This first launch finds how large the integers may be: by Cauchy and Schwarz a sum
-    is at most the product of two norms.
+    represented by their residues for 15 small moduli, and by the Chinese remainder theorem the residues of the products
+    determine the product of the integers. This first launch finds how large the integers may be: by Cauchy and Schwarz
+    a dot product is at most the product of two norms.
 Change from the rung before
-    Nothing is written for an element, one number for a line along K. The launches behind it write and read the rest.
+    Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
 Data movement
     Every element is read once, 8 bytes.
 Limits
@@ -24,23 +24,23 @@ from cutlass import Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
+from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 
-from .spec import ACROSS, NOT_FINITE, THREADS, ScalesConfig
+from .config import ACROSS, THREADS, ScalesConfig
 
-# Of a float64: the bias of its exponent, the bits below, and the exponent of what is not finite.
-_BIAS, _FRACTION, _SPECIAL = 1023, 52, 2047
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
 
 
-class Scales:
+class OzakiScales:
     """S[j] = the exponent of line j's scale for two matrices of float64 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
         self.ahead = config.ahead
-        self.along = (types["a"] == "k", types["b"] == "k")
+        self.along = (types["a_major"] == "k", types["b_major"] == "k")
         self.limit, self.exponent = norm_limit(int(types["moduli"]))
 
     @cute.jit
@@ -49,7 +49,7 @@ class Scales:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor):
-        # What follows may take its place beside this; it waits for the end before it reads.
+        # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         smem = SmemAllocator()
@@ -64,7 +64,7 @@ class Scales:
 
     @cute.jit
     def measure(self, mS: cute.Tensor, scales: cute.Tensor, sums, exponents, cta, along: cutlass.Constexpr[bool]):
-        """Add up the squares of a line, or of several that lie side by side, in units of its largest exponent."""
+        """Add the squares of a line, or of several contiguous ones, in units of its largest exponent."""
         tid, _, _ = cute.arch.thread_idx()
         lines = cutlass.const_expr(1 if along else ACROSS)
         step = cutlass.const_expr(THREADS // lines)
@@ -80,10 +80,10 @@ class Scales:
             words = cute.recast_tensor(values, Int32)
             largest = exponent
             for e in cutlass.range_constexpr(self.ahead):
-                largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (_FRACTION - 32))
+                largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
             total = total * ratio(exponent, largest)
             exponent = largest
-            unit = power(2 * _BIAS - 1 - cutlass.min(exponent, _MOST))
+            unit = biased_power(2 * BIAS - 1 - cutlass.min(exponent, _MOST))
             for e in cutlass.range_constexpr(self.ahead):
                 part = values[e] * unit
                 total = total + part * part
@@ -105,33 +105,27 @@ class Scales:
     def scale(self, total, exponent):
         """Return the largest scale with which the norm stays below its limit; 0 for a line of zeros."""
         bits = total.bitcast(Int64)
-        of_total = Int32(bits >> _FRACTION) - _BIAS
-        fraction = ((bits & (2**_FRACTION - 1)) | (_BIAS << _FRACTION)).bitcast(Float64)
-        beyond = of_total + 2 * (cutlass.min(exponent, _MOST) - _BIAS + 1) + (1 if fraction > self.limit else 0)
+        of_total = Int32(bits >> FRACTION) - BIAS
+        fraction = ((bits & (2**FRACTION - 1)) | (BIAS << FRACTION)).bitcast(Float64)
+        beyond = of_total + 2 * (cutlass.min(exponent, _MOST) - BIAS + 1) + (1 if fraction > self.limit else 0)
         found = (self.exponent - beyond) >> 1
         if total == 0.0:
             found = Int32(0)
-        if exponent == _SPECIAL:
+        if exponent == SPECIAL:
             found = Int32(NOT_FINITE)
         return found
 
 
 @cute.jit
-def power(exponent):
-    """Return the float64 with that exponent, as it is stored, from 1 on."""
-    return (Int64(exponent) << _FRACTION).bitcast(Float64)
-
-
-@cute.jit
 def ratio(exponent, largest):
-    """Return what squares are multiplied with when their unit grows; 0 where nothing is left of them."""
-    field = _BIAS + 2 * (cutlass.min(exponent, _MOST) - cutlass.min(largest, _MOST))
-    return power(cutlass.max(field, 0))
+    """Return the factor of squares when their unit grows; 0 where they underflow."""
+    field = BIAS + 2 * (cutlass.min(exponent, _MOST) - cutlass.min(largest, _MOST))
+    return biased_power(cutlass.max(field, 0))
 
 
 def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     arguments = []
     for name in "ab":
-        arguments += [major_tensor("float64", 0 if types[name] == "k" else 1), line_tensor("int32")]
-    return Buildable(Scales(config, types), (*arguments, Int32(1)))
+        arguments += [major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1), line_tensor("int32")]
+    return Buildable(OzakiScales(config, types), (*arguments, Int32(1)))

@@ -1,4 +1,4 @@
-"""float64 for precision='int8x15': scales, then residues, their products and what they say, in blocks of columns."""
+"""float64 with precision='int8x15': scales, then residues, their products and the CRT reconstruction by blocks."""
 
 from __future__ import annotations
 
@@ -13,52 +13,39 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
-from gemmule.core.spec import Config, Following, KernelSpec, Signature
-from gemmule.kernels.emulation.ozaki_products.spec import GROUP, SLICE
+from gemmule.core.signature import major_keys, majors_of
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.ozaki_products.config import GROUP, SLICE
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.ozaki_reconstruction.spec import NOT_FINITE
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
+from gemmule.kernels.hopper.next_kernel import choose_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 
-#: Threads of a CTA, and lines across K that it measures side by side.
-THREADS, ACROSS = 256, 16
-#: Columns of such a block are a multiple of this, for whole tiles and aligned lines.
+from .config import ACROSS, THREADS, ScalesConfig
+
+#: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
-_MAX_EXTENT, _MOST_ELEMENTS = 2**30, 2**37
-
-__all__ = ["ACROSS", "NOT_FINITE", "SPEC", "THREADS", "ScalesConfig"]
-
-
-@dataclasses.dataclass(frozen=True)
-class ScalesConfig(Config):
-    """How lines are measured.
-
-    Attributes
-    ----------
-    ahead : int
-        Elements that a thread loads at once.
-    """
-
-    ahead: int = 8
+_MOST_ELEMENTS = 2**37
 
 
 def _rounded(extent: int, unit: int) -> int:
     return -(-extent // unit) * unit
 
 
-def following(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200_RATES) -> Following:
-    """Return what runs behind the scales: for each block of columns residues, their products, and what they say."""
+def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the kernels after the scales: for each block of columns residues, their products, the reconstruction."""
     del config
-    return _following(problem, gpu)
+    return _next_kernel(problem, gpu)
 
 
-# Selection, a plan and the launch ask for the same.
+# Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
-def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
+def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     oriented, first, second = row_result(problem)
     count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
     length = _rounded(oriented.k, SLICE)
@@ -72,8 +59,8 @@ def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
     whole = _Product(oriented, first, second, length, count, gpu)
-    then: Following | None = None
-    # From the last one on: each knows what runs behind it.
+    then: NextKernel | None = None
+    # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
         then = _block(whole, begin, min(n - begin, block), then)
     assert then is not None
@@ -81,7 +68,7 @@ def _following(problem: GemmProblem, gpu: GpuRates) -> Following:
 
 
 class _Product(NamedTuple):
-    """The whole product: with its result in rows, what A and B are called, K padded, residues, and the GPU."""
+    """The whole product: with a row-major result, the names of A and B, K padded, moduli, and the GPU's rates."""
 
     problem: GemmProblem
     first: str
@@ -91,8 +78,8 @@ class _Product(NamedTuple):
     gpu: GpuRates
 
 
-def _block(whole: _Product, begin: int, n: int, then: Following | None) -> Following:
-    """Return what runs for `n` columns from `begin` on, and `then` behind it."""
+def _block(whole: _Product, begin: int, n: int, then: NextKernel | None) -> NextKernel:
+    """Return the kernels for `n` columns from `begin` on, and `then` after them."""
     item, problem = FLOAT64.itemsize, whole.problem
     c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
     b = dataclasses.replace(problem.b, cols=n, alignment=item)
@@ -101,20 +88,20 @@ def _block(whole: _Product, begin: int, n: int, then: Following | None) -> Follo
     names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result", "d": "d"}
     if c is not None:
         names["c"] = "c"
-    last = Following(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, behind=then)
+    last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, then=then)
     products = last
-    # The last part of K first: each knows what runs behind it.
+    # The last part of K first: each has the next one as its next kernel.
     for start in reversed(range(0, whole.length, MOST_K)):
         products = _products(whole, n, start, products)
-    # Those of A are there from the first block on.
+    # The residues of A are those of the first block.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
     names = {"a": whole.first, "b": whole.second, "rows": "scales of rows", "columns": "scales of columns"}
-    return Following(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, behind=products)
+    return NextKernel(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, then=products)
 
 
-def _products(whole: _Product, n: int, start: int, then: Following) -> Following:
-    """Return the products of a part of K for `n` columns, added to those before it, and `then` behind it."""
+def _products(whole: _Product, n: int, start: int, then: NextKernel) -> NextKernel:
+    """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
     length, count = whole.length, whole.moduli
     m, width, k = whole.problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
     d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
@@ -129,49 +116,28 @@ def _products(whole: _Product, n: int, start: int, then: Following) -> Following
         d,
         precision=whole.problem.precision,
     )
-    if reason := PRODUCTS.why_not(part, PRODUCTS.archs[0], PRODUCTS.default):
-        raise ArgumentError(reason)
     operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    chosen = PRODUCTS.cheapest(part, PRODUCTS.archs[0], whole.gpu)
-    assert chosen is not None
-    return Following(PRODUCTS, chosen[0], part, operands, {}, beyond={"a": start, "b": start}, behind=then)
+    beyond = {"a": start, "b": start}
+    spec, config, _ = choose_next(part, (PRODUCTS,), whole.gpu)
+    return NextKernel(spec, config, part, operands, {}, beyond=beyond, then=then)
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    del config
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    return refuses(inner, arch)
+def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> None:
+    """Return that every config takes what `refuses` does not refuse."""
+    del problem, arch, config
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
-    if arch.capability != (9, 0):
-        return f"residues are multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     if problem.precision not in INT8_PRODUCTS:
         return f"precision is {problem.precision.value!r}; this kernel is for 'int8x15', 'int8x14' and 'int8x16'"
     for name, matrix in problem.operands().items():
-        if matrix.dtype != FLOAT64:
-            return f"{name.upper()} is {matrix.dtype}; this kernel takes float64 only"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-        if max(matrix.rows, matrix.cols) > _MAX_EXTENT or matrix.rows * matrix.cols > _MOST_ELEMENTS:
-            return (
-                f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MAX_EXTENT} in a direction "
-                f"and {_MOST_ELEMENTS} in all"
-            )
-        if matrix.alignment % matrix.dtype.itemsize:
-            return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
-    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
-        return "there is nothing to multiply: an extent, the batch or alpha is 0"
-    oriented, _, _ = row_result(problem)
-    if not oriented.d.is_row_major or (oriented.c is not None and not oriented.c.is_row_major):
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+        if matrix.rows * matrix.cols > _MOST_ELEMENTS:
+            return f"{name.upper()} has {matrix.rows} x {matrix.cols} elements, of at most {_MOST_ELEMENTS}"
+    if reason := refuse_hopper(problem, arch, dtypes=(FLOAT64,), batch_dims=0):
+        return reason
     try:
-        _following(problem, H200_RATES)
+        _next_kernel(problem, H200_RATES)
     except ArgumentError as error:
         return str(error)
     return None
@@ -181,12 +147,11 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    along = ("k" if oriented.a.lies_in_rows else "m", "k" if oriented.b.transposed().lies_in_rows else "n")
-    return _signature(*along, INT8_PRODUCTS[problem.precision])
+    return _signature(*majors_of(oriented), INT8_PRODUCTS[problem.precision])
 
 
 def _signature(a: str, b: str, count: int) -> Signature:
-    return (("a", a), ("b", b), ("moduli", str(count)))
+    return (*major_keys(a, b), ("moduli", str(count)))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -196,7 +161,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
-    """Return the launch recipe of the scales: a CTA for each line along K, or for some that lie across it."""
+    """Return the launch recipe of the scales: a CTA for each K-major line, or for some MN-major ones."""
     del config
     oriented, first, second = row_result(problem)
     params = []
@@ -225,15 +190,10 @@ def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) 
     """Return roughly the time in microseconds of all launches, which is that of all configs."""
     elements = problem.m * problem.k + problem.k * problem.n
     total = _LAUNCH + elements * FLOAT64.itemsize / _BYTES
-    for one in _following(problem, gpu).chain():
+    for one in _next_kernel(problem, gpu).chain():
         assert one.spec.cost is not None
         total += one.spec.cost(one.problem, one.config, gpu)
     return [total for _ in configs]
-
-
-def cost(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, (config,), gpu)[0]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -248,17 +208,16 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 with precision='int8x15', any pitches: 15 products of int8 residues by wgmma",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
     batch_dims=0,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

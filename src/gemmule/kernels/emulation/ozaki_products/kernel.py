@@ -1,181 +1,137 @@
-"""Products of residues: 15 products of bytes in one launch, each written modulo its own number, a byte an element.
+"""Ozaki scheme II, products: int8 GEMMs of residues in one launch, each reduced by its own modulus, a byte an element.
 
 Idea
-    Tensor cores multiply int8 at twice the rate of bfloat16 and sum it up in int32, exactly. The sums are not wanted,
-    only what is left of them modulo the product's own number: a byte is written instead of four.
+    Tensor cores multiply int8 at twice the rate of bfloat16 and accumulate in int32, exactly. Only the residues of the
+    accumulators are needed: a byte is written instead of four.
 Change from the rung before
-    The batch are the moduli; sums are reduced in registers, and added to what an earlier part of a long K has left. A
-    thread's bytes of a row are written side by side, in their own order within 64 columns: who reads them knows it.
+    The batch are the moduli; accumulators are reduced in registers, and added to the residues of an earlier part of a
+    long K. A thread's bytes of a row are contiguous, in their own order within 64 columns: the reconstruction reads
+    them so.
 Data movement
-    The tile of 128 x 256: 171 operations a byte from L2, 256 where two CTAs share what they read of B.
+    The tile of 128 x 256: 171 operations a byte from L2, 256 where two CTAs share their loads of B.
 Limits
     Power: at full rate an H100 lowers its clock. Then the reduction, in which the tensor cores wait.
 Sources
-    As of h09 and ozaki_gemm; Granlund and Montgomery 1994, "Division by Invariant Integers using Multiplication".
+    As of `hopper_gemm` and `ozaki_gemm`; Granlund and Montgomery 1994, "Division by Invariant Integers using
+    Multiplication".
 """
 
 from __future__ import annotations
 
+import functools
+
 import cutlass
 from cutlass import Int32, Uint32, cute, select_
-from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
-from cutlass.tensor_utils import LayoutEnum
-from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
-from gemmule.kernels.hopper.mainloops.tma_wgmma import (
-    Mainloop,
-    TmaLoad,
-    multicast_a,
-    multicast_b,
-    partitioned,
-    release_cluster,
-)
+from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_a, multicast_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.schedulers.persistent import ClusterTiles
+from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 
-from .spec import CONSUMERS, GROUP, MMA_M, SLICE, THREADS, WARPGROUP, ProductsConfig
+from .config import GROUP, SLICE, ProductsConfig
 
-# Registers of a thread: the copying warpgroup gives up what those that multiply need.
+# Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
-# Named barriers for the warpgroups' turns.
-_TURN = 1
 
 
-class Products:
+class ResidueProducts:
     """D[l] = A[l] @ B[l] (+ D[l]) modulo the l-th modulus: A (M, K, L), B (N, K, L), both int8 by TMA, D (M, N, L)."""
 
     def __init__(self, config: ProductsConfig, types: dict[str, str]) -> None:
         self.adds = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.stages = config.stages
-        self.cluster_m, self.cluster_n = config.cluster_m, config.cluster_n
-        self.size = self.cluster_m * self.cluster_n
         self.pingpong = bool(config.pingpong)
-        # Blocks of 64 rows that a warpgroup computes of a tile, and warpgroups that share one.
-        self.sharing, self.blocks = config.sharing, config.blocks
-        self.order = ClusterTiles(self.tile_m, self.tile_n, self.cluster_m, self.cluster_n, 1, config.group)
-        stage_bytes = (self.tile_m + self.tile_n) * SLICE
-        self.mainloop = Mainloop(self.stages, stage_bytes, pingpong=self.pingpong, turn_barrier=_TURN)
-        # Those who use what a CTA brings: itself, and the others of its row and column of the cluster.
-        self.peers = self.cluster_m + self.cluster_n - 1
+        # Blocks of 64 rows that a warpgroup computes of a tile.
+        self.warpgroups_per_tile, self.blocks = config.warpgroups_per_tile, config.blocks
+        cluster = (config.cluster_m, config.cluster_n)
+        self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, *cluster)
+        self.operands = OperandStages(
+            (self.tile_m, self.tile_n, SLICE), (cutlass.Int8, cutlass.Int8), (True, True), config.stages,
+            ctas_a=config.cluster_n, ctas_b=config.cluster_m,
+        )  # fmt: skip
+        self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32):
-        tile = (self.tile_m, self.tile_n, SLICE)
-        sA = hopper_helpers.make_smem_layout_a(LayoutEnum.ROW_MAJOR, tile, cutlass.Int8, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(LayoutEnum.ROW_MAJOR, tile, cutlass.Int8, self.stages)
-        slice_a, slice_b = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB))
-        load, share = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
-        tma_a, tA = cpasync.make_tiled_tma_atom(
-            load if self.cluster_n == 1 else share, mA, slice_a, (self.tile_m, SLICE), self.cluster_n
-        )
-        tma_b, tB = cpasync.make_tiled_tma_atom(
-            load if self.cluster_m == 1 else share, mB, slice_b, (self.tile_n, SLICE), self.cluster_m
-        )
-        self.kernel(tma_a, tA, tma_b, tB, mD, sA, sB).launch(
-            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.size, 1, 1), min_blocks_per_mp=1
+        a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
+        self.kernel((a, b), mD).launch(
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.size, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(
-        self,
-        tma_a: cute.CopyAtom,
-        mA: cute.Tensor,
-        tma_b: cute.CopyAtom,
-        mB: cute.Tensor,
-        mD: cute.Tensor,
-        layout_a: cute.ComposedLayout,
-        layout_b: cute.ComposedLayout,
-    ):
+    def kernel(self, operands, mD: cute.Tensor):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        full, empty = self.mainloop.barriers(smem)
-        sA, sB = (
-            smem.allocate_tensor(cutlass.Int8, layout.outer, 1024, swizzle=layout.inner)
-            for layout in (layout_a, layout_b)
-        )
+        barriers = self.mainloop.barriers(smem)
+        stages = self.operands.allocate(smem)
         if warp == 0:
-            cpasync.prefetch_descriptor(tma_a)
-            cpasync.prefetch_descriptor(tma_b)
+            for operand in operands:
+                cpasync.prefetch_descriptor(operand.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(full, empty, 1, self.sharing * self.peers)
+                self.mainloop.init(barriers, 1, self.warpgroups_per_tile * self.scheduler.multicast_ctas)
             cute.arch.mbarrier_init_fence()
-        if cutlass.const_expr(self.size > 1):
+        if cutlass.const_expr(self.scheduler.size > 1):
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
         else:
             cute.arch.sync_threads()
-        # What the launch before this one wrote is there; the next one may prepare itself.
+        # Wait for the predecessor grid's writes, then let the dependent grid launch.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
 
-        slices = mA.shape[1] // SLICE
+        k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, slices)
+                self.produce(operands, mD, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume(mD, sA, sB, full, empty, slices, warp // 4 - 1)
+            self.consume(mD, stages, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles):
+    def produce(self, operands, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        row, col = self.order.rank()
-        gA = cute.local_tile(mA, (self.tile_m, SLICE), (None, None, None))
-        gB = cute.local_tile(mB, (self.tile_n, SLICE), (None, None, None))
-        part_a = partitioned(tma_a, sA, gA, col, self.cluster_n)
-        part_b = partitioned(tma_b, sB, gB, row, self.cluster_m)
-        load_a = TmaLoad(tma_a, *part_a, multicast_a(self.order, row))
-        load_b = TmaLoad(tma_b, *part_b, multicast_b(self.order, col))
-        stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.order.share(mD)
+        row, col = self.scheduler.rank()
+        load_a = self.operands.load_a(operands[0], stages[0], col, multicast_a(self.scheduler, row))
+        load_b = self.operands.load_b(operands[1], stages[1], row, multicast_b(self.scheduler, col))
+        state = self.mainloop.producer_state()
+        first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
-            i, j, batch = self.order.tile(mD, number)
+            i, j, batch = self.scheduler.tile(mD, number)
             loads = ((load_a, i), (load_b, j))
-            stage, phase = self.mainloop.load(loads, (batch,), full, empty, stage, phase, 0, k_tiles)
-        if cutlass.const_expr(self.peers > 1):
-            self.mainloop.drain(empty, stage, phase)
+            state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
+        if cutlass.const_expr(self.scheduler.multicast_ctas > 1):
+            self.mainloop.drain(barriers, state)
 
     @cute.jit
-    def consume(self, mD, sA, sB, full, empty, slices, mine):
-        """Multiply the slices of this warpgroup's tiles as they arrive, and write the tiles."""
-        mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.sharing, (MMA_M, self.tile_n))
-        part = mma.get_slice(0 if self.pingpong else mine * WARPGROUP)
-        rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), Int32)
-        stage, phase = Int32(0), Int32(0)
-        first, step, tiles = self.order.share(mD)
-        if cutlass.const_expr(self.pingpong):
-            # Every other tile; the slices of those between pass by.
-            if mine == 1:
-                stage, phase = slices % self.stages, slices // self.stages % 2
-                cute.arch.barrier_arrive(barrier_id=_TURN, number_of_threads=2 * WARPGROUP)
-            first, step = first + mine * step, CONSUMERS * step
+    def consume(self, mD, stages, barriers, k_tiles, warpgroup_idx):
+        """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
+        of_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
+        mma = tiled_mma(cutlass.Int8, (True, True), Int32, self.warpgroups_per_tile, (MMA_M, self.tile_n))
+        fragments = self.operands.fragments(mma, stages, of_tile, Int32)
+        release = functools.partial(release_cluster, self.scheduler)
+        state, first, step, tiles = self.mainloop.share(self.scheduler, mD, k_tiles, warpgroup_idx)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n, batch = self.order.tile(mD, number)
-            self.mainloop.begin_turn(mine)
-            stage, phase, last = self.mainloop.multiply(
-                mma, sums, rA, rB, full, stage, phase, slices, lambda done: release_cluster(self.order, empty, done)
-            )
-            self.mainloop.end_turn(mine)
-            warpgroup.wait_group(0)
-            release_cluster(self.order, empty, last)
+            i, j, batch = self.scheduler.tile(mD, number)
+            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
-                stage, phase = self.mainloop.skip(stage, phase, slices)
-            numbers = self.numbers(batch)
+                state = self.mainloop.skip(state, k_tiles)
+            divisor = self.divisor(batch)
             gD = mD[None, None, batch]
-            self.finish(gD, sums, tile_m * self.tile_m, tile_n * self.tile_n, mine, numbers)
+            place = (i * self.tile_m, j * self.tile_n)
+            self.write_tile(gD, fragments.accumulators, place, warpgroup_idx, divisor)
 
     @cute.jit
-    def numbers(self, batch):
-        """Return what a sum is reduced by: offset, factor and modulus of this product."""
-        every = cutlass.const_expr([self.numbers_of(modulus) for modulus in MODULI])
+    def divisor(self, batch):
+        """Return how an accumulator is reduced: offset, factor and modulus of this product."""
+        every = cutlass.const_expr([self.divisor_of(modulus) for modulus in MODULI])
         offset, factor, modulus = (Uint32(one) for one in every[0])
         for number in cutlass.range_constexpr(1, len(MODULI)):
             chosen = batch == number
@@ -184,32 +140,33 @@ class Products:
             modulus = Uint32(select_(chosen, Uint32(every[number][2]), modulus))
         return offset, factor, modulus
 
-    def numbers_of(self, modulus: int) -> tuple[int, int, int]:
-        """Return offset, factor and modulus; what is added to has its middle already."""
+    def divisor_of(self, modulus: int) -> tuple[int, int, int]:
+        """Return offset, factor and modulus; residues that are added to have their middle already."""
         offset, factor = quotient(modulus)
         return offset - (middle(modulus) if self.adds else 0), factor, modulus
 
     @cute.jit
-    def finish(self, gD, sums, m0, n0, mine, numbers):
-        """Write a tile: of every 64 columns a thread has 16, which it writes side by side."""
+    def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):
+        """Write a tile: of every 64 columns a thread has 16, which it writes contiguously."""
+        m0, n0 = place
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid % WARPGROUP // 32, tid % 32
-        flat = cute.make_tensor(sums.iterator, cute.make_layout(cute.size(sums)))
+        values = flat(accumulators)
         for block in cutlass.range_constexpr(self.blocks):
-            of_tile = block if cutlass.const_expr(self.pingpong) else mine + CONSUMERS * block
+            of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
             for half in cutlass.range_constexpr(2):
                 row = m0 + of_tile * MMA_M + warp * 16 + lane // 4 + 8 * half
                 if row < gD.shape[0]:
                     for g in cutlass.range_constexpr(self.tile_n // GROUP):
                         col = n0 + GROUP * g
                         if col < gD.shape[1]:
-                            place = cutlass.const_expr(block * self.tile_n // 2 + GROUP // 2 * g + 2 * half)
-                            self.write(gD, flat, place, row, col + 16 * (lane % 4), numbers)
+                            first = cutlass.const_expr(block * self.tile_n // 2 + GROUP // 2 * g + 2 * half)
+                            self.write(gD, values, first, row, col + 16 * (lane % 4), divisor)
 
     @cute.jit
-    def write(self, gD, flat, place: cutlass.Constexpr[int], row, col, numbers):
-        """Write 16 bytes: two neighbours of every eighth column, modulo the product's number."""
-        offset, factor, modulus = numbers
+    def write(self, gD, values, first: cutlass.Constexpr[int], row, col, divisor):
+        """Write 16 bytes: two contiguous elements of every 8 columns, modulo the product's modulus."""
+        offset, factor, modulus = divisor
         target = words_at(gD.iterator + cute.crd2idx((row, col), gD.layout), 4)
         words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         if cutlass.const_expr(self.adds):
@@ -217,7 +174,7 @@ class Products:
         for w in cutlass.range_constexpr(4):
             four = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
             for e in cutlass.range_constexpr(4):
-                moved = Uint32(flat[place + 8 * w + 4 * (e // 2) + e % 2]) + offset
+                moved = Uint32(values[first + 8 * w + 4 * (e // 2) + e % 2]) + offset
                 if cutlass.const_expr(self.adds):
                     moved = moved + ((words[w] >> 8 * e) & Uint32(0xFF))
                 four[e] = moved - (upper(moved, factor) >> SHIFT) * modulus
@@ -235,4 +192,4 @@ def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with stand-ins for its arguments."""
     a, b = (major_tensor("int8", 1, batch=1, vector=16) for _ in range(2))
     d = major_tensor("uint8", 1, batch=1, vector=16)
-    return Buildable(Products(config, types), (a, b, d, Int32(1)))
+    return Buildable(ResidueProducts(config, types), (a, b, d, Int32(1)))

@@ -1,9 +1,9 @@
-"""Reconstruction: float64 from residues modulo 15 numbers, scaled back, times alpha, plus beta * C.
+"""Ozaki scheme II, CRT reconstruction: float64 from residues for 15 moduli, scaled back, times alpha, plus beta * C.
 
 Idea
     The integer is a sum of residues times weights, less a multiple of the product of all moduli. Weights have 118 bits:
-    in three parts whose sums float64 holds exactly. The first says which multiple to take off, and then the three are
-    what is left of the integer, without any error until they are added.
+    in three parts whose sums float64 holds exactly. The first determines the multiple to subtract, and then the three
+    are the remainder, without any error until they are added.
 Change from the rung before
     15 bytes are read for an element.
 Data movement
@@ -19,22 +19,24 @@ from __future__ import annotations
 import struct
 
 import cutlass
-from cutlass import Float64, Int32, Int64, Uint32, cute
+from cutlass import Float64, Int32, Uint32, cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.float64_bits import power
+from gemmule.kernels.emulation.ozaki_products.config import GROUP
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
+from .config import NOT_FINITE, RUN, THREADS, ReconstructionConfig
 
-# Of a float64: the bias of its exponent, and the bits below; the largest exponent that is halved and taken twice.
-_BIAS, _FRACTION, _MOST = 1023, 52, 2040
+# The largest exponent of a scale, which is applied in halves.
+_MOST = 2040
 # The float64 2**52, to which bytes are added in the last bits, by its upper word.
 _BASE, _BASE_WORD = 2.0**52, 0x43300000
 
 
-class Reconstruction:
+class OzakiReconstruction:
     """D = alpha * X * 2**-(row + column) + beta * C, for the integers X of residues R (M, N, L); C and D in rows."""
 
     def __init__(self, config: ReconstructionConfig, types: dict[str, str]) -> None:
@@ -43,15 +45,14 @@ class Reconstruction:
         self.moduli = MODULI[:count]
         self.weights, self.whole = weights(count)
         self.inverse = 1.0 / product(count)
-        self.reads_c = types["c"] == "yes"
+        self.reads_c = types["adds"] == "yes"
 
     @cute.jit
-    def __call__(self, mR: cute.Tensor, rows: cute.Tensor, columns: cute.Tensor, mC: cute.Tensor, mD, alpha, beta,
-                 grid: Int32):  # fmt: skip
-        self.kernel(mR, rows, columns, mC, mD, alpha, beta).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, grid: Int32):
+        self.kernel(mR, scales, mC, mD, factors).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mR: cute.Tensor, rows: cute.Tensor, columns: cute.Tensor, mC: cute.Tensor, mD, alpha, beta):
+    def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors):
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         tid, _, _ = cute.arch.thread_idx()
@@ -67,30 +68,48 @@ class Reconstruction:
             start = mR.iterator + cute.crd2idx((row, place, 0), mR.layout)
             for number_of in cutlass.range_constexpr(len(self.moduli)):
                 words[number_of] = words_at(start + number_of * mR.stride[2], 1)[0]
-            of_row = rows[row]
+            rows, columns = scales
+            row_scale = rows[row]
             for pair in cutlass.range_constexpr(2):
-                self.finish(mC, mD, words, of_row, columns, row, col + 8 * pair, 2 * pair, alpha, beta)
+                residues = (words, 2 * pair)
+                self.write((mC, mD), residues, (row_scale, columns), (row, col + 8 * pair), factors)
 
     @cute.jit
-    def finish(self, mC, mD, words, of_row, columns, row, col, byte: cutlass.Constexpr[int], alpha, beta):
-        """Write two neighbours."""
+    def write(self, matrices, residues, scales, place, factors):
+        """Write two contiguous elements.
+
+        Parameters
+        ----------
+        matrices : tuple of Tensor
+            C and D.
+        residues : tuple
+            Words of residues by modulus, and the byte of the first element in them.
+        scales : tuple
+            The row's scale, and those of all columns.
+        place : tuple of Int32
+            Row and column of the first element.
+        factors : tuple of Float64
+            Alpha and beta.
+        """
+        mD, (row, col) = matrices[1], place
         if col < mD.shape[1]:
+            mC, (words, byte), (row_scale, columns), (alpha, beta) = matrices[0], residues, scales, factors
             both = cute.make_rmem_tensor(cute.make_layout(2), Float64)
             for v in cutlass.range_constexpr(2):
-                # Behind the last column there is a scale to read: the workspace is longer.
-                both[v] = alpha * self.scaled(self.whole_number(words, byte + v), of_row, columns[col + v])
-            beside = col + 1 < mD.shape[1]
-            place = mD.iterator + cute.crd2idx((row, col), mD.layout)
-            aligned = place.toint() % 16 == 0
+                # Past the last column there is a scale to read: the workspace is longer.
+                both[v] = alpha * self.scaled(self.whole_number(words, byte + v), row_scale, columns[col + v])
+            both_inside = col + 1 < mD.shape[1]
+            target = mD.iterator + cute.crd2idx((row, col), mD.layout)
+            aligned = target.toint() % 16 == 0
             if cutlass.const_expr(self.reads_c):
                 both[0] = both[0] + beta * mC[row, col]
-                if beside:
+                if both_inside:
                     both[1] = both[1] + beta * mC[row, col + 1]
-            if beside and aligned:
-                cute.autovec_copy(cute.recast_tensor(both, Uint32), words_at(place, 4))
+            if both_inside and aligned:
+                cute.autovec_copy(cute.recast_tensor(both, Uint32), words_at(target, 4))
             else:
                 mD[row, col] = both[0]
-                if beside:
+                if both_inside:
                     mD[row, col + 1] = both[1]
 
     @cute.jit
@@ -100,36 +119,30 @@ class Reconstruction:
         for number in cutlass.range_constexpr(len(self.moduli)):
             bits = cute.make_rmem_tensor(cute.make_layout(2), Uint32)
             bits[0], bits[1] = words[number] >> 8 * byte & 0xFF, Uint32(_BASE_WORD)
-            residue = moved(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(self.moduli[number]))
+            residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(self.moduli[number]))
             parts = cutlass.const_expr(self.weights[number])
             if cutlass.const_expr(number == 0):
                 sums = [product_with(residue, part) for part in parts]
             else:
                 sums = [fused(residue, part, total) for part, total in zip(parts, sums, strict=True)]
-        # The nearest multiple, by adding and taking away what has no bits below 1.
-        turns = moved(moved(product_with(sums[0], self.inverse), 1.5 * _BASE), -1.5 * _BASE)
-        left = [fused(turns, -self.whole[p], sums[p]) for p in range(3)]
-        # The first two may cancel, and leave what the third takes away: their sum is rounded with its error beside it.
+        # The nearest multiple, by adding and subtracting a number whose last bit is 1.
+        multiple = shifted(shifted(product_with(sums[0], self.inverse), 1.5 * _BASE), -1.5 * _BASE)
+        left = [fused(multiple, -self.whole[p], sums[p]) for p in range(3)]
+        # The first two may cancel to the size of the third: they are added with their rounding error (two-sum).
         total = left[0] + left[1]
         second = total - left[0]
         error = (left[0] - (total - second)) + (left[1] - second)
         return total + (error + left[2])
 
     @cute.jit
-    def scaled(self, value, of_row, of_column):
-        """Take the scales of a row and a column off; NaN where one of them has something that is not finite."""
-        exponent = cutlass.max(cutlass.min(-of_row - of_column, _MOST), -_MOST)
+    def scaled(self, value, row_scale, column_scale):
+        """Undo the scales of a row and a column; NaN where one of them marks a line that is not finite."""
+        exponent = cutlass.max(cutlass.min(-row_scale - column_scale, _MOST), -_MOST)
         half = exponent >> 1
         found = value * power(half) * power(exponent - half)
-        if of_row == NOT_FINITE or of_column == NOT_FINITE:
+        if row_scale == NOT_FINITE or column_scale == NOT_FINITE:
             found = Float64(float("nan"))
         return found
-
-
-@cute.jit
-def power(exponent):
-    """Return 2**exponent."""
-    return (Int64(exponent + _BIAS) << _FRACTION).bitcast(Float64)
 
 
 def literal(value: float) -> str:
@@ -138,8 +151,8 @@ def literal(value: float) -> str:
 
 
 @cute.jit
-def moved(value, by: cutlass.Constexpr[float]):
-    """Return a sum with a constant, rounded by itself."""
+def shifted(value, by: cutlass.Constexpr[float]):
+    """Return a value plus a constant, rounded by itself."""
     return cute.arch.inline_ptx(
         f"add.rn.f64 {{$w0}}, {{$r0}}, {literal(by)};", write_only_types=[Float64], read_only_args=[value]
     )
@@ -168,4 +181,4 @@ def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     residues = major_tensor("uint8", 1, batch=1, vector=16)
     c, d = (major_tensor("float64", 1) for _ in range(2))
     scales = (line_tensor("int32"), line_tensor("int32"))
-    return Buildable(Reconstruction(config, types), (residues, *scales, c, d, Float64(1), Float64(0), Int32(1)))
+    return Buildable(OzakiReconstruction(config, types), (residues, scales, c, d, (Float64(1), Float64(0)), Int32(1)))

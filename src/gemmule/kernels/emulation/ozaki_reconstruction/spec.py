@@ -1,36 +1,26 @@
-"""The last launch behind ozaki_gemm: what it takes, how it is launched."""
+"""The CRT reconstruction of ozaki_gemm, its last launch: what it takes, how it is launched."""
 
 from __future__ import annotations
-
-import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.kernels.emulation.ozaki_products.spec import GROUP
+from gemmule.core.signature import adds_key
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.emulation.ozaki_products.config import GROUP
+from gemmule.kernels.hopper.refusals import HOPPER
+from gemmule.kernels.hopper.tma_tiles import row_params, scale_params
 
-#: Threads of a CTA, and columns that each of them puts together.
-THREADS, RUN = 256, 4
-#: The scale of a row or column with an element that is not finite.
-NOT_FINITE = 2**20
-_MAX_CTAS = 2**31 - 1
-
-__all__ = ["GROUP", "NOT_FINITE", "RUN", "SPEC", "THREADS", "ReconstructionConfig"]
-
-
-@dataclasses.dataclass(frozen=True)
-class ReconstructionConfig(Config):
-    """Nothing to choose."""
+from .config import RUN, THREADS, ReconstructionConfig
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ReconstructionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch, config
     if problem.d.dtype != FLOAT64 or problem.precision not in INT8_PRODUCTS:
-        return f"D is {problem.d.dtype}; this kernel runs behind ozaki_gemm"
+        return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
@@ -40,14 +30,14 @@ def signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
     return _signature(problem.c is not None, INT8_PRODUCTS[problem.precision])
 
 
-def _signature(c: bool, count: int) -> Signature:
-    return (("c", "yes" if c else "no"), ("moduli", str(count)))
+def _signature(adds: bool, count: int) -> Signature:
+    return (*adds_key(adds), ("moduli", str(count)))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(c, count) for c in (False, True) for count in INT8_PRODUCTS.values())
+    return tuple(_signature(adds, count) for adds in (False, True) for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
@@ -55,15 +45,12 @@ def launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     del config
     m, n, count = problem.m, problem.n, INT8_PRODUCTS[problem.precision]
     width = -(-n // GROUP) * GROUP
-    c = problem.c if problem.c is not None else problem.d
     params = (
         TensorParam("residues", (m, width, count), (width, m * width)),
         TensorParam("rows", (m,), ()),
         TensorParam("columns", (n,), ()),
-        TensorParam("d" if problem.c is None else "c", (m, n), (c.row_stride,)),
-        TensorParam("d", (m, n), (problem.d.row_stride,)),
-        ScalarParam("alpha", FLOAT64, problem.alpha),
-        ScalarParam("beta", FLOAT64, problem.beta if problem.c is not None else 0),
+        *row_params(problem, ()),
+        *scale_params(problem),
     )
     ctas = -(-m * (width // RUN) // THREADS)
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
@@ -85,7 +72,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 from residues for 15 moduli, scaled back, alpha and beta applied",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(ReconstructionConfig(),),
     signatures=signatures,
     why_not=why_not,

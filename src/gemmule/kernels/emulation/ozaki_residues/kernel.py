@@ -1,12 +1,12 @@
-"""Residues: float64 to integers, and what is left of these modulo 15 small numbers, a byte each, along K.
+"""Ozaki scheme II, residues: float64 to integers, and their residues for 15 small moduli, a byte each, K-major.
 
 Idea
     An integer of 64 bits is 8 bytes, and a sum of its bytes times small weights, modulo p, is what it is itself: two
     instructions for a number of 18 bits with the same residue. That lies in the last bits of a float32, and two more
     multiplications take the nearest multiple of p away. No division, no conversion.
 Change from the rung before
-    15 bytes are written for 8 that are read. Where lines lie across K, shared memory turns them. Of a slice of 128
-    along K a lane takes every 32nd: all residues lie in this order, and sums do not ask.
+    15 bytes are written for 8 that are read. Lines that are MN-major are transposed in shared memory. Of a k-tile of
+    128 a lane has every 32nd element: A and B share this permutation of K, so dot products are unchanged.
 Data movement
     Every element is read once, 8 bytes, and written once, 15 bytes.
 Limits
@@ -24,22 +24,23 @@ from cutlass import Float32, Float64, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.float64_bits import power
+from gemmule.kernels.emulation.ozaki_products.config import SLICE
+from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 
-from .spec import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
+from .config import LINES, PITCH, RUN, THREADS, ResiduesConfig
 
 _WARPS = THREADS // 32
-# Of a float64: the bias of its exponent, and the bits below.
-_BIAS, _FRACTION = 1023, 52
 
 
-class Residues:
+class OzakiResidues:
     """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines)."""
 
     def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:
-        self.along = (types["a"] == "k", types["b"] == "k")
+        self.along = (types["a_major"] == "k", types["b_major"] == "k")
         self.moduli = MODULI[: int(types["moduli"])]
         self.runs = config.runs
 
@@ -49,51 +50,51 @@ class Residues:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB):
-        # What follows may take its place beside this; it waits for the end before it reads.
+        # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
-        square = None
+        block = None
         if cutlass.const_expr(not all(self.along)):
-            turned = cute.make_layout((SLICE, LINES), stride=(1, PITCH))
-            square = SmemAllocator().allocate_tensor(Float64, turned, 16)
+            transposed = cute.make_layout((SLICE, LINES), stride=(1, PITCH))
+            block = SmemAllocator().allocate_tensor(Float64, transposed, 16)
         cta, _, _ = cute.arch.block_idx()
         firsts = self.ctas(rA, self.along[0])
         if cta < firsts:
-            self.convert(mA, sA, rA, cta, square, self.along[0])
+            self.convert(mA, sA, rA, cta, block, self.along[0])
         else:
-            self.convert(mB, sB, rB, cta - firsts, square, self.along[1])
+            self.convert(mB, sB, rB, cta - firsts, block, self.along[1])
 
     @cute.jit
     def ctas(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
         """Return how many CTAs convert a matrix."""
-        slices = mD.shape[0] // SLICE
+        k_tiles = mD.shape[0] // SLICE
         if cutlass.const_expr(along):
-            found = cute.ceil_div(slices * mD.shape[1], _WARPS * self.runs)
+            found = cute.ceil_div(k_tiles * mD.shape[1], _WARPS * self.runs)
         else:
-            found = slices * cute.ceil_div(mD.shape[1], LINES)
+            found = k_tiles * cute.ceil_div(mD.shape[1], LINES)
         return found
 
     @cute.jit
-    def convert(self, mS, scales: cute.Tensor, mD: cute.Tensor, cta, square, along: cutlass.Constexpr[bool]):
-        """Convert this CTA's part: slices of lines, or a square of lines that lie side by side."""
+    def convert(self, mS, scales: cute.Tensor, mD: cute.Tensor, cta, block, along: cutlass.Constexpr[bool]):
+        """Convert this CTA's part: k-tiles of K-major lines, or a block of MN-major ones."""
         if cutlass.const_expr(along):
-            self.convert_slices(mS, scales, mD, cta)
+            self.convert_k_tiles(mS, scales, mD, cta)
         else:
-            self.convert_square(mS, scales, mD, cta, square)
+            self.convert_block(mS, scales, mD, cta, block)
 
     @cute.jit
-    def convert_slices(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta):
-        """Convert slices of lines along K, a warp each; all are on their way before the first is used."""
+    def convert_k_tiles(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta):
+        """Convert k-tiles of K-major lines, a warp each; all loads are issued before the first is used."""
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
-        slices = Uint32(mD.shape[0] // SLICE)
+        k_tiles = Uint32(mD.shape[0] // SLICE)
         values = cute.make_rmem_tensor(cute.make_layout((RUN, self.runs)), Float64)
         values.fill(0.0)
         places = []
         for r in cutlass.range_constexpr(self.runs):
             number = Uint32((cta * self.runs + r) * _WARPS + warp)
-            at = number // slices
-            line, k = Int32(at), Int32((number - at * slices) * SLICE)
+            at = number // k_tiles
+            line, k = Int32(at), Int32((number - at * k_tiles) * SLICE)
             places.append((line, k))
             if line < mS.shape[1]:
                 for e in cutlass.range_constexpr(RUN):
@@ -105,8 +106,8 @@ class Residues:
                 self.write(values[None, r], scales[line], mD, k + RUN * lane, line)
 
     @cute.jit
-    def convert_square(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta, square: cute.Tensor):
-        """Convert a slice of lines across K, which are read as they lie and then taken along K from shared memory."""
+    def convert_block(self, mS: cute.Tensor, scales: cute.Tensor, mD: cute.Tensor, cta, block: cute.Tensor):
+        """Convert a k-tile of MN-major lines, which shared memory transposes."""
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         across = cute.ceil_div(mD.shape[1], LINES)
@@ -119,20 +120,20 @@ class Residues:
                 if k + warp + _WARPS * e < mS.shape[0]:
                     values[e] = mS[k + warp + _WARPS * e, first + lane]
         for e in cutlass.range_constexpr(steps):
-            square[warp + _WARPS * e, lane] = values[e]
+            block[warp + _WARPS * e, lane] = values[e]
         cute.arch.sync_threads()
         for x in cutlass.range(LINES // _WARPS, unroll=1):
             line = warp + _WARPS * x
             if first + line < mS.shape[1]:
                 own = cute.make_rmem_tensor(cute.make_layout(RUN), Float64)
                 for e in cutlass.range_constexpr(RUN):
-                    own[e] = square[lane + 32 * e, line]
+                    own[e] = block[lane + 32 * e, line]
                 self.write(own, scales[first + line], mD, k + RUN * lane, first + line)
 
     @cute.jit
     def write(self, values: cute.Tensor, scale, mD: cute.Tensor, k, line):
         """Write the residues of four numbers: a word for each modulus."""
-        # In two steps: neither is a power of two that float64 has not. What is not finite is told by its scale.
+        # In two steps: each is a power of two that float64 has. The scale marks lines that are not finite.
         scale = scale if scale != NOT_FINITE else Int32(0)
         half = scale >> 1
         first, second = power(half), power(scale - half)
@@ -149,12 +150,6 @@ class Residues:
                 if cutlass.const_expr(modulus != 256):
                     found[e] = residue(words[2 * e], words[2 * e + 1] ^ Uint32(0x80000000), modulus)
             words_at(start + number * mD.stride[2], 1)[0] = packed(found)
-
-
-@cute.jit
-def power(exponent):
-    """Return 2**exponent."""
-    return (Int64(exponent + _BIAS) << _FRACTION).bitcast(Float64)
 
 
 @cute.jit
@@ -191,7 +186,7 @@ def summed_bytes(word, weights: cutlass.Constexpr[int], total):
 
 @cute.jit
 def difference(value):
-    """Return what a float32 has beyond the base."""
+    """Return a float32 less the base."""
     return cute.arch.inline_ptx(
         f"add.rn.f32 {{$w0}}, {{$r0}}, {literal(-FLOAT_BASE)};", write_only_types=[Float32], read_only_args=[value]
     )
@@ -207,8 +202,8 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
     arguments = []
     for name in "ab":
         arguments += [
-            major_tensor("float64", 0 if types[name] == "k" else 1),
+            major_tensor("float64", 0 if types[f"{name}_major"] == "k" else 1),
             line_tensor("int32"),
             major_tensor("int8", 0, batch=1, vector=16),
         ]
-    return Buildable(Residues(config, types), (*arguments, Int32(1)))
+    return Buildable(OzakiResidues(config, types), (*arguments, Int32(1)))

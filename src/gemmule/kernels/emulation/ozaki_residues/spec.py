@@ -1,66 +1,42 @@
-"""The residues behind ozaki_gemm's scales: what it takes, how it is launched."""
+"""The residues after ozaki_gemm's scales: what it takes, how it is launched."""
 
 from __future__ import annotations
-
-import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
-from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.kernels.emulation.ozaki_products.spec import SLICE
-from gemmule.kernels.emulation.ozaki_reconstruction.spec import NOT_FINITE
+from gemmule.core.signature import major_keys, majors_of
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.emulation.ozaki_products.config import SLICE
+from gemmule.kernels.hopper.refusals import HOPPER
 
-#: Threads of a CTA; elements of a slice that one of them converts; lines across K that a CTA takes together.
-THREADS, RUN, LINES = 256, 4, 32
-#: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
-PITCH = SLICE + 1
-
-__all__ = ["LINES", "NOT_FINITE", "PITCH", "RUN", "SLICE", "SPEC", "THREADS", "ResiduesConfig"]
-
-
-@dataclasses.dataclass(frozen=True)
-class ResiduesConfig(Config):
-    """How lines are converted.
-
-    Attributes
-    ----------
-    runs : int
-        Slices of lines along K that a warp converts.
-    """
-
-    runs: int = 2
+from .config import LINES, PITCH, THREADS, ResiduesConfig
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ResiduesConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch, config
     if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in INT8_PRODUCTS:
-        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs behind ozaki_gemm"
+        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
     return None
 
 
 def signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
-    return _signature(_along(problem.a), _along(problem.b.transposed()), INT8_PRODUCTS[problem.precision])
-
-
-def _along(matrix: StridedMatrix) -> str:
-    return "k" if matrix.lies_in_rows else "x"
+    return _signature(*majors_of(problem), INT8_PRODUCTS[problem.precision])
 
 
 def _signature(a: str, b: str, count: int) -> Signature:
-    return (("a", a), ("b", b), ("moduli", str(count)))
+    return (*major_keys(a, b), ("moduli", str(count)))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(a, b, count) for a in "kx" for b in "kx" for count in INT8_PRODUCTS.values())
+    return tuple(_signature(a, b, count) for a in "km" for b in "kn" for count in INT8_PRODUCTS.values())
 
 
 def launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
@@ -101,7 +77,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="float64 to integers and these to int8 residues for 15 moduli, along K",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
     signatures=signatures,
     why_not=why_not,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .rates import Lines, Numbers, Operation, TileRates
+from .rates import Numbers, OperandLayout, Operation, TileRates
 
 _DATA = Path(__file__).with_name("correction.json")
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
@@ -94,18 +94,18 @@ def problem_features(one: Operation) -> list[list[float]]:
 def _numbers(one: Operation) -> tuple[float, ...]:
     """Return the numbers that are read of a product, of rows and of columns first."""
     moved = one.read + one.written
-    sizes = math.log2(one.slices), one.last, math.log2(moved), math.log2(one.written)
+    sizes = math.log2(one.k_tiles), one.last, math.log2(moved), math.log2(one.written)
     return math.log2(one.rows), math.log2(one.cols), *sizes
 
 
-def _lines(one: Operation, swapped: int) -> tuple[float, ...]:
+def _lines(one: Operation, swap_ab: int) -> tuple[float, ...]:
     """Return what is read of how operands and the result lie."""
-    a, b = (one.b, one.a) if swapped else (one.a, one.b)
+    a, b = (one.b, one.a) if swap_ab else (one.a, one.b)
     result = one.result_begin in (1, 2), one.result_begin == 3, one.result_item / 2 - 1
     return *_of_lines(a), *_of_lines(b), *result
 
 
-def _of_lines(lines: Lines) -> tuple[bool, bool, bool]:
+def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
     return lines.begin in (1, 2), lines.begin == 3, lines.across
 
 

@@ -6,14 +6,14 @@ from gemmule.core.epilogue_inputs import factors_of
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
+from gemmule.kernels.hopper.tile_config import K_BYTES
 
-from .rates import Lines, Operation
+from .rates import OperandLayout, Operation
 
 
-def slices_of(problem: GemmProblem) -> int:
-    """Return how many slices of 128 bytes K has."""
-    return -(-problem.k * problem.a.dtype.itemsize // SLICE_BYTES)
+def k_tiles_of(problem: GemmProblem) -> int:
+    """Return how many k-tiles of 128 bytes K has."""
+    return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
 def operation_of(problem: GemmProblem) -> Operation:
@@ -21,15 +21,15 @@ def operation_of(problem: GemmProblem) -> Operation:
     oriented, _, _ = row_result(problem)
     batch, item = (problem.batch or (1,))[0], problem.a.dtype.itemsize
     written = problem.d.dtype.itemsize * problem.m * problem.n * batch
-    slices = slices_of(problem)
+    k_tiles = k_tiles_of(problem)
     return Operation(
         rows=oriented.m,
         cols=oriented.n * factors_of(oriented.epilogue),
         batch=batch,
         a=_lines(oriented.a),
         b=_lines(oriented.b.transposed()),
-        slices=slices,
-        last=problem.k * item / SLICE_BYTES - (slices - 1),
+        k_tiles=k_tiles,
+        last=problem.k * item / K_BYTES - (k_tiles - 1),
         result_begin=_begin(oriented.d),
         result_item=problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
@@ -37,8 +37,8 @@ def operation_of(problem: GemmProblem) -> Operation:
     )
 
 
-def _lines(matrix: StridedMatrix) -> Lines:
-    return Lines(_begin(matrix), not matrix.lies_in_rows)
+def _lines(matrix: StridedMatrix) -> OperandLayout:
+    return OperandLayout(_begin(matrix), not matrix.lies_in_rows)
 
 
 def _begin(matrix: StridedMatrix) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from .rates import Numbers, Operation, TileRates
 
-#: Microseconds in which sums of a slice of 8-bit floats are taken over, and more for each column: between what was
+#: Microseconds in which accumulators of a k-tile of 8-bit floats are promoted, and more for each column: between those
 #: measured on an H200 at 2048 and 4096.
 _PROMOTE_US = 0.01, 0.0003
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
@@ -24,9 +24,9 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     of : TileRates
         The configs, on a GPU.
     """
-    slices = np.ceil(one.slices / of.cluster_k)
+    k_tiles = np.ceil(one.k_tiles / of.cluster_k)
     first, more = _PROMOTE_US
-    found: Numbers = _waves(one, of) * slices * (first + more * of.tile[1]) * (of.pingpong * of.gpu.load)
+    found: Numbers = _waves(one, of) * k_tiles * (first + more * of.tile[1]) * (of.pingpong * of.gpu.load)
     return found
 
 

@@ -7,11 +7,13 @@ registered configs on random products, on an H200 whose processor is that of an 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
+from gemmule.kernels.hopper.tile_config import K_BYTES
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Value = TypeVar("Value")
@@ -30,46 +32,17 @@ _NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
-ROW_BYTES = 128
 #: SMs of a TPC.
 _TPC = 2
 
 
-class TileConfig(Protocol):
-    """What the cost model reads of a config, as `ProductionConfig` describes it."""
-
-    @property
-    def tile_m(self) -> int: ...
-    @property
-    def tile_n(self) -> int: ...
-    @property
-    def stages(self) -> int: ...
-    @property
-    def pingpong(self) -> int: ...
-    @property
-    def cluster_m(self) -> int: ...
-    @property
-    def cluster_n(self) -> int: ...
-    @property
-    def cluster_k(self) -> int: ...
-    @property
-    def swapped(self) -> int: ...
-    @property
-    def outputs(self) -> int: ...
-    @property
-    def cluster(self) -> int: ...
-    @property
-    def clusters(self) -> int: ...
-    def __hash__(self) -> int: ...
-
-
-class Lines(NamedTuple):
-    """How lines of an operand lie in memory.
+class OperandLayout(NamedTuple):
+    """How an operand lies in memory.
 
     Attributes
     ----------
     begin : int
-        Where they begin: 0 at multiples of 128 bytes, 1 of 64, 2 of 32, 3 elsewhere.
+        The alignment of its lines: 0 for multiples of 128 bytes, 1 of 64, 2 of 32, 3 for others.
     across : bool
         Whether the operand is MN-major.
     """
@@ -98,20 +71,20 @@ class OperandRates(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A product as the kernels see it, its result in rows.
+    """A product as the kernels see it, with a row-major result.
 
     Attributes
     ----------
     rows, cols, batch : int
         Of the result.
-    a, b : Lines
+    a, b : OperandLayout
         Operands that give its rows and its columns.
-    slices : int
-        Slices of K, of 128 bytes.
+    k_tiles : int
+        K-tiles, of 128 bytes of K.
     last : float
-        How much of the last slice K fills.
+        How much of the last k-tile K fills.
     result_begin, result_item : int
-        Where its lines begin, as `Lines` tells, and bytes of an element.
+        Where its lines begin, as of `OperandLayout`, and bytes of an element.
     read, written : int
         Fewest bytes to move from memory, and to memory.
     tiles : sequence of int or None
@@ -123,9 +96,9 @@ class Operation(NamedTuple):
     rows: int
     cols: int
     batch: int
-    a: Lines
-    b: Lines
-    slices: int
+    a: OperandLayout
+    b: OperandLayout
+    k_tiles: int
     last: float
     result_begin: int
     result_item: int
@@ -140,18 +113,18 @@ class TileRates:
 
     Parameters
     ----------
-    configs : sequence of TileConfig
+    configs : sequence of ProductionConfig
         The configs.
     gpu : GpuRates
         The GPU's.
     """
 
-    def __init__(self, configs: Sequence[TileConfig], gpu: GpuRates = H200_RATES) -> None:
-        def each(value: Callable[[TileConfig], float], dtype: type = np.float64) -> Numbers:
+    def __init__(self, configs: Sequence[ProductionConfig], gpu: GpuRates = H200_RATES) -> None:
+        def each(value: Callable[[ProductionConfig], float], dtype: type = np.float64) -> Numbers:
             return np.array([value(config) for config in configs], dtype)
 
         self.configs, self.gpu, self.count = configs, gpu, len(configs)
-        self.side = each(lambda c: c.swapped, np.intp)
+        self.side = each(lambda c: c.swap_ab, np.intp)
         self._sides = np.array((self.side, 1 - self.side))
         self.tile = np.array([(c.tile_m, c.tile_n) for c in configs], np.float64).reshape(-1, 2).T
         # CTAs of a cluster that load the same rows, and the same columns.
@@ -176,8 +149,8 @@ class TileRates:
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
-        self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, ROW_BYTES), np.intp)
-        self._operands: dict[tuple[Lines, Lines], OperandRates] = {}
+        self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
+        self._operands: dict[tuple[OperandLayout, OperandLayout], OperandRates] = {}
         self._remembered: dict[Hashable, Any] = {}
 
     def remembered(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
@@ -196,7 +169,7 @@ class TileRates:
         """Return a row for each config of what a learned correction reads of it."""
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
         share = self.ctas / self.gpu.multiprocessors
-        narrow = np.log2(ROW_BYTES / self._row)
+        narrow = np.log2(K_BYTES / self._row)
         return np.column_stack((logs.T, self.pingpong, self.side, share, narrow, self.tile[0] * self.tile[1] / 2**14))
 
     def written(self, writes: float) -> tuple[Numbers, Numbers]:
@@ -205,14 +178,14 @@ class TileRates:
             ("written", writes), lambda: (writes * self.write_tile, writes * self.write_last + self.once)
         )
 
-    def operands(self, a: Lines, b: Lines) -> OperandRates:
+    def operands(self, a: OperandLayout, b: OperandLayout) -> OperandRates:
         """Return what operands decide of which A gives the rows of the result, and B the columns."""
         found = self._operands.get((a, b))
         if found is None:
             found = self._operands[a, b] = self._operand_rates(a, b)
         return found
 
-    def _operand_rates(self, a: Lines, b: Lines) -> OperandRates:
+    def _operand_rates(self, a: OperandLayout, b: OperandLayout) -> OperandRates:
         aligned, both, carried, multicast = (
             self.of_sides(x[a.begin], x[b.begin]) for x in (_ALIGNED, _BOTH, _CARRIED, _MULTICAST)
         )
@@ -223,13 +196,13 @@ class TileRates:
         one = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
         shared = (loaded * (1 + both)).sum(axis=0)
         two = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
-        in_l2 = ROW_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
+        in_l2 = K_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
         across = self.of_sides(a.across, b.across)[1]
         features = np.column_stack(
             (
                 np.log2((self._multiply, loaded.sum(axis=0), latency) / two).T,
                 np.log2(loaded[0] / loaded[1]),
-                across * np.log2(ROW_BYTES / self._row),
+                across * np.log2(K_BYTES / self._row),
             )
         )
         return OperandRates(one, two, in_l2.sum(axis=0) * self.gpu.l2, features)
@@ -241,17 +214,17 @@ def _norm(*times: Numbers) -> Numbers:
     return total
 
 
-def _narrow(row: int, lines: Lines) -> float:
+def _narrow(row: int, lines: OperandLayout) -> float:
     """Return how much longer MN-major rows of so many bytes in shared memory take.
 
     Twice as many rows touch fewer than twice the lines of memory where those begin anywhere.
     """
-    if not lines.across or row == ROW_BYTES:
+    if not lines.across or row == K_BYTES:
         return 1.0
-    begin = ROW_BYTES >> lines.begin
+    begin = K_BYTES >> lines.begin
 
     def touched(width: int) -> float:
-        return ROW_BYTES / width * (1 + max(width - begin, 0) / ROW_BYTES)
+        return K_BYTES / width * (1 + max(width - begin, 0) / K_BYTES)
 
-    more = (touched(row) / touched(ROW_BYTES) - 1) / (ROW_BYTES / row - 1)
+    more = (touched(row) / touched(K_BYTES) - 1) / (K_BYTES / row - 1)
     return 1 + (_NARROW[row] - 1) * more

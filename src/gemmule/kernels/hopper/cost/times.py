@@ -12,9 +12,10 @@ import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.remembered import remembered_for_each
+from gemmule.kernels.hopper.gemm.config import ProductionConfig
 
 from .correction import correction
-from .rates import Numbers, Operation, TileConfig, TileRates
+from .rates import Numbers, Operation, TileRates
 
 #: Microseconds of a launch.
 _LAUNCH = 1.9
@@ -27,7 +28,7 @@ _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 
 @remembered_for_each
-def rates_of(configs: Sequence[TileConfig], gpu: GpuRates = H200_RATES) -> TileRates:
+def rates_of(configs: Sequence[ProductionConfig], gpu: GpuRates = H200_RATES) -> TileRates:
     """Return what a list of configs decides on a GPU."""
     return TileRates(configs, gpu)
 
@@ -40,7 +41,7 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
     one : Operation
         The product.
     of : TileRates
-        The configs, on a GPU: those that are `swapped` compute the transpose.
+        The configs, on a GPU: those with swap_ab compute the transpose.
     """
     total, mixed = limits(one, of)
     total *= correction(of, one, mixed)
@@ -66,16 +67,16 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     waves: Any = np.ceil(in_turn)
     np.divide(in_turn, waves, out=mixed[7])
     both = tiles > of.alone
-    each: Any = np.ceil(one.slices / of.cluster_k)
+    each: Any = np.ceil(one.k_tiles / of.cluster_k)
     per_wave, once = of.written(one.writes * (1 + _WIDER * (one.result_item - 2)))
     if of.any_stream_k:
-        waves, each, left = _shared_out(of, tiles, waves, each, one.slices)
+        waves, each, left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
     multiplied = each * np.where(both, operands.both, operands.one)
     limited = mixed[1:3]
     np.multiply(waves, multiplied + per_wave, out=limited[0])
     limited[0] += once
-    np.multiply(operands.carried, tiles * one.slices, out=limited[1])
+    np.multiply(operands.carried, tiles * one.k_tiles, out=limited[1])
     fourth = np.square(limited)
     np.square(fourth, out=fourth)
     total = fourth[0] + fourth[1]
@@ -90,13 +91,13 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     return total, mixed
 
 
-def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, slices: int) -> tuple[Any, Any, Any]:
-    """Return waves, slices of each, and what is added, where stream-K shares out the last waves' slices evenly."""
+def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
+    """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
     at_once = of.clusters
     splits = of.stream_k & (tiles % at_once > 0)
-    sharers = np.minimum(at_once, tiles * slices)
+    sharers = np.minimum(at_once, tiles * k_tiles)
     fewer = np.maximum(tiles / at_once, 1)
-    every = (tiles * slices + (sharers - 1)) // sharers
+    every = (tiles * k_tiles + (sharers - 1)) // sharers
     moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
     read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
     left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)

@@ -1,53 +1,75 @@
-"""The end of a tile that a cluster has sums of: parts are sent to each other, added up, and written in runs.
+"""Split-K epilogue of a skinny GEMM: partial sums of the transposed tile are exchanged, added, and written by threads.
 
-A warpgroup has sums of the transposed tile, weights by tokens. Of all runs of four neighbours of the result each CTA
-has a share: it gets every CTA's part of it in its shared memory, adds them up in the order of K, and writes them.
+A warpgroup has partial sums of the transposed tile, weights by tokens. Of all vectors of four contiguous elements of D
+each CTA has a share: it receives every CTA's part of it in its shared memory, adds them in the order of K, and writes
+them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float32, Int32, cute, select_
 
 from gemmule.kernels.parts.words import words_at
 
-#: Neighbours that a thread writes at once, and words between lines, so that lanes of a fragment meet all banks.
+#: Contiguous elements that a thread writes at once, and words between rows, so that a warp's accesses meet all banks.
 RUN, _PAD = 4, 4
 
 
+class Received(NamedTuple):
+    """Where a CTA receives partial sums.
+
+    Attributes
+    ----------
+    start : Int32
+        Where they lie in shared memory, the same in every CTA.
+    full : Pointer
+        The barrier that counts them; of no use where there is one CTA.
+    rank : Int32
+        This CTA's number in its cluster.
+    rows : Int32
+        Rows of the tile that are rows of D.
+    """
+
+    start: Any
+    full: Any
+    rank: Any
+    rows: Any
+
+
 @cute.jit
-def turned(sums: cute.Tensor, first: cutlass.Constexpr[int]):
-    """Return, of the four sums from `first` on of four lanes that have neighbours, the one of this lane's number."""
+def transposed(accumulators: cute.Tensor, first: cutlass.Constexpr[int]):
+    """Return, of the four accumulators from `first` on of four lanes with neighbouring elements, this lane's row."""
     lane = cute.arch.lane_idx()
     run = cute.make_rmem_tensor(cute.make_layout(RUN), Float32)
     for v in cutlass.range_constexpr(RUN):
-        run[v] = sums[first + v]
+        run[v] = accumulators[first + v]
     for bit in cutlass.range_constexpr(2):
-        # Pairs of lanes exchange what the other one wants of pairs of sums.
-        apart = cutlass.const_expr(1 << bit)
-        upper = lane // (8 * apart) % 2 == 1
+        # Pairs of lanes exchange halves of pairs of accumulators.
+        distance = cutlass.const_expr(1 << bit)
+        upper = lane // (8 * distance) % 2 == 1
         for pair in cutlass.range_constexpr(2):
             low = cutlass.const_expr(pair * (2 - bit))
-            sent = select_(upper, run[low], run[low + apart])
-            got = cute.arch.shuffle_sync_bfly(sent, 8 * apart)
+            sent = select_(upper, run[low], run[low + distance])
+            got = cute.arch.shuffle_sync_bfly(sent, 8 * distance)
             run[low] = select_(upper, got, run[low])
-            run[low + apart] = select_(upper, run[low + apart], got)
+            run[low + distance] = select_(upper, run[low + distance], got)
     return run
 
 
-class SharedTile:
+class SplitKTile:
     """A tile of `cols` weights by `rows` tokens.
 
     Parameters
     ----------
     rows, cols : int
-        Its extents in the result.
+        Its extents in D.
     ctas, threads : int
-        CTAs of the cluster that have parts of it, and threads of each that write it.
-    epilogue : RunEpilogue or None
-        What is computed of it.
+        CTAs of the cluster that split its K, and threads of each that write it.
+    epilogue : VectorEpilogue or None
+        The fused epilogue.
     reads_c : bool
         Whether there is a C.
     """
@@ -55,54 +77,43 @@ class SharedTile:
     def __init__(self, rows: int, cols: int, ctas: int, threads: int, epilogue: Any, reads_c: bool) -> None:
         self.rows, self.cols, self.ctas, self.threads = rows, cols, ctas, threads
         self.epilogue, self.reads_c = epilogue, reads_c
-        self.pitch = cols + _PAD
+        self.row_words = cols + _PAD
 
     @property
     def share(self) -> int:
-        """Runs that a CTA has of a whole tile."""
+        """Vectors that a CTA has of a whole tile."""
         return -(-self.rows * self.cols // RUN // self.ctas)
 
     @property
     def nbytes(self) -> int:
-        """Shared memory for the parts of a share."""
-        return self.rows * self.pitch * 4 if self.ctas == 1 else self.ctas * self.share * RUN * 4
+        """Shared memory for the partial sums of a share."""
+        return self.rows * self.row_words * 4 if self.ctas == 1 else self.ctas * self.share * RUN * 4
 
     @cute.jit
     def runs_of(self, rank, rows):
-        """Return the runs that a CTA has of a tile of so many rows."""
+        """Return the vectors that a CTA has of a tile of so many rows."""
         return cutlass.max(cutlass.min(rows * (self.cols // RUN) - rank * self.share, self.share), 0)
 
     @cute.jit
-    def expect(self, came, rank, rows):
-        """Let a barrier count what will come; by one thread."""
-        cute.arch.mbarrier_arrive_and_expect_tx(came, self.runs_of(rank, rows) * (self.ctas * RUN * 4))
+    def expect(self, full, rank, rows):
+        """Expect the bytes of all partial sums at a barrier, by one thread."""
+        cute.arch.mbarrier_arrive_and_expect_tx(full, self.runs_of(rank, rows) * (self.ctas * RUN * 4))
 
     @cute.jit
-    def give(self, start, sums: cute.Tensor, first_col, came, rank, rows):
-        """Bring a warp's sums of 16 weights from `first_col` on, flat as wgmma has them, to where they are added up.
-
-        Parameters
-        ----------
-        start : Int32
-            Where parts lie in shared memory, the same in every CTA.
-        sums : Tensor
-            This lane's sums.
-        came : Pointer
-            The barrier that counts them; of no use where there is one CTA.
-        rank, rows
-            This CTA's number in its cluster, and the rows of the tile that are rows of the result.
-        """
+    def send(self, received, accumulators: cute.Tensor, first_col):
+        """Send a warp's partial sums of 16 weights from `first_col` on, flat as wgmma leaves them, to who adds them."""
+        start, full, rank, rows = received
         lane = cute.arch.lane_idx()
-        # Of the four sums of a block that a lane has, it gets one with its neighbours.
-        mine = lane // 8
-        row, col = lane % 4 * 2 + mine % 2, first_col + lane // 4 % 2 * 4 + mine // 2 * 8
+        # Of the four accumulators of a block that a lane has, it gets one with its neighbours.
+        own = lane // 8
+        row, col = lane % 4 * 2 + own % 2, first_col + lane // 4 % 2 * 4 + own // 2 * 8
         for block in cutlass.range_constexpr(self.rows // 8):
             at = block * 8 + row
-            run = turned(sums, 4 * block)
+            run = transposed(accumulators, 4 * block)
             if cutlass.const_expr(self.ctas == 1):
                 cute.arch.inline_ptx(
                     "st.shared.v4.f32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-                    read_only_args=[start + (at * self.pitch + col) * 4, *(run[v] for v in range(RUN))],
+                    read_only_args=[start + (at * self.row_words + col) * 4, *(run[v] for v in range(RUN))],
                 )
             elif at < rows:
                 number = at * (self.cols // RUN) + col // RUN
@@ -113,37 +124,42 @@ class SharedTile:
                     "mapa.shared::cluster.u32 told, {$r1}, {$r2};\n"
                     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
                     "[place], {{$r3}, {$r4}, {$r5}, {$r6}}, [told];\n}",
-                    read_only_args=[place, came.toint(), Int32(owner), *(run[v] for v in range(RUN))],
+                    read_only_args=[place, full.toint(), Int32(owner), *(run[v] for v in range(RUN))],
                 )
 
     @cute.jit
-    def write(self, start, rank, me, mD: cute.Tensor, mC: cute.Tensor, first_row, first_col, extras, alpha, beta):
-        """Write this CTA's share of the tile whose corner is given, D = alpha * sums + beta * C or what else is asked.
+    def write(self, received, thread, result, first_row, first_col):
+        """Write this CTA's share of the tile whose corner is given, a linear combination or a fused epilogue.
 
         Parameters
         ----------
-        start : Int32
-            Where the sums lie in shared memory, the same in every CTA.
-        rank, me : Int32
-            The numbers of this CTA in its cluster and of this thread among those that write.
+        received : Received
+            The partial sums.
+        thread : Int32
+            This thread's number among those that write.
+        result : tuple
+            C and D (M, N), alpha and beta, and the inputs of a fused epilogue.
+        first_row, first_col : Int32
+            The corner.
         """
+        _, mD, _, extras = result
         across = cutlass.const_expr(self.cols // RUN)
-        runs = self.runs_of(rank, cutlass.min(self.rows, mD.shape[0] - first_row))
-        for number in cutlass.range(me, runs, self.threads):
-            run = rank * self.share + number
+        runs = self.runs_of(received.rank, cutlass.min(self.rows, mD.shape[0] - first_row))
+        for number in cutlass.range(thread, runs, self.threads):
+            run = received.rank * self.share + number
             row, col = run // across, run % across * RUN
             if cutlass.const_expr(self.ctas == 1):
-                sums = self.added(start + (row * self.pitch + col) * 4)
+                sums = self.added(received.start + (row * self.row_words + col) * 4)
             else:
-                sums = self.added(start + number * (RUN * 4))
+                sums = self.added(received.start + number * (RUN * 4))
             if first_col + col < mD.shape[1]:
-                self.write_run(mD, mC, (first_row + row, first_col + col), sums, extras, alpha, beta)
+                self.write_run(result, (first_row + row, first_col + col), sums)
         if cutlass.const_expr(self.epilogue is not None):
             self.epilogue.end(extras)
 
     @cute.jit
     def added(self, place):
-        """Return four sums, parts of K in their order."""
+        """Return four sums of all parts of K, added in their order."""
         parts = [
             cute.arch.inline_ptx(
                 "ld.shared.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
@@ -161,9 +177,9 @@ class SharedTile:
         return sums
 
     @cute.jit
-    def write_run(self, mD, mC, at, sums: cute.Tensor, extras, alpha, beta):
-        """Write four neighbours, of which the first is inside of the result: at once where that may be."""
-        row, col = at
+    def write_run(self, result, at, sums: cute.Tensor):
+        """Write four contiguous elements, of which the first is inside of D: at once where they are aligned."""
+        (mC, mD, (alpha, beta), extras), (row, col) = result, at
         out = mD.element_type
         start = mD.iterator + cute.crd2idx((row, col), mD.layout)
         inside = cutlass.min(mD.shape[1] - col, RUN)

@@ -1,6 +1,6 @@
-"""The end of a tile with an epilogue: box by box through shared memory, what goes into the next box on its way.
+"""Fused epilogue: subtile by subtile through shared memory, the inputs of the next subtile in flight.
 
-A warpgroup's sums become values in registers, which leave by the copy engine; C comes by it, into the same boxes.
+A warpgroup's accumulators become values in registers, which leave by TMA; C comes by TMA into the same subtiles.
 """
 
 from __future__ import annotations
@@ -11,121 +11,126 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.mainloops.tma_wgmma import WARPGROUP, partitioned
+from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
 
-from .fused_fragments import FragmentEpilogue
-from .subtile_layout import BoxLayout
+from .fused_fragments import FragmentEpilogue, FusedSubtile
+from .subtile_layout import SubtileLayout
+from .subtiles import Scale, WarpRows
 
-#: Sums of a thread beside which there are registers for more.
-_FEW_SUMS = 128
+#: Accumulators of a thread beside which there are registers for more.
+_FEW_ACCUMULATORS = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class FinishedBoxes(BoxLayout):
-    """How a warpgroup finishes its part of a tile.
+class FusedEpilogue(SubtileLayout):
+    """A warpgroup's epilogue of its part of a tile.
 
     Attributes
     ----------
     epilogue : FragmentEpilogue
-        What is computed.
-    factors : int
-        2 where the sums of each block are followed by those of a second factor, else 1.
+        The function of an element.
+    num_b : int
+        2 where the accumulators of each block are followed by those of a second B, else 1.
     """
 
-    epilogue: FragmentEpilogue
-    factors: int = 1
+    epilogue: FragmentEpilogue | None = None
+    num_b: int = 1
 
     @property
-    def block_sums(self) -> int:
-        """Sums of a thread in the boxes of a block."""
-        return self.boxes * self.box_n // 2
+    def block_accumulators(self) -> int:
+        """Accumulators of a thread in the subtiles of a block."""
+        return self.per_block * self.shape[1] // 2
 
     @property
     def count(self) -> int:
-        """Boxes of a tile."""
-        return self.blocks * self.boxes
+        """Subtiles of a tile."""
+        return self.blocks * self.per_block
 
     @property
-    def ahead(self) -> bool:
-        """Whether C comes a box ahead: not into the buffer of the box before."""
+    def prefetches_c(self) -> bool:
+        """Whether C is loaded a subtile ahead: not into the buffer of the subtile before."""
         return self.buffers > 1
 
     @property
-    def early(self) -> bool:
-        """Whether there are registers for what goes into a box before its turn."""
-        return self.blocks * self.block_sums * self.factors <= _FEW_SUMS
+    def prefetches_inputs(self) -> bool:
+        """Whether there are registers for the inputs of the next subtile."""
+        return self.blocks * self.block_accumulators * self.num_b <= _FEW_ACCUMULATORS
 
     def place(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
-        """Return where box `n` is, in boxes: of the blocks one after the other, whose columns are the same."""
-        return row + n % self.blocks * self.apart, col + n // self.blocks
+        """Return where subtile `n` is, in subtiles: those of the same columns of all blocks, then the next columns."""
+        return row + n % self.blocks * self.row_block_stride, col + n // self.blocks
 
-    def first_sum(self, n: int) -> int:
-        """Return the first of a thread's sums in box `n`."""
-        return n % self.blocks * self.block_sums * self.factors + n // self.blocks * self.box_n // 2
+    def first_accumulator(self, n: int) -> int:
+        """Return the first of a thread's accumulators in subtile `n`."""
+        return n % self.blocks * self.block_accumulators * self.num_b + n // self.blocks * self.shape[1] // 2
 
-    def inputs(self, n: int, ctx: Any, row: Any, col: Any, batch: Any) -> Any:
-        """Start to load what goes into box `n`, but for C."""
-        return self.epilogue.load(ctx.extras, ctx.d, *self.begins(n, row, col), batch, self.box_n)
+    def inputs(self, n: int, ctx: Any, corner: Any) -> Any:
+        """Issue the loads of subtile `n`'s inputs, but for C."""
+        row, col, batch = corner
+        assert self.epilogue is not None
+        first_row, first_col = self.first_element(n, row, col)
+        return self.epilogue.load(ctx.extras, ctx.d.tensor, first_row, first_col, batch[0], self.shape[1])
 
-    def begins(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
-        """Return the first row of this warp in box `n`, and the box's first column."""
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+    def first_element(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
+        """Return the first row of this warp in subtile `n`, and the subtile's first column."""
+        warp = self.warp()
         i, j = self.place(n, row, col)
-        return i * self.box_m + warp * 16, j * self.box_n
+        return i * self.shape[0] + warp * 16, j * self.shape[1]
 
     @cute.jit
-    def load_c(self, n: cutlass.Constexpr[int], pending: cutlass.Constexpr[int], ctx, row, col, batch):
-        """Issue the TMA load of C's epilogue tile `n`, when all but the last `pending` stores have read their tiles."""
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
+    def load_c(self, n: cutlass.Constexpr[int], pending: cutlass.Constexpr[int], ctx, corner):
+        """Issue the TMA load of C's subtile `n`, when all but the last `pending` stores have read their subtiles."""
+        row, col, batch = corner
+        warp = self.warp()
         buffer = ctx.warpgroup_idx * self.buffers + n % self.buffers
         if warp == 0:
-            sC_part, gC_part = self.parts(ctx.tma_c, ctx.c, ctx.smem, batch)
+            sC_part, gC_part = self.partitioned(ctx.c, ctx.smem, batch)
             cute.arch.cp_async_bulk_wait_group(pending, read=True)
             with cute.arch.elect_one():
-                box_bytes = cutlass.const_expr(self.box_bytes)
-                cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + buffer, box_bytes)
+                subtile_bytes = cutlass.const_expr(self.subtile_bytes)
+                cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + buffer, subtile_bytes)
             source = gC_part[None, *self.place(n, row, col)]
-            cute.copy(ctx.tma_c, source, sC_part[None, buffer], tma_bar_ptr=ctx.c_full + buffer)
+            cute.copy(ctx.c.atom, source, sC_part[None, buffer], tma_bar_ptr=ctx.c_full + buffer)
 
-    def begin(self, ctx: Any, row: Any, col: Any, batch: Any) -> Any:
-        """Start what goes into the first epilogue tile, before the mainloop; return what `finish` needs of it."""
-        if self.reads_c and self.ahead:
-            self.load_c(0, self.buffers - 1, ctx, row, col, batch)
-        return self.inputs(0, ctx, row, col, batch) if self.early else None
+    def begin(self, ctx: Any, corner: Any) -> Any:
+        """Issue the loads for the first subtile, before the mainloop; return what `finish` needs of them."""
+        if self.reads_c and self.prefetches_c:
+            self.load_c(0, self.buffers - 1, ctx, corner)
+        return self.inputs(0, ctx, corner) if self.prefetches_inputs else None
 
     @cute.jit
-    def finish(self, ctx, begun, c_phase, accumulators, row, col, batch):
-        """Compute and write a tile's epilogue tiles; return C's next phase.
+    def finish(self, ctx, inputs, c_phase, accumulators, corner):
+        """Compute and write a tile's subtiles; return C's next phase.
 
         Parameters
         ----------
         ctx : EpilogueContext
             What the warpgroup works on.
-        begun
+        inputs
             What `begin` returned.
         c_phase : Int32
             The phase in which C arrives.
         accumulators : Tensor
             This thread's accumulators, flat, as wgmma leaves them.
-        row, col, batch : Int32
-            The warpgroup's first epilogue tile, in such tiles, and the matrix.
+        corner : tuple
+            Row and column of the warpgroup's first subtile, in subtiles, and the coordinates of the batch.
         """
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
-        sD_part, gD_part = self.parts(ctx.tma_d, ctx.d, ctx.smem, batch)
-        inputs = begun
+        row, col, batch = corner
+        warp = self.warp()
+        sD_part, gD_part = self.partitioned(ctx.d, ctx.smem, batch)
         for n in cutlass.range_constexpr(self.count):
             buffer = ctx.warpgroup_idx * self.buffers + n % self.buffers
-            following = None
-            if cutlass.const_expr(not self.early):
-                inputs = self.inputs(n, ctx, row, col, batch)
+            next_inputs = None
+            if cutlass.const_expr(not self.prefetches_inputs):
+                inputs = self.inputs(n, ctx, corner)
             elif cutlass.const_expr(n + 1 < self.count):
-                following = self.inputs(n + 1, ctx, row, col, batch)
+                next_inputs = self.inputs(n + 1, ctx, corner)
             if cutlass.const_expr(self.reads_c):
-                if cutlass.const_expr(not self.ahead):
-                    self.load_c(n, 0, ctx, row, col, batch)
+                if cutlass.const_expr(not self.prefetches_c):
+                    self.load_c(n, 0, ctx, corner)
                 elif cutlass.const_expr(n + 1 < self.count):
-                    self.load_c(n + 1, self.buffers - 2, ctx, row, col, batch)
-                # Where C has come, the box before has left.
+                    self.load_c(n + 1, self.buffers - 2, ctx, corner)
+                # C was loaded after the store had read this buffer.
                 cute.arch.mbarrier_wait(ctx.c_full + buffer, c_phase)
                 if cutlass.const_expr(n % self.buffers == self.buffers - 1):
                     c_phase = c_phase ^ 1
@@ -133,22 +138,17 @@ class FinishedBoxes(BoxLayout):
                 if warp == 0:
                     cute.arch.cp_async_bulk_wait_group(self.buffers - 1, read=True)
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            box_bytes = cutlass.const_expr(self.box_bytes)
-            self.epilogue.write(
-                inputs, ctx.extras, ctx.smem.iterator.toint() + buffer * box_bytes, warp * 16, self.box_n, accumulators,
-                self.first_sum(n), self.out, ctx.alpha, ctx.beta, reads_c=self.reads_c, columns=self.turned,
-                up=self.block_sums if self.factors > 1 else 0,
-                inside=self.epilogue.inside(ctx.d, *self.begins(n, row, col)),
+            address = ctx.smem.iterator.toint() + buffer * cutlass.const_expr(self.subtile_bytes)
+            subtile = FusedSubtile(
+                WarpRows(address, warp * 16, self.shape[1], self.out), self.column_major, accumulators,
+                self.first_accumulator(n), self.block_accumulators if self.num_b > 1 else 0,
+                self.epilogue.inside(ctx.d.tensor, *self.first_element(n, row, col)),
             )  # fmt: skip
+            self.epilogue.write(subtile, inputs, ctx.extras, Scale(*ctx.scale, self.reads_c))
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if warp == 0:
-                cute.copy(ctx.tma_d, sD_part[None, buffer], gD_part[None, *self.place(n, row, col)])
+                cute.copy(ctx.d.atom, sD_part[None, buffer], gD_part[None, *self.place(n, row, col)])
                 cute.arch.cp_async_bulk_commit_group()
-            inputs = following
+            inputs = next_inputs
         return c_phase
-
-    def parts(self, tma: Any, mX: Any, sD: Any, batch: Any) -> Any:
-        """Return boxes in shared memory, and those of the matrix, as the copy engine takes them."""
-        gX = cute.local_tile(mX[None, None, batch], (self.box_m, self.box_n), (None, None))
-        return partitioned(tma, sD, gX)

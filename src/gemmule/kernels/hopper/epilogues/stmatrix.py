@@ -1,4 +1,4 @@
-"""A warp's squares of 16 x 16 elements of 16 bits between registers and shared memory: stmatrix and ldmatrix."""
+"""A warp's blocks of 16 x 16 elements of 16 bits between registers and shared memory: stmatrix and ldmatrix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cutlass import Int32, cute
 
 
 @cute.jit
-def store_matrices(address, words: cute.Tensor, turned: cutlass.Constexpr[bool] = False):
+def store_matrices(address, words: cute.Tensor, transposed: cutlass.Constexpr[bool] = False):
     """Write 8 x 8 matrices of 16-bit elements, four or two.
 
     Parameters
@@ -16,11 +16,11 @@ def store_matrices(address, words: cute.Tensor, turned: cutlass.Constexpr[bool] 
         Where this lane's row of 8 elements begins in shared memory: lanes 0 to 7 give the rows of the first matrix,
         8 to 15 those of the second, and so on.
     words : Tensor
-        Two neighbours of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
-    turned : bool
-        Whether to write the matrices' transposes.
+        Two contiguous elements of each matrix: of row lane // 4, columns 2 * (lane % 4) and the next.
+    transposed : bool
+        Whether to write the matrices' transposes (``.trans``).
     """
-    trans = ".trans" if turned else ""
+    trans = ".trans" if transposed else ""
     if cutlass.const_expr(cute.size(words) == 4):
         cute.arch.inline_ptx(
             f"stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [{{$r0}}], {{{{$r1}}, {{$r2}}, {{$r3}}, {{$r4}}}};",
@@ -34,10 +34,10 @@ def store_matrices(address, words: cute.Tensor, turned: cutlass.Constexpr[bool] 
 
 
 @cute.jit
-def load_matrices(address, count: cutlass.Constexpr[int] = 4, turned: cutlass.Constexpr[bool] = False):
+def load_matrices(address, count: cutlass.Constexpr[int] = 4, transposed: cutlass.Constexpr[bool] = False):
     """Return the words, four or two, that `store_matrices` would write."""
     names = ", ".join(f"{{$w{w}}}" for w in range(count))
-    trans = ".trans" if turned else ""
+    trans = ".trans" if transposed else ""
     return cute.arch.inline_ptx(
         f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{names}}}, [{{$r0}}];",
         write_only_types=[Int32] * count,

@@ -1,4 +1,4 @@
-"""Runs of 16-bit elements between shared memory and memory where they begin anywhere."""
+"""Rows of 16-bit elements between shared memory and global memory, at any alignment."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def halves_at(place: cute.Pointer, count: cutlass.Constexpr[int]):
 
 @cute.jit
 def element_at(mX: cute.Tensor, i, j):
-    """Return where an element is."""
+    """Return the pointer to an element."""
     return mX.iterator + cute.crd2idx((i, j), mX.layout)
 
 
 @cute.jit
-def write_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+def write_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
     """Write, by a warp, the first `count` of `length` elements (a multiple of 64) that are staged, 4 bytes a lane."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     source, target = halves_at(staged, length), halves_at(start, length)
-    # Where a run begins between two words, its first element and its last are written alone.
+    # Where a row begins between two words, its first element and its last are written alone.
     odd = Int32(start.toint() // 2 % 2)
     for x in cutlass.range_constexpr(length // 64):
         e = 2 * (lane + 32 * x) - odd
@@ -43,20 +43,20 @@ def write_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.
 
 
 @cute.jit
-def write_whole_runs(starts, staged: cute.Pointer, pitch: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
-    """Write, by a warp, `length` elements to each of several places; their runs are staged `pitch` words apart."""
+def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
+    """Write, by a warp, `length` elements to each of several places; their rows are staged `stride` words apart."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     steps = cutlass.const_expr(length // 64)
-    # All words are read before the first is written, so that they wait together.
+    # All words are loaded before the first is stored, so that their latencies overlap.
     words = cute.make_rmem_tensor(cute.make_layout((steps, len(starts))), Uint32)
     for r in cutlass.range_constexpr(len(starts)):
         odd = Int32(starts[r].toint() // 2 % 2)
         for x in cutlass.range_constexpr(steps):
-            # In a run that begins between two words, word i is made of the halves of words i - 1 and i.
+            # In a row that begins between two words, word i is made of the halves of words i - 1 and i.
             place = lane + 32 * x
-            word = words_at(staged + r * pitch + place, 1)[0]
-            before = words_at(staged + r * pitch + cutlass.max(place - odd, 0), 1)[0]
+            word = words_at(staged + r * stride + place, 1)[0]
+            before = words_at(staged + r * stride + cutlass.max(place - odd, 0), 1)[0]
             words[x, r] = shifted(before, word, 16 * odd)
     for r in cutlass.range_constexpr(len(starts)):
         start = starts[r]
@@ -68,11 +68,11 @@ def write_whole_runs(starts, staged: cute.Pointer, pitch: cutlass.Constexpr[int]
         if odd == 1 and lane < 2:
             # The first element and the last one.
             e = lane * (length - 1)
-            halves_at(start, length)[e] = halves_at(staged + r * pitch, length)[e]
+            halves_at(start, length)[e] = halves_at(staged + r * stride, length)[e]
 
 
 @cute.jit
-def read_run(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
+def read_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
     """Read, by a warp, `count` elements into shared memory, one a lane; the rest of `length` is set to zero."""
     tid, _, _ = cute.arch.thread_idx()
     source, target = halves_at(start, length), halves_at(staged, length)

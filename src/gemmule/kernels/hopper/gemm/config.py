@@ -7,18 +7,16 @@ import itertools
 from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
+from gemmule.kernels.hopper.tile_config import (
+    BOX_M,
+    CLUSTERS,
+    CONSUMERS,
+    K_BYTES,
+    MMA_M,
+    SMS,
+    WarpScheduleConfig,
+)
 
-#: Warpgroups that multiply, threads of one and of all, rows of a wgmma.
-CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
-THREADS = (1 + CONSUMERS) * WARPGROUP
-#: Bytes of K of a slice, which are the longest rows of the copy engine's swizzle, and rows of the boxes of D.
-K_BYTES, BOX_M = 128, 64
-_BARRIERS = 1024
-#: Clusters of so many CTAs that an H100 or H200 runs at the same time, one CTA a multiprocessor.
-_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
-#: Rows of 64 and columns of a tile that a warpgroup has registers for: 192 sums a thread.
-_MAX_SUMS = 384
 #: What a search tries: blocks of 64 rows and warpgroups that share them, columns, and clusters.
 _ROWS = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _COLUMNS = (8, 16, 32, 48, *range(64, 257, 16))
@@ -27,29 +25,27 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class ProductionConfig(Config):
-    """Tile of C, stages, the cluster, and how the two warpgroups that multiply share the work.
+class ProductionConfig(WarpScheduleConfig):
+    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
 
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 where swapped, and at most 256.
-    stages : int
-        Slices in shared memory.
-    pingpong : int
-        1 where each warpgroup has tiles of its own and they take turns, 0 where they share a tile.
+        Elements: tile_m a multiple of 64, tile_n of 16, or of 8 with swap_ab, and at most 256.
+    stages, pingpong : int
+        As of `WarpScheduleConfig`.
     cluster_m, cluster_n : int
-        CTAs of a cluster along M and N, which read a slice once for all of them.
+        CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
     cluster_k : int
-        CTAs of a cluster that share the sum of a tile: each takes a part of K, and writes a part of the columns.
-    swapped : int
-        1 where the transposed product is computed, B.T @ A.T: then tile_m counts columns of the result, tile_n rows.
+        CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
+    swap_ab : int
+        1: the kernel computes the transpose of D, B.T @ A.T; tile_m counts columns of D then, tile_n rows.
     group : int
-        Clusters' tiles that are taken downwards before they go to the right.
+        Clusters' tiles that the raster goes down before it goes to the right.
     ctas : int
-        CTAs that share all tiles: the multiprocessors of the chip.
+        CTAs that share all tiles: the SMs of the chip.
     stream_k : int
-        1 where the tiles that do not fill a wave are shared slice by slice, see `parts.stream_k`.
+        1: the tiles that do not fill a wave are shared k-tile by k-tile, see `schedulers.stream_k`.
     """
 
     tile_m: int = 128
@@ -59,113 +55,89 @@ class ProductionConfig(Config):
     cluster_m: int = 2
     cluster_n: int = 1
     cluster_k: int = 1
-    swapped: int = 0
+    swap_ab: int = 0
     group: int = 8
-    ctas: int = 132
+    ctas: int = SMS
     stream_k: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swapped", "stream_k"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k"})
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rows = self.sharing * MMA_M
-        unit = 8 if self.swapped else 16
-        if self.tile_m % rows or self.tile_n % unit or self.tile_n > 256:
-            raise ArgumentError(f"config {self}: tile_m must be a multiple of {rows}, tile_n of {unit} up to 256")
-        if self.blocks * self.tile_n > _MAX_SUMS:
-            raise ArgumentError(f"config {self}: the sums of a tile do not fit into a warpgroup's registers")
+    def _why_not_shared_out(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
-            raise ArgumentError(f"config {self}: clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all")
-        if self.tile_n % (8 * self.cluster_m) or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: each CTA of a cluster brings 8 lines or more, and stages are 2 or more"
-            )
+            return "clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all"
+        if self.tile_n % (8 * self.cluster_m):
+            return "each CTA of a cluster loads 8 lines or more of a k-tile"
         if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
-            raise ArgumentError(f"config {self}: cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much")
+            return "cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
-            raise ArgumentError(f"config {self}: a cluster shares slices or sums, not both")
+            return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
         if self.stream_k and self.cluster_k > 1:
-            raise ArgumentError(f"config {self}: sums are shared by a cluster (cluster_k) or by stream_k, not by both")
-        if self.shared_bytes > 227 << 10:
-            raise ArgumentError(f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {227 << 10}")
+            return "a tile is shared along K by a cluster (cluster_k) or by stream_k, not by both"
+        return None
 
     @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
+    def unit_n(self) -> int:
+        return 8 if self.swap_ab else 16
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
     def clusters(self) -> int:
         """Clusters that run at the same time."""
-        return min(self.ctas // self.cluster, _CLUSTERS[self.cluster])
-
-    @property
-    def sharing(self) -> int:
-        """Warpgroups that share a tile."""
-        return 1 if self.pingpong else CONSUMERS
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 64 rows that a warpgroup computes of a tile."""
-        return self.tile_m // (self.sharing * MMA_M)
+        return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
 
     def box_n(self, itemsize: int, factors: int = 1) -> int:
-        """Return the columns of the boxes in which a CTA writes its part of a tile: at most 128 bytes."""
+        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // (self.cluster_k * factors)
-        widths = (64, 48, 32, 16, 8) if self.swapped else (64, 32, 16, 8)
+        widths = (64, 48, 32, 16, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def buffers(self, itemsize: int, factors: int = 1) -> int:
-        """Return how many boxes a warpgroup has in shared memory; they alternate from tile to tile too."""
+        """Return how many epilogue tiles a warpgroup has in shared memory; they alternate from tile to tile too."""
         count = self.blocks * self.tile_n // (self.cluster_k * factors * self.box_n(itemsize, factors))
         return next((some for some in (2, 3, 4, 5) if count % some == 0), 1)
 
     def why_not_factors(self, itemsize: int, across: bool) -> str | None:
-        """Say why a tile cannot hold the columns of two factors side by side, or None where it can.
+        """Say why a tile cannot hold the columns of two B side by side, or None where it can.
 
         Parameters
         ----------
         itemsize : int
             Bytes of an element of B.
         across : bool
-            Whether B lies across K, in rows of up to 128 bytes of columns.
+            Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.swapped or self.cluster_k > 1:
-            return (
-                f"config {self}: a gated form needs both factors' sums in one thread: no swapped product, cluster_k=1"
-            )
-        # Of each factor a CTA loads whole rows of the swizzle's pattern; the compiler lays out K-major lines 16 at a
-        # time where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
+        if self.swap_ab or self.cluster_k > 1:
+            return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, cluster_k=1"
+        # TMA loads whole rows of the swizzle's pattern of each B; the compiler lays out K-major lines 16 at a time
+        # where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
         unit = K_BYTES // itemsize if across else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
         unit = max(unit, 8 * self.cluster_m)
         if half % unit:
-            return f"config {self}: {half} columns of each of two factors must be a multiple of {unit}"
+            return f"config {self}: {half} columns of each of two B must be a multiple of {unit}"
         if self._boxes_bytes(2) > self._boxes_bytes(1):
-            return f"config {self}: there is no shared memory for the boxes of {half} columns"
+            return f"config {self}: there is no shared memory for epilogue tiles of {half} columns"
         return None
 
     def _boxes_bytes(self, factors: int) -> int:
-        """Return the bytes of a warpgroup's boxes."""
+        """Return the bytes of a warpgroup's epilogue tiles."""
         return max(self.buffers(item, factors) * BOX_M * self.box_n(item, factors) * item for item in (2, 4))
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: barriers, stages of A and B, boxes of D, and sums that come from the cluster."""
         return self.bytes_beside_boxes + CONSUMERS * self._boxes_bytes(1)
 
     @property
     def bytes_beside_boxes(self) -> int:
-        """Shared memory of a CTA for all but the boxes of D."""
+        """Shared memory of a CTA for barriers, stages and the cluster's accumulators: all but epilogue tiles."""
         sums = self.blocks * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return _BARRIERS + (self.tile_m + self.tile_n) * K_BYTES * self.stages + CONSUMERS * sums
+        return self.stages_bytes + CONSUMERS * sums
 
 
-#: Configs for 8-bit floats: others are multiplied in turns, where nobody stops to promote sums.
+#: Configs for 8-bit floats: other types are multiplied ping-pong, where no warpgroup stops to promote accumulators.
 FOR_FLOAT8 = (
     ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
     ProductionConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
@@ -180,47 +152,47 @@ CONFIGS = (
     ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
     ProductionConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
     ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swapped=1),
-    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=2, swap_ab=1),
+    ProductionConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swap_ab=1),
     ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2),
-    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4),
     ProductionConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
     ProductionConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
     ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
     ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1),
     ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swapped=1),
+    ProductionConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1),
     ProductionConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=2),
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, swap_ab=1),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
     ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1),
     ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swapped=1),
-    ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
+    ProductionConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
+    ProductionConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
     ProductionConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
     ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
     ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
-    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swapped=1),
+    ProductionConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
     *FOR_FLOAT8,
 )
-#: Whether a search tries every config with `stream_k` too. Measured on an H200, it was behind plain configs on five of
-#: six shapes and beside them on one, and the search would be twice as long: see docs/hopper/hopper_gemm.md.
+#: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
+#: shapes and as fast on one, and the search would be twice as long: see docs/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
 
 
@@ -234,13 +206,13 @@ def every_config() -> tuple[ProductionConfig, ...]:
 
 def _every_plain_config() -> list[ProductionConfig]:
     found = []
-    for (blocks, pingpong), tile_n, cluster, swapped in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
+    for (blocks, pingpong), tile_n, cluster, swap_ab in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
         cluster_m, cluster_n, cluster_k = cluster
         for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):
             try:
                 one = ProductionConfig(
                     tile_m=blocks * MMA_M, tile_n=tile_n, stages=stages, pingpong=pingpong, cluster_m=cluster_m,
-                    cluster_n=cluster_n, cluster_k=cluster_k, swapped=swapped,
+                    cluster_n=cluster_n, cluster_k=cluster_k, swap_ab=swap_ab,
                 )  # fmt: skip
             except ArgumentError:
                 continue

@@ -17,7 +17,6 @@ from gemmule.core.dtype import (
     INT32,
     DType,
     Precision,
-    accumulator,
 )
 from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.epilogue_inputs import (
@@ -28,28 +27,21 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.launch import (
-    MAP_ALIGNMENT,
-    ExtentsParam,
-    Launch,
-    Param,
-    ScalarParam,
-    TensorMapParam,
-    TensorParam,
-    Workspace,
-)
+from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem
 from gemmule.core.remembered import remembered
-from gemmule.core.row_major import row_result, why_not_extents
+from gemmule.core.row_major import row_result
+from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.cost.operation import operation_of, slices_of
+from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import finish_us, promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.tma_tiles import padded, why_not_copied, why_not_written
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS
+from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, scale_params, why_not_stored
 
-from .config import BOX_M, CONFIGS, FOR_FLOAT8, K_BYTES, THREADS, every_config
-from .config import ProductionConfig as ProductionConfig  # noqa: PLC0414 - kernels that extend this one name it
+from .config import CONFIGS, FOR_FLOAT8, ProductionConfig, every_config
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -60,10 +52,10 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
     FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
 }
-#: Size of the elements that wgmma takes in matrices that are not contiguous along K.
-_ACROSS_BYTES = 2
-#: Operands that the copy engine brings or takes.
-_COPIED = ("a", "b", "c", "d", SECOND)
+#: Size of the elements that wgmma takes MN-major.
+_MN_MAJOR_BYTES = 2
+#: Operands that TMA loads or stores.
+_BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Operands that the L2 cache holds, and rows and columns of products that memory does not limit.
 _FEW_BYTES, _MANY_ROWS = 40 << 20, 1024
 #: Few rows, and multiprocessors that a launch may leave idle if it still fills the chip.
@@ -82,64 +74,50 @@ _FEW_LINES = 8
 
 def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    if reason := refuses(problem, arch):
-        return reason
+    del arch
     if problem.a.dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: of 32-bit elements the compiler lays out slices of multiples of 32 lines only"
-    if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _in_rows(_operands(problem, config)[3]):
+    if config.tile_n > _FEW_LINES and config.tile_n % (2 * _FEW_LINES) and _operands(problem, config)[3].lies_in_rows:
         return f"config {config}: the compiler lays out {_FEW_LINES} K-major lines, or multiples of {2 * _FEW_LINES}"
-    if (slices := slices_of(problem)) < config.cluster_k:
-        return f"K={problem.k} has {slices} slices of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
-    if config.stream_k and slices * 2 * config.clusters >= 2**31:
-        return f"K={problem.k} has more slices than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
+    if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
+        return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
+    if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
+        return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if problem.d.dtype.is_float8:
         factors = factors_of(problem.epilogue)
-        if config.swapped or config.tile_n // (config.cluster_k * factors) % _BYTES_BOX:
+        if config.swap_ab or config.tile_n // (config.cluster_k * factors) % _BYTES_BOX:
             return f"config {config}: 8-bit results are written in rows, {_BYTES_BOX} columns at least by each CTA"
     if problem.a.dtype.is_float8 and (config.blocks > 1 or config.tile_n > _MOST_PROMOTED):
         return f"config {config}: sums of 8-bit floats are kept twice, of 64 rows and {_MOST_PROMOTED} columns at most"
     if factors_of(problem.epilogue) > 1:
         if config.stream_k:
             return "a gated form is computed tile by tile, and stream_k=1 shares tiles out"
-        return config.why_not_factors(problem.b.dtype.itemsize, not _in_rows(problem.b.transposed()))
+        return config.why_not_factors(problem.b.dtype.itemsize, not problem.b.transposed().lies_in_rows)
     return None
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
-    if reason := _why_not_types(problem):
+    if reason := _why_not_types(problem) or why_not_inputs(problem) or why_not_second(problem):
         return reason
-    if reason := why_not_inputs(problem) or why_not_second(problem):
+    if reason := refuse_hopper(problem, arch, _BY_TMA, tma=_BY_TMA):
         return reason
-    inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    oriented, _, _ = row_result(inner)
-    operands = {name: matrix for name, matrix in oriented.operands().items() if name in _COPIED}
-    for name, matrix in operands.items():
-        if not (matrix.is_row_major or (matrix.is_col_major and name not in "cd")):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices, C and the result of one kind"
-            )
-        if reason := why_not_copied("b" if name == SECOND else name, matrix, inner.batch):
-            return f"of the second factor, {reason}" if name == SECOND else reason
-    if reason := why_not_written(oriented.d):
+    oriented, _, _ = row_result(problem)
+    if reason := why_not_stored(oriented.d):
         return reason
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
-        if matrix.dtype.itemsize != _ACROSS_BYTES and not _in_rows(matrix):
+        if matrix.dtype.itemsize != _MN_MAJOR_BYTES and not matrix.lies_in_rows:
             return (
                 f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
                 "give A in rows and B in columns"
             )
-    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
-        return "there is nothing to multiply: an extent, the batch or alpha is 0"
     if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
         return (
-            f"K={problem.k}: wgmma's sums of int8 stop at the limits of int32, which more than {_MOST_EXACT} may reach"
+            f"K={problem.k}: wgmma's int8 accumulators saturate at the limits of int32, which more than {_MOST_EXACT} "
+            "may reach"
         )
-    return why_not_extents(problem)
+    return None
 
 
 def _why_not_types(problem: GemmProblem) -> str | None:
@@ -157,11 +135,6 @@ def _why_not_types(problem: GemmProblem) -> str | None:
     return None
 
 
-def _in_rows(matrix: StridedMatrix) -> bool:
-    """Whether a factor is read along its rows."""
-    return matrix.lies_in_rows
-
-
 def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, StridedMatrix, str, StridedMatrix]:
     """Return the names of the operands that are the kernel's A (M, K) and B (N, K), and the matrices.
 
@@ -169,34 +142,25 @@ def _operands(problem: GemmProblem, config: ProductionConfig) -> tuple[str, Stri
     """
     problem, first, second = row_result(problem)
     a, b = problem.a, problem.b.transposed()
-    return (second, b, first, a) if config.swapped else (first, a, second, b)
+    return (second, b, first, a) if config.swap_ab else (first, a, second, b)
 
 
 def signature(problem: GemmProblem, config: ProductionConfig) -> Signature:
     """Specialise for the types, the direction in which A and B are contiguous, and whether there is a C."""
     _, a, _, b = _operands(problem, config)
-    along_a, along_b = ("k" if _in_rows(a) else "m"), ("k" if _in_rows(b) else "n")
-    plain = _signature((a.dtype, b.dtype), problem.d.dtype, along_a, along_b, problem.c is not None)
+    majors = "k" if a.lies_in_rows else "m", "k" if b.lies_in_rows else "n"
+    plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
     return (*plain, *epilogue_signature(_epilogue(problem, config)))
 
 
 def _epilogue(problem: GemmProblem, config: ProductionConfig) -> Epilogue | None:
     """Return the epilogue of the kernel's own product, which may be the transposed one."""
     problem, _, _ = row_result(problem)
-    return problem.epilogue.transposed() if problem.epilogue is not None and config.swapped else problem.epilogue
+    return problem.epilogue.transposed() if problem.epilogue is not None and config.swap_ab else problem.epilogue
 
 
-def _signature(elements: tuple[DType, DType], out: DType, a: str, b: str, adds: bool) -> Signature:
-    return (
-        ("a", elements[0].name),
-        ("b", elements[1].name),
-        ("c", out.name),
-        ("d", out.name),
-        ("acc", accumulator(*elements).name),
-        ("a_along", a),
-        ("b_along", b),
-        ("adds", "yes" if adds else "no"),
-    )
+def _signature(elements: tuple[DType, DType], out: DType, majors: tuple[str, str], adds: bool) -> Signature:
+    return (*type_keys(*elements, out), *major_keys(*majors), *adds_key(adds))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -211,37 +175,38 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     ]
     every += [(FLOAT32, FLOAT32, "k", "k", True), (INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
     every += [(FLOAT8_E4M3, BFLOAT16, "k", "k", False), (FLOAT8_E5M2, FLOAT32, "k", "k", True)]
-    return tuple(_signature((element, element), out, a, b, adds) for element, out, a, b, adds in every)
+    return tuple(_signature((element, element), out, (a, b), adds) for element, out, a, b, adds in every)
 
 
 def launch(problem: GemmProblem, config: ProductionConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, and the maps by which the copy engine finds them."""
+    """Return the launch recipe: as many CTAs as share the tiles, and the tensor maps of the operands."""
     first, a, second, b = _operands(problem, config)
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
-    batch = (problem.batch or (1,))[0]
+    batch = problem.batch or (1,)
     factors = factors_of(epilogue)
-    tiles = _tiles(a.rows, b.rows * factors, batch, config)
-    # Shares of stream-K have a slice at least.
-    clusters = min(tiles * slices_of(problem) if config.stream_k else tiles, config.clusters)
+    tiles = _tiles(a.rows, b.rows * factors, batch[0], config)
+    # Shares of stream-K have a k-tile at least.
+    clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
     workspaces = _workspaces(clusters, config) if config.stream_k else ()
+    # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
-    # Boxes of D are as long as its rows allow.
     box_n = config.box_n(item, factors)
-    box = (K_BYTES // item, box_n) if config.swapped else (box_n, BOX_M)
+    box = (K_BYTES // item, box_n) if config.swap_ab else (box_n, BOX_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     params = (
-        *_tiles_of(first, a, batch, config.tile_m, config.cluster_n),
-        *_tiles_of(second, b, batch, config.tile_n // factors, config.cluster_m),
-        *_boxes_of(*c, batch, box, config),
-        *_boxes_of("d", problem.d, batch, box, config),
-        ScalarParam("alpha", problem.accumulator, problem.alpha),
-        ScalarParam("beta", problem.accumulator, problem.beta if problem.c is not None else 0),
-        *epilogue_params(epilogue, batch, problem.accumulator),
+        *operand_params(first, a, batch, config.tile_m, config.cluster_n),
+        *operand_params(second, b, batch, config.tile_n // factors, config.cluster_m),
+        *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
+        *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
+        *scale_params(problem),
+        *epilogue_params(epilogue, batch[0], problem.accumulator),
         *(TensorParam(one.name, (one.nbytes // _WORD,), ()) for one in workspaces),
     )
     if epilogue is not None and epilogue.second is not None:
-        params += _tiles_of(SECOND, epilogue.second.transposed(), batch, config.tile_n // factors, config.cluster_m)
+        params += operand_params(
+            SECOND, epilogue.second.transposed(), batch, config.tile_n // factors, config.cluster_m
+        )
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
@@ -259,7 +224,7 @@ def _workspaces(clusters: int, config: ProductionConfig) -> tuple[Workspace, ...
     ctas = clusters * config.cluster
     return (
         Workspace("left sums", ctas * config.outputs * _WORD),
-        Workspace("flags", ctas * config.sharing * _WORD, zeroed=True),
+        Workspace("flags", ctas * config.warpgroups_per_tile * _WORD, zeroed=True),
     )
 
 
@@ -285,51 +250,9 @@ def _tiles(m: int, n: int, batch: int, config: ProductionConfig) -> int:
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def _tiles_of(operand: str, matrix: StridedMatrix, batch: int, tile: int, sharers: int) -> tuple[Param, Param]:
-    """Describe A or B as (M or N, K): a slice of a tile, of which each of `sharers` CTAs brings its part."""
-    item = matrix.dtype.itemsize
-    depth = K_BYTES // item
-    if _in_rows(matrix):
-        described = map_of(operand, matrix, batch, (depth, tile // sharers), K_BYTES)
-    else:
-        # Lines along K are brought as rows of a tile; lines across K as at most 128 bytes of each k.
-        row = next(row for row in (128, 64, 32, 16) if tile * item % row == 0)
-        described = map_of(operand, matrix.transposed(), batch, (row // item, depth // sharers), row)
-    return described, ExtentsParam(operand, (matrix.rows, matrix.cols, batch))
-
-
-def _boxes_of(
-    operand: str, matrix: StridedMatrix, batch: int, box: tuple[int, int], config: ProductionConfig
-) -> tuple[Param, Param]:
-    """Describe C or D, whose lines are rows."""
-    extents = (matrix.cols, matrix.rows, batch) if config.swapped else (matrix.rows, matrix.cols, batch)
-    return map_of(operand, matrix, batch, box, box[0] * matrix.dtype.itemsize), ExtentsParam(operand, extents)
-
-
-def map_of(operand: str, lines: StridedMatrix, batch: int, box: tuple[int, int], row_bytes: int) -> TensorMapParam:
-    """Describe a matrix whose rows are lines in memory, of which shared memory takes `row_bytes` bytes each."""
-    item = lines.dtype.itemsize
-    # Where there is only one line, or one matrix, it does not matter where the next would be.
-    pitch = max(lines.row_stride * item, 0) if lines.rows > 1 else padded(lines.cols * item)
-    next_matrix = (lines.batch_strides or (0,))[0] * item if batch > 1 else padded(pitch * lines.rows)
-    return TensorMapParam(
-        operand=operand,
-        dtype=lines.dtype,
-        extents=(lines.cols, lines.rows, batch),
-        pitches=(pitch, next_matrix),
-        box=(*box, 1),
-        swizzle=row_bytes if row_bytes > MAP_ALIGNMENT else 0,
-        tf32=lines.dtype == FLOAT32 and operand in "ab",
-    )
-
-
-#: A product as the prediction sees it, for kernels that extend this one.
-operation = operation_of
-
-
 def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs."""
-    one, of = operation(problem), rates_of(configs, gpu)
+    one, of = operation_of(problem), rates_of(configs, gpu)
     times = times_us(one, of)
     if problem.a.dtype.is_float8:
         times += promote_us(one, of)
@@ -342,13 +265,8 @@ def costs(problem: GemmProblem, configs: Sequence[ProductionConfig], gpu: GpuRat
 
 
 def _for_float8(configs: Sequence[ProductionConfig]) -> list[int]:
-    """Return the numbers of the configs that only 8-bit floats pay for."""
-    return [number for number, one in enumerate(configs) if one in FOR_FLOAT8]
-
-
-def cost(problem: GemmProblem, config: ProductionConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, [config], gpu)[0]
+    """Return the numbers of the configs that only 8-bit floats pay for, whatever the SMs of the GPU."""
+    return [number for number, one in enumerate(configs) if one.on(SMS) in FOR_FLOAT8]
 
 
 @functools.cache
@@ -363,13 +281,12 @@ SPEC = KernelSpec(
     summary="float16 and bfloat16 in any layout, TF32, int8 and float8 along K, pitches of whole 16 bytes: wgmma, TMA, "
     "persistent CTAs, sums shared by clusters",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=CONFIGS,
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,

@@ -1,4 +1,4 @@
-"""Products that wgmma takes along K only: operands that lie otherwise are transposed first, then h09 multiplies."""
+"""Products whose operands wgmma takes K-major only: MN-major ones are transposed first."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Buildable, Following, KernelSpec, Signature
-from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
-from gemmule.kernels.hopper.gemm_repacked.spec import PITCH
-from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as WIDENED
-from gemmule.kernels.ladder.h01_mma_sync.cost import expected_us
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
+from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.repack_config import REPACKED_BYTES
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.byte_tile_cost import tile_costs
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
-_HOPPER = PRODUCTION.archs[0]
-
 
 def takes(dtype: DType, precision: Precision) -> bool:
-    """Say whether wgmma multiplies a type, and takes it along K only."""
+    """Return whether wgmma multiplies a type, and takes it K-major only."""
     if dtype == FLOAT32:
         return precision is Precision.TF32
     return dtype == INT8 or (dtype.is_float8 and precision is Precision.FLOAT8)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Turned:
+class _MnMajor:
     """An operand that is transposed.
 
     Attributes
@@ -44,7 +45,7 @@ class _Turned:
     problem : TransposeProblem
         The transpose, of every matrix of the batch.
     matrix : StridedMatrix
-        The operand as it lies afterwards.
+        The K-major operand in the workspace.
     """
 
     operand: str
@@ -53,121 +54,99 @@ class _Turned:
 
     @property
     def workspace(self) -> str:
-        """What recipes call the memory that it is written to."""
+        """The name of its workspace in launch recipes."""
         return f"{self.operand} along k"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of that memory."""
+        """Bytes of the workspace."""
         target, matrices = self.problem.target, (self.problem.batch or (1,))[0]
         return target.row_stride * self.problem.rows * matrices * self.problem.itemsize
 
 
-def _lies_along_k(name: str, matrix: StridedMatrix) -> bool:
+def _is_k_major(name: str, matrix: StridedMatrix) -> bool:
     return matrix.is_row_major if name == "a" else matrix.is_col_major
 
 
 @remembered
-def _turned(problem: GemmProblem) -> tuple[_Turned, ...]:
-    """Return the operands that do not lie along K."""
+def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
+    """Return the MN-major operands."""
     found = []
     for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if _lies_along_k(name, matrix):
+        if _is_k_major(name, matrix):
             continue
-        rows, apart = (problem.m, matrix.col_stride) if name == "a" else (problem.n, matrix.row_stride)
-        unit = PITCH // matrix.dtype.itemsize
+        rows, stride = (problem.m, matrix.col_stride) if name == "a" else (problem.n, matrix.row_stride)
+        unit = REPACKED_BYTES // matrix.dtype.itemsize
         pitch = -(-problem.k // unit) * unit
         steps, after = matrix.batch_strides, (pitch * rows,) if problem.batch else ()
-        source = StridedMatrix(matrix.dtype, rows, problem.k, 1, apart, steps, matrix.alignment)
+        source = StridedMatrix(matrix.dtype, rows, problem.k, 1, stride, steps, matrix.alignment)
         target = StridedMatrix(matrix.dtype, rows, problem.k, pitch, 1, after, MAP_ALIGNMENT)
         strides = (pitch, 1) if name == "a" else (1, pitch)
-        along = StridedMatrix(matrix.dtype, matrix.rows, matrix.cols, *strides, after, MAP_ALIGNMENT)
-        found.append(_Turned(name, TransposeProblem(rows, problem.k, problem.batch, source, target), along))
+        k_major = StridedMatrix(matrix.dtype, matrix.rows, matrix.cols, *strides, after, MAP_ALIGNMENT)
+        found.append(_MnMajor(name, TransposeProblem(rows, problem.k, problem.batch, source, target), k_major))
     return tuple(found)
 
 
 @remembered
-def _along(problem: GemmProblem) -> GemmProblem:
-    """Return the product of operands that lie along K."""
-    return problem.with_operands(
-        problem.batch, problem.operands() | {one.operand: one.matrix for one in _turned(problem)}
-    )
+def _k_major(problem: GemmProblem) -> Prepared:
+    """Return the product of K-major operands."""
+    mn_major = _mn_major(problem)
+    k_major = problem.operands() | {one.operand: one.matrix for one in mn_major}
+    operands = {name: name for name in k_major} | {one.operand: one.workspace for one in mn_major}
+    workspaces = {one.workspace: one.nbytes for one in mn_major}
+    return Prepared(problem.with_operands(problem.batch, k_major), operands, workspaces)
 
 
-def following(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> Following:
-    """Return the transpose of the second operand, if it needs one too, and the product behind it."""
-    turned = _turned(problem)
+def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the transpose of the second operand, if that is MN-major too, and then the product."""
     found, _ = _product(problem, gpu)
-    for one in turned[1:]:
+    for one in _mn_major(problem)[1:]:
         operands = {"a": one.operand, "d": one.workspace}
-        found = Following(TRANSPOSE, config, one.problem, operands, found.workspaces, behind=found)
+        found = NextKernel(TRANSPOSE, config, one.problem, operands, found.workspaces, then=found)
     return found
 
 
-# A choice asks again at once; a plan and the launch ask for an equal problem later.
+# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
 @remembered
 @functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
-    """Return the product of what lies along K, and the microseconds that it is expected to take."""
-    turned, then = _turned(problem), _along(problem)
-    operands = {name: name for name in then.operands()} | {one.operand: one.workspace for one in turned}
-    workspaces = {one.workspace: one.nbytes for one in turned}
-    chosen = PRODUCTION.cheapest(then, _HOPPER, gpu)
-    assert chosen is not None
-    return Following(PRODUCTION, chosen[0], then, operands, workspaces), chosen[1]
-
-
-def _why_no_product(problem: GemmProblem) -> str | None:
-    """Say why nothing multiplies operands that lie along K, or None where a config does."""
-    if PRODUCTION.refuses is not None and (reason := PRODUCTION.refuses(problem, _HOPPER)):
-        return reason
-    # From the last on, which are for 8-bit floats: most others refuse these.
-    if any(PRODUCTION.why_not(problem, _HOPPER, config) is None for config in reversed(PRODUCTION.configs)):
-        return None
-    return PRODUCTION.why_not(problem, _HOPPER, PRODUCTION.default)
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
+    """Return the product of K-major operands, and the microseconds that it is expected to take."""
+    product = _k_major(problem)
+    spec, config, cost = choose_next(product.problem, (GEMM,), gpu)
+    assert cost is not None
+    return NextKernel(spec, config, *product), cost
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
-    reasons = (TRANSPOSE.why_not(one.problem, arch, config) for one in _turned(inner))
+    reasons = (TRANSPOSE.why_not(one.problem, arch, config) for one in _mn_major(inner))
     return next((reason for reason in reasons if reason), None)
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"what lies along K is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
         if not takes(matrix.dtype, problem.precision):
             return (
                 f"{name.upper()} is {matrix.dtype} and precision is {problem.precision.value!r}; this kernel is for "
                 "int8, float32 with 'tf32' and 8-bit floats with 'float8'"
             )
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    if not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
-        return "there is nothing to multiply: an extent, the batch or alpha is 0"
-    if not _turned(problem):
-        return "A and B lie along K"
-    for one in _turned(problem):
+    if reason := refuse_hopper(problem, arch, "ab"):
+        return reason
+    if not _mn_major(problem):
+        return "A and B are K-major"
+    for one in _mn_major(problem):
         if problem.batch and not one.problem.source.batch_strides[0]:
             return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
-    if reason := _why_no_product(_along(problem)):
-        return f"{PRODUCTION.name} does not take what lies along K: {reason}"
-    return None
+    return why_no_next(_k_major(problem).problem, (GEMM,))
 
 
 def signature(problem: GemmProblem, config: ByteTileConfig) -> Signature:
-    """Specialise as the first transpose does; what needs none, and is refused, as any."""
-    turned = _turned(problem)
-    return TRANSPOSE.signature(turned[0].problem, config) if turned else signatures(_HOPPER)[0]
+    """Specialise as the first transpose does; a refused problem as any."""
+    mn_major = _mn_major(problem)
+    return TRANSPOSE.signature(mn_major[0].problem, config) if mn_major else signatures(HOPPER)[0]
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -177,7 +156,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: ByteTileConfig) -> Launch:
     """Return the launch recipe of the first transpose, from the operand to its workspace."""
-    first = _turned(problem)[0]
+    first = _mn_major(problem)[0]
     recipe = TRANSPOSE.launch(first.problem, config)
     names = {"a": first.operand, "d": first.workspace}
     params = tuple(
@@ -193,29 +172,24 @@ _LAUNCH = 1.3
 
 def costs(problem: GemmProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of the transposes and of the product, which is that of all configs."""
-    turned, (_, product) = _turned(problem), _product(problem, gpu)
-    product += _LAUNCH * len(turned)
-    seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in turned), strict=True)
+    mn_major, (_, product) = _mn_major(problem), _product(problem, gpu)
+    product += _LAUNCH * len(mn_major)
+    seconds = zip(*(tile_costs(one.problem, configs, gpu) for one in mn_major), strict=True)
     return [product + 1e6 * sum(one) for one in seconds]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that reads operands as they lie, or widens 8-bit floats, where transposing does not pay."""
+    """Return the kernel that reads operands as they are, or converts 8-bit floats, where transposing does not pay."""
     if problem.a.dtype.is_float8:
-        return WIDENED.name if _widened_us(problem, gpu) < cost else None
-    return "h01_mma_sync" if expected_us(problem, gpu) < cost else None
+        return UPCAST.name if _upcast_us(problem, gpu) < cost else None
+    return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
 
 
-def _widened_us(problem: GemmProblem, gpu: GpuRates) -> float:
-    if WIDENED.refuses is not None and WIDENED.refuses(problem, _HOPPER):
+def _upcast_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    if UPCAST.refuses is not None and UPCAST.refuses(problem, HOPPER):
         return math.inf
-    assert WIDENED.costs is not None
-    return min(WIDENED.costs(problem, WIDENED.configs, gpu))
-
-
-def build(config: ByteTileConfig, signature: Signature) -> Buildable:
-    """Return the transpose and its stand-in arguments."""
-    return TRANSPOSE.build(config, signature)
+    assert UPCAST.costs is not None
+    return min(UPCAST.costs(problem, UPCAST.configs, gpu))
 
 
 _ELEMENTS = {opaque_dtype(size).name for size in (1, 4)}
@@ -224,18 +198,18 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="int8, and TF32 and float8 where asked for, in any layout: what does not lie along K is transposed first",
     package=TRANSPOSE.package,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=TRANSPOSE.configs,
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
+    build=TRANSPOSE.build,
     epilogues=True,
     absmax=True,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

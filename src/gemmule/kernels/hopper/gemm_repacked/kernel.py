@@ -24,7 +24,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .spec import PackedConfig
+from .config import PackedConfig
 
 
 def buildable(config: PackedConfig, types: dict[str, str]) -> Buildable:

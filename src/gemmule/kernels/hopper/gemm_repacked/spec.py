@@ -1,10 +1,9 @@
-"""Products of operands that the copy engine cannot take: both are packed, then another kernel multiplies."""
+"""Products of operands that TMA cannot load: they are repacked, then another kernel multiplies."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
@@ -13,33 +12,31 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Following, KernelSpec, Signature
-from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
-from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
-from gemmule.kernels.hopper.syrk.spec import SPEC as SYMMETRIC
-from gemmule.kernels.ladder.h01_mma_sync.cost import expected_us
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
+from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.repack_config import REPACKED_BYTES, CopiedLines, copied_lines
+from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
 
-#: Kernels that may multiply what was packed, best first.
-FOLLOWERS = (SYMMETRIC, PRODUCTION, RAGGED_RESULT)
-#: Bytes that packed pitches are a multiple of. The copy engine takes 16, but its boxes are rows of 128 bytes, each of
-#: which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
-PITCH = 128
+from .config import PackedConfig
+
+#: Kernels that may multiply repacked operands, best first.
+NEXT_KERNELS = (SYRK, GEMM, GEMM_UNALIGNED)
 _MAX_VECTORS = 2**31 - 1
 _ITEMSIZES = (1, 2, 4)
 
 
-class PackedConfig(VectorsConfig):
-    """How the operands are packed, see `VectorsConfig`."""
-
-
 def _packed_pitch(found: CopiedLines, itemsize: int) -> int:
-    """Return the elements from one packed line to the next: a multiple of `PITCH` bytes."""
-    return found.padded(PITCH // itemsize)
+    """Return the leading dimension of a repacked matrix in elements: a multiple of `REPACKED_BYTES`."""
+    return found.padded(REPACKED_BYTES // itemsize)
 
 
 def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
-    """Whether the copy engine can take a matrix as it is."""
+    """Whether TMA can load a matrix as it is."""
     if matrix.alignment % MAP_ALIGNMENT:
         return False
     steps = ((found.lines, found.pitch), (found.matrices, found.step))
@@ -48,30 +45,22 @@ def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
 
 
 @remembered
+def _lines(problem: GemmProblem) -> tuple[CopiedLines, CopiedLines]:
+    """Return the lines of A and of B."""
+    return copied_lines("a", problem.a, problem.batch), copied_lines("b", problem.b, problem.batch)
+
+
+@remembered
 def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
-    """Return the operands that must be packed: one, where the other is its transpose."""
+    """Return the operands that must be repacked: one, where the other is its transpose."""
     every = zip(_lines(problem), (problem.a, problem.b), strict=True)
     needed = tuple(found for found, matrix in every if not _ready(found, matrix))
     return needed[:1] if problem.own_transpose else needed
 
 
 @remembered
-def _lines(problem: GemmProblem) -> tuple[CopiedLines, CopiedLines]:
-    """Return the lines of A and of B."""
-    return copied_lines("a", problem.a, problem.batch), copied_lines("b", problem.b, problem.batch)
-
-
-class _Packed(NamedTuple):
-    """The product of what is packed: its problem, the name of each operand's memory, and bytes of that by name."""
-
-    problem: GemmProblem
-    operands: dict[str, str]
-    workspaces: dict[str, int]
-
-
-@remembered
-def _packed(problem: GemmProblem) -> _Packed:
-    """Return the product of the packed matrices."""
+def _repacked(problem: GemmProblem) -> Prepared:
+    """Return the product of the repacked matrices."""
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _to_pack(problem):
         matrix = packed[found.operand]
@@ -85,79 +74,50 @@ def _packed(problem: GemmProblem) -> _Packed:
         workspaces[f"packed {found.operand}"] = step * found.matrices * matrix.dtype.itemsize
     if problem.own_transpose:
         packed["b"], operands["b"] = packed["a"].transposed(), operands["a"]
-    return _Packed(problem.with_operands(problem.batch, packed), operands, workspaces)
+    return Prepared(problem.with_operands(problem.batch, packed), operands, workspaces)
 
 
-def following(problem: GemmProblem, config: PackedConfig, gpu: GpuRates = H200_RATES) -> Following:
-    """Return the product of the packed matrices, in the kernel and config that suit it."""
+def next_kernel(problem: GemmProblem, config: PackedConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product of the repacked matrices, in the kernel and config that suit it."""
     del config
     return _product(problem, gpu)[0]
 
 
-# A choice asks again at once; a plan and the launch ask for an equal problem later.
+# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
 @remembered
 @functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
-    """Return the product of the packed matrices, and the microseconds that it is expected to take."""
-    then, operands, workspaces = _packed(problem)
-    outdone: tuple[Following, float] | None = None
-    for spec in _takers(then):
-        chosen = spec.cheapest(then, spec.archs[0], gpu)
-        assert chosen is not None
-        found = Following(spec, chosen[0], then, operands, workspaces), chosen[1]
-        if spec.outdone is None or not spec.outdone(then, chosen[1], gpu):
-            return found
-        # By another of them, which is asked next.
-        outdone = outdone or found
-    assert outdone is not None
-    return outdone
-
-
-@remembered
-def _takers(problem: GemmProblem) -> tuple[KernelSpec, ...]:
-    """Return the kernels that multiply what was packed, best first."""
-    return tuple(
-        spec
-        for spec in FOLLOWERS
-        if not (spec.refuses is not None and spec.refuses(problem, spec.archs[0]))
-        and any(spec.why_not(problem, spec.archs[0], config) is None for config in spec.configs)
-    )
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
+    """Return the product of the repacked matrices, and the microseconds that it is expected to take."""
+    product = _repacked(problem)
+    spec, config, cost = choose_next(product.problem, NEXT_KERNELS, gpu)
+    assert cost is not None
+    return NextKernel(spec, config, *product), cost
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     ctas = sum(_ctas(found, inner.a.dtype.itemsize, config) for found in _to_pack(inner))
     if ctas * config.threads * config.vectors > _MAX_VECTORS:
-        return f"there are more than {_MAX_VECTORS} vectors to pack, the most that the kernel's 32-bit indices take"
+        return f"there are more than {_MAX_VECTORS} vectors to repack, the most that the kernel's 32-bit indices take"
     return None
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"what is packed is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if matrix.dtype.itemsize not in _ITEMSIZES or matrix.alignment % matrix.dtype.itemsize:
-            return f"{name.upper()} is {matrix.dtype}, at a multiple of {matrix.alignment} bytes"
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
+        if matrix.dtype.itemsize not in _ITEMSIZES:
+            return f"{name.upper()} is {matrix.dtype}; this kernel takes elements of 1, 2 and 4 bytes"
+    if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
+        return reason
     for found in _lines(problem):
-        if reason := found.why_not("packed"):
+        if reason := found.why_not("repacked"):
             return reason
     if not _to_pack(problem):
-        return "A and B need no packing"
-    then = _packed(problem).problem
-    if not _takers(then):
-        last = FOLLOWERS[-1]
-        return f"no kernel multiplies what is packed: {last.why_not(then, last.archs[0], last.default)}"
-    return None
+        return "TMA can load A and B as they are"
+    return why_no_next(_repacked(problem).problem, NEXT_KERNELS)
 
 
 def _ctas(found: CopiedLines, itemsize: int, config: PackedConfig) -> int:
@@ -210,23 +170,16 @@ def _packing_us(nbytes: int, result: int, config: PackedConfig) -> float:
     return _LAUNCH + vectors + 2 * nbytes / rate + min(result, _UNSETTLED) / _SETTLED
 
 
-def cost(problem: GemmProblem, config: PackedConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds of packing and of the product."""
-    return costs(problem, (config,), gpu)[0]
-
-
 def costs(problem: GemmProblem, configs: Sequence[PackedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    if not configs:
-        return []
     found, product = _product(problem, gpu)
     packed, result = sum(found.workspaces.values()), problem.d.distinct_bytes(problem.batch)
     return [product + _packing_us(packed, result, config) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that reads rows as they lie, where a short K or a small result does not pay for packing."""
-    return "h01_mma_sync" if expected_us(problem, gpu) < cost else None
+    """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
+    return MMA_SYNC.name if mma_sync_us(problem, gpu) < cost else None
 
 
 SPEC = KernelSpec(
@@ -234,7 +187,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(PackedConfig(), PackedConfig(threads=256), PackedConfig(threads=256, vectors=1), PackedConfig(vectors=4)),
     signatures=signatures,
     why_not=why_not,
@@ -242,10 +195,9 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
     outdone=outdone,
 )

@@ -26,7 +26,7 @@ from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .spec import WidenedConfig
+from .config import WidenedConfig
 
 
 class WidenedLines(PackedLines):

@@ -1,10 +1,9 @@
-"""Products of 8-bit floats by way of 16-bit floats, which hold them all: converted first, then another kernel."""
+"""8-bit floats converted to 16-bit floats, which hold them all, before another kernel multiplies them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
@@ -13,31 +12,29 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.spec import Following, KernelSpec, Signature
-from gemmule.kernels.hopper.gemm.spec import SPEC as PRODUCTION
-from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
-from gemmule.kernels.hopper.repack_config import CopiedLines, VectorsConfig, copied_lines
-from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as ANY_RESULT
-from gemmule.kernels.ladder.h01_mma_sync.spec import MmaSyncConfig, ctas
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
+from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.repack_config import REPACKED_BYTES, CopiedLines, copied_lines
+from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 
-#: Kernels that may multiply what was widened, best first; the last one takes every result, and predicts no times.
-FOLLOWERS = (PRODUCTION, RAGGED_RESULT, ANY_RESULT)
-_HOPPER = Arch(9, 0, True)
-#: Types that are widened, and those that they may become, bytes of an element.
+from .config import WidenedConfig
+
+#: Kernels that may multiply converted operands, best first; the last one takes every result, and predicts no times.
+NEXT_KERNELS = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
+#: Types that are converted, those that they may become, and bytes of an element of these.
 NARROW, WIDE, _ITEM = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16), 2
-#: Elements that widened pitches are a multiple of: 128 bytes, a line of the L2 cache.
-_PITCH = 128 // _ITEM
+#: Elements that leading dimensions of converted matrices are a multiple of.
+_PITCH = REPACKED_BYTES // _ITEM
 _MAX_VECTORS = 2**31 - 1
 _NONE = "none"
 
 
-class WidenedConfig(VectorsConfig):
-    """How the operands are widened, see `VectorsConfig`; vectors are of 16 bytes that are read."""
-
-
 @remembered
 def _narrow(problem: GemmProblem) -> list[CopiedLines]:
-    """Return the operands that are widened."""
+    """Return the operands that are converted."""
     return [
         copied_lines(name, matrix, problem.batch)
         for name, matrix in (("a", problem.a), ("b", problem.b))
@@ -51,17 +48,9 @@ def _wide(problem: GemmProblem) -> DType:
     return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
 
 
-class _Widened(NamedTuple):
-    """The product of what is widened: its problem, the name of each operand's memory, and bytes of that by name."""
-
-    problem: GemmProblem
-    operands: dict[str, str]
-    workspaces: dict[str, int]
-
-
 @remembered
-def _widened(problem: GemmProblem) -> _Widened:
-    """Return the product of the widened matrices."""
+def _converted(problem: GemmProblem) -> Prepared:
+    """Return the product of the converted matrices."""
     wide = _wide(problem)
     widened, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
     for found in _narrow(problem):
@@ -74,84 +63,49 @@ def _widened(problem: GemmProblem) -> _Widened:
         )
         operands[found.operand] = name
         workspaces[name] = step * found.matrices * _ITEM
-    return _Widened(problem.with_operands(problem.batch, widened), operands, workspaces)
+    return Prepared(problem.with_operands(problem.batch, widened), operands, workspaces)
 
 
-def following(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates = H200_RATES) -> Following:
-    """Return the product of the widened matrices, in the kernel and config that suit it."""
+def next_kernel(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product of the converted matrices, in the kernel and config that suit it."""
     del config
     return _product(problem, gpu)[0]
 
 
-# A choice asks again at once; a plan and the launch ask for an equal problem later.
+# A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
 @remembered
 @functools.lru_cache(maxsize=256)
-def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[Following, float]:
-    """Return the product of the widened matrices, and the microseconds that it is expected to take."""
-    then, operands, workspaces = _widened(problem)
-    spec = _taker(then)
-    assert spec is not None
-    if spec.costs is not None:
-        chosen = spec.cheapest(then, _HOPPER, gpu)
-        assert chosen is not None
-        return Following(spec, chosen[0], then, operands, workspaces), chosen[1]
-    assert spec is ANY_RESULT
-
-    def few(config: MmaSyncConfig) -> tuple[bool, int]:
-        count = ctas(then, config)
-        return (False, -config.outputs) if count >= gpu.multiprocessors else (True, -count)
-
-    able = (one for one in spec.configs if spec.why_not(then, _HOPPER, one) is None)
-    best = min(cast("Iterable[MmaSyncConfig]", able), key=few)
-    return Following(spec, best, then, operands, workspaces), problem.flop / _RATE
-
-
-@remembered
-def _taker(problem: GemmProblem) -> KernelSpec | None:
-    """Return the first kernel that multiplies what was widened, or None."""
-    for spec in FOLLOWERS:
-        if spec.refuses is not None and spec.refuses(problem, _HOPPER):
-            continue
-        if any(spec.why_not(problem, _HOPPER, config) is None for config in spec.configs):
-            return spec
-    return None
+def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
+    """Return the product of the converted matrices, and the microseconds that it is expected to take."""
+    product = _converted(problem)
+    spec, config, cost = choose_next(product.problem, NEXT_KERNELS, gpu)
+    return NextKernel(spec, config, *product), problem.flop / _RATE if cost is None else cost
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if reason := refuses(inner, arch):
-        return reason
     if sum(_ctas(found, config) for found in _narrow(inner)) * config.threads * config.vectors > _MAX_VECTORS:
-        return f"there are more than {_MAX_VECTORS} vectors to widen, the most that the kernel's 32-bit indices take"
+        return f"there are more than {_MAX_VECTORS} vectors to convert, the most that the kernel's 32-bit indices take"
     return None
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if arch.capability != (9, 0):
-        return f"what is widened is multiplied by wgmma, an instruction of sm_90a; this GPU is {arch}"
     types = {problem.a.dtype, problem.b.dtype}
     if not types & set(NARROW) or not types <= {*NARROW, *WIDE}:
         return (
             f"A is {problem.a.dtype} and B is {problem.b.dtype}; this kernel takes {' and '.join(map(str, NARROW))}, "
             f"one of them with {' or '.join(map(str, WIDE))}"
         )
+    if reason := refuse_hopper(problem, arch, [found.operand for found in _narrow(problem)], takes_empty=True):
+        return reason
     for found in _narrow(problem):
-        matrix = problem.operands()[found.operand]
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{found.operand.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes "
-                "row-major and column-major matrices"
-            )
-        if reason := found.why_not("widened"):
+        if reason := found.why_not("converted"):
             return reason
-    then = _widened(problem).problem
-    if _taker(then) is None:
-        last = FOLLOWERS[-1]
-        return f"no kernel multiplies what is widened: {last.why_not(then, _HOPPER, last.default)}"
-    return None
+    return why_no_next(_converted(problem).problem, NEXT_KERNELS)
 
 
 def _ctas(found: CopiedLines, config: WidenedConfig) -> int:
@@ -198,11 +152,6 @@ _RATE = 2e8
 _MOVED, _ENOUGH = 1.5, 4
 
 
-def cost(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds of widening and of the product."""
-    return costs(problem, (config,), gpu)[0]
-
-
 def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     found, product = _product(problem, gpu)
@@ -221,7 +170,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(WidenedConfig(), WidenedConfig(threads=256, vectors=1)),
     signatures=signatures,
     why_not=why_not,
@@ -229,9 +178,8 @@ SPEC = KernelSpec(
     launch=launch,
     epilogues=True,
     absmax=True,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,
-    following=following,
+    next_kernel=next_kernel,
 )

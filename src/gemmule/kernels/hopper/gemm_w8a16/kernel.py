@@ -1,24 +1,23 @@
-"""Few rows by 8-bit weights: read once, and widened in registers on their way into the tensor cores.
+"""Skinny GEMM with 8-bit weights (W8A16): read once, and upcast in registers on their way into the tensor cores.
 
 Idea
-    A product of few rows takes as long as its weights take to be read. wgmma takes one operand from registers, 64 rows
-    of it: so the transposed product is computed, with weights as these rows. A warpgroup reads them from shared memory
-    as they came, makes 16-bit floats of them in registers, and multiplies. Products are exact, and sums those of
-    float16.
+    A GEMM of few rows takes as long as its weights take to be read. wgmma takes one operand from registers, 64 rows of
+    it: so the transposed product is computed, with weights as these rows. A warpgroup reads them from shared memory as
+    TMA wrote them, upcasts them in registers, and multiplies. Products are exact, and accumulators those of float16.
 Change from the rung before
-    Weights are not written to memory and read again: one byte for each, not five. The rows of A are widened by warps
-    that do nothing else, from slice to slice of shared memory. CTAs of a cluster share a tile along K.
+    Weights are not written to memory and read again: one byte for each, not five. The rows of A are upcast by warps of
+    their own, from stage to stage of shared memory. CTAs of a cluster split a tile's K.
 Data movement
-    Every weight is read once, by the copy engine, 128 rows by 128 bytes at a time; each CTA reads the few rows of A.
+    Every weight is read once, by TMA, 128 rows by 128 bytes at a time; each CTA reads the few rows of A.
 Limits
     Memory, up to about 64 rows; beyond, tensor cores at the rate of 16-bit floats.
 Sources
-    NVIDIA, PTX ISA: wgmma with A in registers, cvt, mapa; NVIDIA CUTLASS: mixed-input products on Hopper.
+    NVIDIA, PTX ISA: wgmma with A in registers, cvt, mapa; NVIDIA CUTLASS: mixed-input GEMM on Hopper.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, cute
@@ -28,16 +27,19 @@ from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.cluster_reduction_rows import SharedTile
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, Ring, TmaLoad, partitioned
-from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, fill_fragments, widen_slice
+from gemmule.kernels.hopper.epilogues.cluster_reduction_rows import Received, SplitKTile
+from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
+from gemmule.kernels.hopper.mainloops.upcast_operands import LINE, STEPS, Upcast, fill_fragments, upcast_k_tile
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.vector_epilogue import RunEpilogue
+from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .spec import BLOCK, CONSUMERS, THREADS, TILE_K, TILES_N, WARPGROUP, WIDENERS, MixedConfig
+from .config import BLOCK, THREADS, TILE_K, TILES_N, WIDENERS, MixedConfig
 
-_MMA_ROWS = 64
-#: Warps that multiply; behind them are those that widen rows of A, and then the one that copies.
+_MMA_M = 64
+#: Warps that multiply; after them come those that upcast rows of A, and then the producer.
 _MULTIPLIERS = 4 * CONSUMERS
 _HALVES = 2
 #: Registers of a thread that multiplies, and of others, by CTAs on a multiprocessor, blocks and rows of a tile.
@@ -48,55 +50,70 @@ _REGISTERS = {
     (1, 2, 64): (168, 88),
     (1, 2, 128): (216, 40),
 }
-#: Those of the largest tile if rows of A are of 16 bits: a thread that puts them in order has two words for one.
+#: Those of the largest tile if rows of A are of 16 bits: a thread that permutes them has two words for one.
 _REGISTERS_FOR_16_BITS = (184, 72)
-#: The named barrier of those that multiply.
-_TOGETHER = 1
+#: The named barrier of the warps that multiply.
+_MULTIPLIERS_BARRIER = 1
 
 
-class Mixed:
-    """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L) in rows."""
+class Pipelines(NamedTuple):
+    """Barriers of both pipelines.
+
+    Attributes
+    ----------
+    loaded : Barriers
+        Stages that TMA fills.
+    upcast : Barriers
+        Stages of A's k-tiles as 16-bit floats.
+    """
+
+    loaded: Any
+    upcast: Any
+
+
+class Result(NamedTuple):
+    """What the epilogue reads and writes."""
+
+    c: Any
+    d: Any
+    scale: Any
+    extras: Any
+
+
+class HopperGemmW8A16:
+    """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L), row-major."""
 
     def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
-        self.kinds = (types["b"], types["a"])
-        self.weight, self.token = (cute_type(kind) for kind in self.kinds)
-        self.team = WIDENERS // config.teams
+        weight, token = (cute_type(types[name]) for name in "ba")
+        self.upcast_threads = 32 * (WIDENERS // config.teams)
         # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
-        self.at_once = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
+        self.units = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
         self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
-        if self.token.width == 16 and config.tile_n == TILES_N[-1]:
+        if token.width == 16 and config.tile_n == TILES_N[-1]:
             self.registers = _REGISTERS_FOR_16_BITS
-        # Rows of A that are of 16 bits are only put in order.
-        self.wide = self.token if self.token.width == 16 else cutlass.Float16
-        self.token_bytes = config.tile_n * TILE_K * self.token.width // 8
-        self.out = cute_type(types["d"])
-        self.tile_n, self.stages, self.slots = config.tile_n, config.stages, config.slots
+        # Rows of A that are of 16 bits are only permuted.
+        self.wide = token if token.width == 16 else cutlass.Float16
+        self.upcast_w, self.upcast_x = Upcast(types["b"], self.wide), Upcast(types["a"], self.wide)
+        self.token_bytes = config.tile_n * TILE_K * token.width // 8
+        self.tile_n, self.slots = config.tile_n, config.slots
         self.cluster_k, self.residents = config.cluster_k, config.residents
         self.blocks, self.tile_w = config.blocks, config.tile_w
-        self.mainloop = Mainloop(self.stages, self.tile_w * LINE + self.token_bytes)
-        # Slots of A's k-tiles as 16-bit floats.
-        self.widened = Ring(self.slots)
-        self.epilogue: Any = RunEpilogue(types) if "epilogue" in types else None
-        # Whether sums that come have memory of their own, so that nobody waits for who gets them.
-        self.apart = config.apart
+        tile = (self.tile_w, self.tile_n, TILE_K)
+        self.operands = OperandStages(tile, (weight, token), (True, True), config.stages)
+        self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
+        self.upcast = Pipeline(self.slots)
+        self.epilogue: Any = VectorEpilogue(types) if "epilogue" in types else None
+        # Whether partial sums that arrive have memory of their own, so that no CTA waits for the receivers.
+        self.own_memory = config.apart
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
-        self.tile = SharedTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
+        self.tile = SplitKTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
 
     @cute.jit
-    def __call__(
-        self, mW: cute.Tensor, mX: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, grid: Int32, alpha, beta, extras=None
-    ):
-        rows = LayoutEnum.ROW_MAJOR
-        tile = (self.tile_w, self.tile_n, TILE_K)
-        sW = hopper_helpers.make_smem_layout_a(rows, tile, self.weight, self.stages)
-        sX = hopper_helpers.make_smem_layout_b(rows, tile, self.token, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(rows, tile, self.wide, self.slots)
-        slice_w, slice_x = (cute.slice_(layout, (None, None, 0)) for layout in (sW, sX))
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        tma_w, tW = cpasync.make_tiled_tma_atom(load, mW, slice_w, (self.tile_w, TILE_K))
-        tma_x, tX = cpasync.make_tiled_tma_atom(load, mX, slice_x, (self.tile_n, TILE_K))
-        self.kernel(tma_w, tW, tma_x, tX, mC, mD, sW, sX, sB, alpha, beta, extras).launch(
+    def __call__(self, matrices, grid: Int32, scale, extras=None):
+        mW, mX, mC, mD = matrices
+        w, x = self.operands.tma_a(mW), self.operands.tma_b(mX)
+        self.kernel((w, x), Result(mC, mD, scale, extras)).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
             cluster=(self.cluster_k, 1, 1),
@@ -105,190 +122,172 @@ class Mixed:
         )
 
     @cute.kernel
-    def kernel(
-        self,
-        tma_w: cute.CopyAtom,
-        mW: cute.Tensor,
-        tma_x: cute.CopyAtom,
-        mX: cute.Tensor,
-        mC: cute.Tensor,
-        mD: cute.Tensor,
-        layout_w: cute.ComposedLayout,
-        layout_x: cute.ComposedLayout,
-        layout_b: cute.ComposedLayout,
-        alpha,
-        beta,
-        extras=None,
-    ):
+    def kernel(self, operands, result):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        full, empty = self.mainloop.barriers(smem)
-        wide, used = self.widened.barriers(smem)
-        # The cluster's sums have come.
-        came = smem.allocate_array(cutlass.Int64, 1)
-        sW, sX, sB = (
-            smem.allocate_tensor(kind, layout.outer, 1024, swizzle=layout.inner)
-            for kind, layout in ((self.weight, layout_w), (self.token, layout_x), (self.wide, layout_b))
-        )
+        pipelines = Pipelines(self.mainloop.barriers(smem), self.upcast.barriers(smem))
+        # The cluster's partial sums have arrived.
+        full = smem.allocate_array(cutlass.Int64, 1)
+        sW, sX = self.operands.allocate(smem)
+        tile = (self.tile_w, self.tile_n, TILE_K)
+        layout = hopper_helpers.make_smem_layout_b(LayoutEnum.ROW_MAJOR, tile, self.wide, self.slots)
+        sB = smem.allocate_tensor(self.wide, layout.outer, 1024, swizzle=layout.inner)
         parts = sW.iterator.toint()
-        if cutlass.const_expr(self.apart):
+        if cutlass.const_expr(self.own_memory):
             parts = smem.allocate(self.tile.nbytes, 128).toint()
         cta, _, batch = cute.arch.block_idx()
         tile, rank = cta // self.cluster_k, cta % self.cluster_k
-        # Tiles of the same weights stand side by side.
-        tiles_x = cute.ceil_div(mD.shape[0], self.tile_n)
+        # Tiles of the same weights are neighbours.
+        tiles_x = cute.ceil_div(result.d.shape[0], self.tile_n)
         tile_w, tile_x = tile // tiles_x, tile % tiles_x
-        rows = cutlass.min(mD.shape[0] - tile_x * self.tile_n, self.tile_n)
+        rows = cutlass.min(result.d.shape[0] - tile_x * self.tile_n, self.tile_n)
         if warp == 0:
-            cpasync.prefetch_descriptor(tma_w)
-            cpasync.prefetch_descriptor(tma_x)
+            for operand in operands:
+                cpasync.prefetch_descriptor(operand.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(full, empty, 1, _MULTIPLIERS + self.team)
-                self.widened.init(wide, used, self.team, _MULTIPLIERS)
+                self.mainloop.init(pipelines.loaded, 1, _MULTIPLIERS + self.upcast_threads // 32)
+                self.upcast.init(pipelines.upcast, self.upcast_threads // 32, _MULTIPLIERS)
                 if cutlass.const_expr(self.cluster_k > 1):
-                    cute.arch.mbarrier_init(came, 1)
+                    cute.arch.mbarrier_init(full, 1)
             cute.arch.mbarrier_init_fence()
             if cutlass.const_expr(self.cluster_k > 1):
                 with cute.arch.elect_one():
-                    self.tile.expect(came, rank, rows)
+                    self.tile.expect(full, rank, rows)
         cute.arch.sync_threads()
-        if cutlass.const_expr(self.apart):
-            # Others may send now.
+        if cutlass.const_expr(self.own_memory):
+            # From here on the other CTAs may send.
             cute.arch.cluster_arrive()
-        # What the launch before this one wrote is there; the next one may prepare itself.
+        # Wait for the predecessor grid's writes, then let the dependent grid launch.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
 
-        slices = cute.ceil_div(mW.shape[1], TILE_K)
-        first = rank * slices // self.cluster_k
-        count = (rank + 1) * slices // self.cluster_k - first
+        k_tiles = cute.ceil_div(operands[0].tensor.shape[1], TILE_K)
+        first = rank * k_tiles // self.cluster_k
+        count = (rank + 1) * k_tiles // self.cluster_k - first
         if warp < _MULTIPLIERS:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_increase(self.registers[0])
             place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
-            shared = (parts, came, rank, rows)
-            self.consume(mC, mD, sW.iterator.toint(), sB, full, empty, wide, used, count, shared, place, alpha, beta,
-                         extras)  # fmt: skip
+            received = Received(parts, full, rank, rows)
+            self.consume(result, (sW.iterator.toint(), sB), pipelines, count, received, place)
         else:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_decrease(self.registers[1])
             if warp < _MULTIPLIERS + WIDENERS:
-                self.widen(sX.iterator.toint(), sB.iterator.toint(), full, empty, wide, used, count)
+                self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), pipelines, count)
             elif warp == _MULTIPLIERS + WIDENERS:
-                self.produce(tma_w, mW, tma_x, mX, sW, sX, full, empty, (tile_w, tile_x, batch), first, count)
+                self.produce(operands, (sW, sX), pipelines.loaded, (tile_w, tile_x, batch), (first, count))
 
     @cute.jit
-    def produce(self, tma_w, mW, tma_x, mX, sW, sX, full, empty, place, first, count):
+    def produce(self, operands, stages, barriers, place, k_range):
         """Load every k-tile."""
         tile_w, tile_x, batch = place
-        gW = cute.local_tile(mW, (self.tile_w, TILE_K), (None, None, None))
-        gX = cute.local_tile(mX, (self.tile_n, TILE_K), (None, None, None))
-        load_w, load_x = TmaLoad(tma_w, *partitioned(tma_w, sW, gW)), TmaLoad(tma_x, *partitioned(tma_x, sX, gX))
+        load_w, load_x = self.operands.load_a(operands[0], stages[0]), self.operands.load_b(operands[1], stages[1])
         loads = ((load_x, tile_x), (load_w, tile_w))
-        self.mainloop.load(loads, (batch,), full, empty, Int32(0), Int32(1), first, count)
+        self.mainloop.load(loads, (batch,), barriers, self.mainloop.producer_state(), k_range)
 
     @cute.jit
-    def tell(self, barrier):
-        """Say that this warp has done its part."""
+    def arrive(self, barrier):
+        """Arrive at a barrier, once all threads of this warp have come here."""
         cute.arch.sync_warp()
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive(barrier)
 
     @cute.jit
-    def tell_of_slot(self, used, before, k):
-        """Say that this warp has multiplied the slot of the slice before this one, if there was one."""
+    def release_before(self, empty, slot, k):
+        """Release the upcast stage of the k-tile before this one, if there was one."""
         if k > 0:
-            self.tell(used + before)
+            self.arrive(empty + slot)
 
     @cute.jit
-    def widen(self, source, target, full, empty, wide, used, count):
-        """Write the rows of A of every slice as 16-bit floats: warps, or teams of them, take slices in turns."""
+    def upcast_rows(self, source, target, pipelines, count):
+        """Write the rows of A of every k-tile as 16-bit floats: warps, or teams of them, take k-tiles alternately."""
+        (full, empty), (upcast_full, upcast_empty) = pipelines
         tid, _, _ = cute.arch.thread_idx()
         warp = cute.arch.make_warp_uniform(tid // 32) - _MULTIPLIERS
-        teams = cutlass.const_expr(WIDENERS // self.team)
-        for k in cutlass.range(warp // self.team, count, teams):
-            stage, slot = k % self.stages, k % self.slots
-            # What is used up tells that the stage's slice before this one came, too: its phase is over.
-            cute.arch.mbarrier_wait(used + slot, k // self.slots % 2 ^ 1)
-            cute.arch.mbarrier_wait(full + stage, k // self.stages % 2)
+        team = cutlass.const_expr(self.upcast_threads // 32)
+        stages = self.mainloop.stages
+        for k in cutlass.range(warp // team, count, cutlass.const_expr(WIDENERS // team)):
+            stage, slot = k % stages, k % self.slots
+            # An empty slot implies that the stage's k-tile before this one was full, too: its phase is over.
+            cute.arch.mbarrier_wait(upcast_empty + slot, k // self.slots % 2 ^ 1)
+            cute.arch.mbarrier_wait(full + stage, k // stages % 2)
             begin, end = source + stage * self.token_bytes, target + slot * (2 * self.tile_n * LINE)
-            widen_slice(begin, end, self.tile_n, tid % (32 * self.team), 32 * self.team, self.at_once, self.kinds[1],
-                        self.wide)  # fmt: skip
+            threads = (tid % self.upcast_threads, self.upcast_threads, self.units)
+            upcast_k_tile(begin, end, self.tile_n, threads, self.upcast_x)
             cute.arch.fence_proxy("async.shared", space="cta")
-            self.tell(wide + slot)
-            self.tell(empty + stage)
+            self.arrive(upcast_full + slot)
+            self.arrive(empty + stage)
 
     @cute.jit
-    def consume(
-        self, mC, mD, start, sB, full, empty, wide, used, count, shared, place, alpha, beta, extras,
-    ):  # fmt: skip
-        """Multiply the slices as they arrive, and write this CTA's share of the tile."""
-        me, _, _ = cute.arch.thread_idx()
-        along_k = OperandMajorMode.K
+    def consume(self, result, stages, pipelines, count, received, place):
+        """Multiply the k-tiles as they arrive, and write this CTA's share of the tile."""
+        (start, sB), ((full, empty), (upcast_full, upcast_empty)) = stages, pipelines
+        tid, _, _ = cute.arch.thread_idx()
+        k_major = OperandMajorMode.K
         mma = hopper_helpers.make_trivial_tiled_mma(
-            self.wide, self.wide, along_k, along_k, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_ROWS, self.tile_n),
+            self.wide, self.wide, k_major, k_major, cutlass.Float32, (CONSUMERS, 1, 1), (_MMA_M, self.tile_n),
             warpgroup.OperandSource.RMEM,
         )  # fmt: skip
-        part = mma.get_slice(me)
+        part = mma.get_slice(tid)
         rB = mma.make_fragment_B(part.partition_B(sB))
-        sums = tuple(
+        accumulators = tuple(
             cute.make_rmem_tensor(mma.partition_shape_C((BLOCK, self.tile_n)), cutlass.Float32)
             for _ in range(self.blocks)
         )
-        # One half of a block's slice is read while the one before is multiplied.
+        # One half of a block's k-tile is read while the one before is multiplied.
         shape = mma.partition_shape_A((BLOCK, TILE_K // _HALVES))
-        turns = tuple(cute.make_rmem_tensor(shape, self.wide) for _ in range(2))
-        line = cute.arch.make_warp_uniform(me // 32) * 16
-        stage, phase, slot, turn = Int32(0), Int32(0), Int32(0), Int32(0)
-        before = slot
+        fragments = tuple(cute.make_rmem_tensor(shape, self.wide) for _ in range(2))
+        line = cute.arch.make_warp_uniform(tid // 32) * 16
+        state, upcast_state = self.mainloop.consumer_state(), self.upcast.consumer_state()
+        before = upcast_state.stage
         for k in cutlass.range(count):
-            cute.arch.mbarrier_wait(full + stage, phase)
+            stage, slot = state.stage, upcast_state.stage
+            cute.arch.mbarrier_wait(full + stage, state.phase)
             for number in cutlass.range_constexpr(_HALVES * self.blocks):
-                half, block, mine = number // self.blocks, number % self.blocks, turns[number % 2]
-                # The products that had these registers are done; those of the others may be under way.
+                half, block, fragment = number // self.blocks, number % self.blocks, fragments[number % 2]
+                # The products that read these registers are complete; one group may be in flight.
                 warpgroup.wait_group(1)
-                words = cute.recast_tensor(mine, cutlass.Uint32)
-                flat = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
+                words = cute.recast_tensor(fragment, cutlass.Uint32)
+                words = cute.make_tensor(words.iterator, cute.make_layout(4 * STEPS))
                 begin = start + stage * (self.tile_w * LINE)
-                fill_fragments(flat, begin, line + block * BLOCK, half, self.kinds[0], self.wide)
+                fill_fragments(words, begin, line + block * BLOCK, half, self.upcast_w)
                 if cutlass.const_expr(number == 0):
-                    cute.arch.mbarrier_wait(wide + slot, turn)
+                    cute.arch.mbarrier_wait(upcast_full + slot, upcast_state.phase)
                 if cutlass.const_expr(number == 1):
-                    self.tell_of_slot(used, before, k)
+                    self.release_before(upcast_empty, before, k)
                 warpgroup.fence()
                 for step in cutlass.range_constexpr(STEPS):
-                    # The first product overwrites the sums.
+                    # The first product overwrites the accumulators.
                     mma.set(warpgroup.Field.ACCUMULATE, k > 0 if half + step == 0 else True)
-                    factor = rB[None, None, half * STEPS + step, slot]
-                    cute.gemm(mma, sums[block], mine[None, None, step], factor, sums[block])
+                    b = rB[None, None, half * STEPS + step, slot]
+                    cute.gemm(mma, accumulators[block], fragment[None, None, step], b, accumulators[block])
                 warpgroup.commit_group()
-            # Products have begun: what this warp reads of the stage is in registers, not on its way to them.
-            self.tell(empty + stage)
+            # Its last products are issued: what this warp reads of the stage is in registers.
+            self.arrive(empty + stage)
             before = slot
-            stage, phase = self.mainloop.advance(stage, phase)
-            slot, turn = self.widened.advance(slot, turn)
+            state, upcast_state = self.mainloop.advance(state), self.upcast.advance(upcast_state)
         warpgroup.wait_group(0)
-        parts, came, rank, rows = shared
         if cutlass.const_expr(self.cluster_k == 1):
-            # Everybody here has read the stages, whose memory takes the sums.
-            cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
-        elif cutlass.const_expr(not self.apart):
+            # All warps have read the stages, whose memory takes the accumulators.
+            cute.arch.barrier(barrier_id=_MULTIPLIERS_BARRIER, number_of_threads=CONSUMERS * WARPGROUP)
+        elif cutlass.const_expr(not self.own_memory):
             cute.arch.cluster_arrive()
         if cutlass.const_expr(self.cluster_k > 1):
-            # The others' memory can take sums.
+            # The other CTAs' memory can take partial sums.
             cute.arch.cluster_wait()
         for block in cutlass.range_constexpr(self.blocks):
-            flat = cute.make_tensor(sums[block].iterator, cute.make_layout(cute.size(sums[block])))
-            self.tile.give(parts, flat, line + block * BLOCK, came, rank, rows)
+            self.tile.send(received, flat(accumulators[block]), line + block * BLOCK)
         if cutlass.const_expr(self.cluster_k > 1):
-            cute.arch.mbarrier_wait(came, 0)
+            cute.arch.mbarrier_wait(received.full, 0)
         else:
-            cute.arch.barrier(barrier_id=_TOGETHER, number_of_threads=CONSUMERS * WARPGROUP)
+            cute.arch.barrier(barrier_id=_MULTIPLIERS_BARRIER, number_of_threads=CONSUMERS * WARPGROUP)
         first_col, first_row, batch = place
+        extras = result.extras
         if cutlass.const_expr(self.epilogue is not None):
             extras = self.epilogue.of_batch(extras, batch)
-        self.tile.write(parts, rank, me, mD[None, None, batch], mC[None, None, batch], first_row, first_col, extras,
-                        alpha, beta)  # fmt: skip
+        gD, gC = (x[None, None, batch] for x in (result.d, result.c))
+        self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
 
 
 def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:
@@ -297,6 +296,7 @@ def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:
         major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"
     )
     results = (major_tensor(types[name], 1, batch=1) for name in "cd")
-    kernel = Mixed(config, types)
+    kernel = HopperGemmW8A16(config, types)
     extras = () if kernel.epilogue is None else (kernel.epilogue.stand_ins(),)
-    return Buildable(kernel, (weights, tokens, *results, Int32(1), cutlass.Float32(1), cutlass.Float32(0), *extras))
+    scale = (cutlass.Float32(1), cutlass.Float32(0))
+    return Buildable(kernel, ((weights, tokens, *results), Int32(1), scale, *extras))

@@ -1,77 +1,77 @@
-"""Sums of 8-bit floats, which wgmma makes with 13 bits of the fraction: taken over, slice by slice, into float32.
+"""Mainloop of 8-bit floats: wgmma adds them with 13 bits of the fraction, so each k-tile is promoted to float32.
 
-Idea
-    The instruction cuts what it adds up, its own sums among it, at 13 bits below the greatest. So it never adds more
-    than a slice, 128 of K, and what it has is added to sums in registers that are rounded as float32 is. While one
-    warpgroup adds, the other multiplies.
+The instruction truncates what it adds, its own accumulators included, at 13 bits below the greatest. So it never
+accumulates more than a k-tile, 128 of K, and its result is added to accumulators that are rounded as float32 is. While
+one warpgroup adds, the other multiplies.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from .tma_wgmma import Ring
+from .operands import OperandStages
+from .tma_wgmma import Mainloop
 
 
-@dataclasses.dataclass(frozen=True)
-class PromotedSums:
-    """How a warpgroup adds up 64 rows of a tile.
+class PromotedFragments(NamedTuple):
+    """As `Fragments`, with two instructions and the registers of a k-tile's products.
 
     Attributes
     ----------
-    ring : Ring
-        Stages in shared memory.
+    mmas : tuple of TiledMma
+        The instruction that overwrites its accumulators, and the one that adds to them.
+    a, b : Tensor
+        A and B by stage.
+    accumulators, products : Tensor
+        Sums of all k-tiles, and of one.
     """
 
-    ring: Ring
+    mmas: Any
+    a: Any
+    b: Any
+    accumulators: Any
+    products: Any
 
-    def instructions(self, first: Any, further: Any) -> tuple[Any, Any]:
-        """Return the instruction that overwrites its sums, and the one that adds to them."""
-        first.set(warpgroup.Field.ACCUMULATE, False)
+
+class PromotedMainloop(Mainloop):
+    """As `Mainloop`, adding each k-tile's products to accumulators outside of wgmma."""
+
+    def fragments(
+        self, operands: OperandStages, mma: Callable[[], Any], stages: Any, warpgroup_idx: Any, acc: Any
+    ) -> Any:
+        """Return what a warpgroup multiplies."""
+        fragments = operands.fragments(mma(), stages, warpgroup_idx, acc)
+        products = cute.make_rmem_tensor(fragments.mma.partition_shape_C(operands.tile[:2]), acc)
+        further = mma()
+        fragments.mma.set(warpgroup.Field.ACCUMULATE, False)
         further.set(warpgroup.Field.ACCUMULATE, True)
-        return first, further
+        return PromotedFragments((fragments.mma, further), *fragments[1:], products)
 
     @cute.jit
-    def multiply(self, both, sums, found, rA, rB, full, stage, phase, count, release):
-        """Multiply slices as they arrive. Nothing is under way from one to the next: the assembler would not have it.
+    def multiply(self, fragments, barriers, state, k_tiles, warpgroup_idx, release):
+        """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one to the next.
 
-        Parameters
-        ----------
-        both : tuple of TiledMma
-            What `instructions` returned.
-        sums : Tensor
-            This thread's sums, as wgmma leaves them: they are set.
-        found : Tensor
-            Registers of as many.
-        rA, rB : Tensor
-            Slices in shared memory, as the instruction takes them.
-        full : Pointer
-            Barriers of the slices that have come.
-        stage, phase, count : Int32
-            Where the first one comes, the phase of its barrier, and how many there are.
-        release : callable
-            ``release(stage)`` says that a slice may be overwritten.
-
-        Returns
-        -------
-        stage, phase
-            Where the next one comes, and its phase.
+        With one in flight the assembler would serialise every wgmma.
         """
-        sums.fill(0)
-        for _ in cutlass.range(count):
-            cute.arch.mbarrier_wait(full + stage, phase)
+        mmas, a, b, accumulators, products = fragments
+        self.begin_turn(warpgroup_idx)
+        accumulators.fill(0)
+        for _ in cutlass.range(k_tiles):
+            stage = state.stage
+            cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             warpgroup.fence()
-            for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                mma = both[0 if step_k == 0 else 1]
-                cute.gemm(mma, found, rA[None, None, step_k, stage], rB[None, None, step_k, stage], found)
+            for step_k in cutlass.range_constexpr(cute.size(a, mode=[2])):
+                mma = mmas[0 if step_k == 0 else 1]
+                cute.gemm(mma, products, a[None, None, step_k, stage], b[None, None, step_k, stage], products)
             warpgroup.commit_group()
             warpgroup.wait_group(0)
-            release(stage)
-            sums.store(sums.load() + found.load())
-            stage, phase = self.ring.advance(stage, phase)
-        return stage, phase
+            release(barriers.empty, stage)
+            accumulators.store(accumulators.load() + products.load())
+            state = self.advance(state)
+        self.end_turn(warpgroup_idx)
+        return state

@@ -1,14 +1,14 @@
-"""Stream-K: tiles that do not fill a wave are shared slice by slice, so that all clusters end at the same time.
+"""Stream-K scheduler: tiles that do not fill a wave are split by k-tiles, so that all clusters end at the same time.
 
-Whole waves of tiles are computed as ever, one tile a cluster. The slices of the tiles that are left stand in a line,
-tile after tile: between one wave of tiles and two, or all where there is not one. They are shared out evenly, in the
-order of the line. Where a share begins or ends within a tile, several clusters have parts of its sum. The one with its
-last slices is its owner: it adds what the others left in a workspace, and writes the tile.
+Whole waves of tiles are data-parallel, one tile a cluster. The others are stream-K tiles: between one wave of them and
+two, or all tiles where there is not one wave. Their k-tiles, tile after tile, are divided evenly into one contiguous
+share a cluster. Where a share begins or ends within a tile, several clusters have partial sums of it. The one with its
+last k-tiles is its owner: it adds the partials that the others wrote to a workspace (fix-up), and writes the tile.
 
 A cluster begins with the end of its share, which is the only part of a tile that it leaves to another, and ends with
-the beginning, the only tile for which it needs others. So sums are left long before they are wanted. What a cluster
-waits for is left by clusters of lower numbers: as long as clusters begin in the order of their numbers, however few of
-them run at the same time, the lowest of those that have not ended can always go on.
+the beginning, the only tile for which it needs others. So partials are written long before they are read. A cluster
+waits only for clusters of lower numbers: as long as clusters start in the order of their numbers, however few of them
+run at the same time, the lowest of those that have not ended can always proceed.
 """
 
 from __future__ import annotations
@@ -16,111 +16,113 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import ClusterTiles
-from .stream_k_fixup import LeftSums
+from .persistent import PersistentScheduler
+from .stream_k_fixup import StreamKPartials
 
 
-class StreamK(ClusterTiles):
-    """Clusters take whole waves of tiles in turns, and share what is left.
+class StreamKScheduler(PersistentScheduler):
+    """Every cluster computes whole tiles of the data-parallel waves, and its share of the stream-K tiles.
 
     Parameters
     ----------
     warpgroups : int
         Warpgroups that share a CTA's tile.
     shape : int
-        The parameters of `ClusterTiles`; CTAs of a cluster do not share sums.
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
     """
 
-    splits = True
+    splits_tiles = True
 
     def __init__(self, warpgroups: int, *shape: int) -> None:
         super().__init__(*shape)
-        self.left = LeftSums(warpgroups)
+        self.partials = StreamKPartials(warpgroups)
 
     @cute.jit
-    def turns(self, mD: cute.Tensor, slices):
-        """Return the first of this cluster's pieces of work, the step to the next, and the end."""
-        _, _, whole, begin, end = self.shares(mD, slices)
+    def work(self, mD: cute.Tensor, k_tiles):
+        """Return this cluster's first piece of work, the step to the next, and the end."""
+        _, _, whole, begin, end = self.share(mD, k_tiles)
         pieces = whole
         if end > begin:
-            pieces = pieces + (end - 1) // slices - begin // slices + 1
+            pieces = pieces + (end - 1) // k_tiles - begin // k_tiles + 1
         return Int32(0), Int32(1), pieces
 
     @cute.jit
-    def work(self, mD: cute.Tensor, number, first, slices):
-        """Return a piece's tile, along M, along N and in the batch, its first slice, and how many it has."""
-        tile, first, count = self.piece(mD, number, slices)
-        tile_m, tile_n, batch = self.tile(mD, tile)
-        return tile_m, tile_n, batch, first, count
+    def piece(self, mD: cute.Tensor, number, k_range):
+        """Return the tile of a piece of work, (m, n, l), and its k-tiles: the first, and how many."""
+        tile, first, count = self.part(mD, number, k_range[1])
+        return self.tile(mD, tile), (first, count)
 
     @cute.jit
-    def passed(self, mD: cute.Tensor, number, slices):
-        """Return the slices of a piece; of one behind the end any number."""
-        _, _, count = self.piece(mD, number, slices)
+    def k_tiles(self, mD: cute.Tensor, number, k_tiles):
+        """Return how many k-tiles a piece of work has; past the end any number."""
+        _, _, count = self.part(mD, number, k_tiles)
         return count
 
     @cute.jit
-    def piece(self, mD: cute.Tensor, number, slices):
-        """Return the number of a piece's tile, its first slice, and how many it has.
+    def part(self, mD: cute.Tensor, number, k_tiles):
+        """Return the number of a piece's tile, its first k-tile, and how many it has.
 
-        First comes the last tile of the share, then the tiles of whole waves, then the other tiles of the share.
+        First comes the last tile of the share, then the data-parallel tiles, then the other tiles of the share.
         """
-        cluster, clusters, whole, begin, end = self.shares(mD, slices)
-        tile, first, count = cluster + number * clusters, Int32(0), slices
+        cluster, clusters, whole, begin, end = self.share(mD, k_tiles)
+        tile, first, count = cluster + number * clusters, Int32(0), k_tiles
         if end > begin:
             tile = tile - clusters
             if number == 0 or number > whole:
-                place = (end - 1) // slices
+                place = (end - 1) // k_tiles
                 if number > 0:
                     place = place - (number - whole)
-                first = cutlass.max(begin - place * slices, 0)
-                count = cutlass.min(end - place * slices, slices) - first
+                first = cutlass.max(begin - place * k_tiles, 0)
+                count = cutlass.min(end - place * k_tiles, k_tiles) - first
                 tile = whole * clusters + place
         return tile, first, count
 
     @cute.jit
-    def complete(self, memory, sums: cute.Tensor, mD: cute.Tensor, first, count, slices, warpgroup, barrier):
-        """Make the sums of a piece those of all K and return True, or leave them to the owner and return False.
+    def complete(self, workspaces, accumulators: cute.Tensor, mD: cute.Tensor, part, k_tiles, ctx):
+        """Add the other partials of a piece's tile and return True, or write these for its owner and return False.
 
         Parameters
         ----------
-        memory : tuple of Tensor
-            The workspaces, as of `LeftSums`.
-        sums : Tensor
-            This thread's sums, flat.
-        first, count, slices : Int32
-            The piece's first slice and how many it has, and how many K has.
-        warpgroup, barrier : Int32
-            The warpgroup's number and its named barrier.
+        workspaces : tuple of Tensor
+            As of `StreamKPartials`.
+        accumulators : Tensor
+            This thread's accumulators, flat.
+        part : tuple of Int32
+            The piece's first k-tile and how many it has.
+        k_tiles : Int32
+            How many K has.
+        ctx : EpilogueContext
+            For the warpgroup and its named barrier.
         """
+        first, count = part
         cta, _, _ = cute.arch.block_idx()
-        share = warpgroup if self.left.parts > 1 else 0
-        owns = first + count == slices
+        warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
+        owns = first + count == k_tiles
         if owns:
             if first > 0:
-                others = self.first_sharer(mD, slices) * self.size + cta % self.size
-                self.left.add(memory, sums, others, self.size, cta, share, barrier)
+                slots = (self.first_sharer(mD, k_tiles) * self.size + cta % self.size, self.size, cta)
+                self.partials.add(workspaces, accumulators, slots, warpgroup_idx, ctx.barrier_id)
         else:
-            self.left.leave(memory, sums, cta, share, barrier)
+            self.partials.write(workspaces, accumulators, cta, warpgroup_idx, ctx.barrier_id)
         return owns
 
     @cute.jit
-    def first_sharer(self, mD: cute.Tensor, slices):
-        """Return the cluster that has the first slices of the tile in which this cluster's share begins."""
-        _, _, _, begin, _ = self.shares(mD, slices)
-        _, least, more = self.line(mD, slices)
-        start = begin // slices * slices
-        # The shares of the first clusters are a slice longer.
+    def first_sharer(self, mD: cute.Tensor, k_tiles):
+        """Return the cluster that has the first k-tiles of the tile in which this cluster's share begins."""
+        _, _, _, begin, _ = self.share(mD, k_tiles)
+        _, least, more = self.shares(mD, k_tiles)
+        start = begin // k_tiles * k_tiles
+        # The shares of the first clusters are a k-tile longer.
         found = start // (least + 1)
         if found >= more:
             found = more + (start - more * (least + 1)) // least
         return found
 
     @cute.jit
-    def shares(self, mD: cute.Tensor, slices):
-        """Return this cluster's number, how many there are, how many whole tiles it has, and its part of the line."""
-        cluster, clusters, _ = self.share(mD)
-        whole, least, more = self.line(mD, slices)
+    def share(self, mD: cute.Tensor, k_tiles):
+        """Return this cluster's number, how many there are, its data-parallel tiles, and its share's begin and end."""
+        cluster, clusters, _ = self.clusters(mD)
+        whole, least, more = self.shares(mD, k_tiles)
         begin = cluster * least + cutlass.min(cluster, more)
         end = begin + least
         if cluster < more:
@@ -128,11 +130,11 @@ class StreamK(ClusterTiles):
         return cluster, clusters, whole, begin, end
 
     @cute.jit
-    def line(self, mD: cute.Tensor, slices):
-        """Return how many whole tiles every cluster has, the slices of a share, and how many shares have one more."""
-        _, clusters, tiles = self.share(mD)
+    def shares(self, mD: cute.Tensor, k_tiles):
+        """Return each cluster's data-parallel tiles, the k-tiles of a share, and how many shares have one more."""
+        _, clusters, tiles = self.clusters(mD)
         whole = tiles // clusters
         if whole * clusters < tiles and whole > 0:
             whole = whole - 1
-        line = (tiles - whole * clusters) * slices
-        return whole, line // clusters, line % clusters
+        total = (tiles - whole * clusters) * k_tiles
+        return whole, total // clusters, total % clusters

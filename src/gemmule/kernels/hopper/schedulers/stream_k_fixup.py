@@ -1,8 +1,8 @@
-"""Sums that a CTA leaves in global memory for the CTA that finishes their tile: put there, announced, and added up.
+"""Stream-K fix-up: partial sums that a CTA writes to global memory for the CTA that owns their tile.
 
-A warpgroup's sums are written by all its threads; then one of them sets a flag, which publishes what all have written
-to the whole GPU (release). Who needs them lets one thread wait for the flag (acquire) and then reads. Flags are zero
-when a launch begins, and each is set once.
+All threads of a warpgroup write its partials; then one of them sets a flag, which publishes them to the whole GPU
+(release). In the owner one thread waits for the flag (acquire) before the warpgroup reads. Flags are zero when a launch
+begins, and each is set once.
 """
 
 from __future__ import annotations
@@ -13,95 +13,99 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-#: Threads of a warpgroup, and bytes that one of them moves at once.
-_THREADS, _BYTES = 128, 16
+from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+
+#: Bytes that a thread moves at once.
+_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftSums:
-    """Where the sums of CTAs are left.
+class StreamKPartials:
+    """Partial sums and flags in the workspaces.
 
     Attributes
     ----------
-    parts : int
-        Warpgroups that share a tile: each leaves its own sums and sets its own flag.
+    warpgroups : int
+        Warpgroups that share a tile: each writes its own partials and sets its own flag.
     """
 
-    parts: int
+    warpgroups: int
 
     @cute.jit
-    def leave(self, memory, sums: cute.Tensor, slot, part, barrier):
-        """Write a warpgroup's sums into the slot of its CTA, and set the flag.
+    def write(self, workspaces, accumulators: cute.Tensor, slot, warpgroup_idx, barrier):
+        """Write a warpgroup's partials into the slot of its CTA, and set the flag.
 
         Parameters
         ----------
-        memory : tuple of Tensor
-            Slots of sums, one for each CTA, and their flags.
-        sums : Tensor
-            This thread's registers, flat, as wgmma leaves them.
-        slot, part : Int32
+        workspaces : tuple of Tensor
+            Slots of partials, one for each CTA, and their flags.
+        accumulators : Tensor
+            This thread's accumulators, flat, as wgmma leaves them.
+        slot, warpgroup_idx : Int32
             The CTA's number, and the warpgroup's among those that share a tile.
         barrier : Int32
             The warpgroup's named barrier.
         """
-        slots, flags = memory
-        address = self.address(slots, sums, slot, part)
-        for quad in cutlass.range_constexpr(cute.size(sums) // 4):
+        slots, flags = workspaces
+        address = self.address(slots, accumulators, slot, warpgroup_idx)
+        for quad in cutlass.range_constexpr(cute.size(accumulators) // 4):
             cute.arch.inline_ptx(
                 "st.global.v4.b32 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-                read_only_args=[address + quad * _THREADS * _BYTES, *(sums[4 * quad + v] for v in range(4))],
+                read_only_args=[address + quad * WARPGROUP * _BYTES, *(accumulators[4 * quad + v] for v in range(4))],
             )
-        cute.arch.barrier(barrier_id=barrier, number_of_threads=_THREADS)
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
         tid, _, _ = cute.arch.thread_idx()
-        if tid % _THREADS == 0:
+        if tid % WARPGROUP == 0:
             cute.arch.inline_ptx(
                 "st.release.gpu.global.b32 [{$r0}], {$r1};",
-                read_only_args=[self.flag(flags, slot, part), Int32(1)],
+                read_only_args=[self.flag(flags, slot, warpgroup_idx), Int32(1)],
             )
 
     @cute.jit
-    def add(self, memory, sums: cute.Tensor, first, step, last, part, barrier):
-        """Add to a warpgroup's sums those of the slots from `first` on, every `step`-th before `last`, in this order.
+    def add(self, workspaces, accumulators: cute.Tensor, others, warpgroup_idx, barrier):
+        """Add to a warpgroup's accumulators the partials of other slots.
 
         Parameters
         ----------
-        first, step, last : Int32
-            The slots.
-        memory, sums, part, barrier
-            As of `leave`.
+        others : tuple of Int32
+            The first slot, the step to the next, and the end.
+        workspaces, accumulators, warpgroup_idx, barrier
+            As of `write`.
         """
-        slots, flags = memory
+        slots, flags = workspaces
         tid, _, _ = cute.arch.thread_idx()
-        for slot in cutlass.range(first, last, step):
-            if tid % _THREADS == 0:
-                there = self.flag_at(self.flag(flags, slot, part))
-                while there == 0:
-                    there = self.flag_at(self.flag(flags, slot, part))
-            # The others of its warp have been ahead of it.
+        first, step, end = others
+        for slot in cutlass.range(first, end, step):
+            if tid % WARPGROUP == 0:
+                is_set = self.load_flag(self.flag(flags, slot, warpgroup_idx))
+                while is_set == 0:
+                    is_set = self.load_flag(self.flag(flags, slot, warpgroup_idx))
+            # Reconverge the warp of the waiting thread.
             cute.arch.sync_warp()
-            cute.arch.barrier(barrier_id=barrier, number_of_threads=_THREADS)
-            address = self.address(slots, sums, slot, part)
-            for quad in cutlass.range_constexpr(cute.size(sums) // 4):
-                left = cute.arch.inline_ptx(
+            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+            address = self.address(slots, accumulators, slot, warpgroup_idx)
+            for quad in cutlass.range_constexpr(cute.size(accumulators) // 4):
+                partial = cute.arch.inline_ptx(
                     "ld.global.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
-                    write_only_types=[sums.element_type] * 4,
-                    read_only_args=[address + quad * _THREADS * _BYTES],
+                    write_only_types=[accumulators.element_type] * 4,
+                    read_only_args=[address + quad * WARPGROUP * _BYTES],
                 )
                 for v in cutlass.range_constexpr(4):
-                    sums[4 * quad + v] = sums[4 * quad + v] + left[v]
+                    accumulators[4 * quad + v] = accumulators[4 * quad + v] + partial[v]
 
-    def address(self, slots: Any, sums: Any, slot: Any, part: Any) -> Any:
-        """Return where a thread's first four sums lie in a slot: those of all threads side by side."""
+    def address(self, slots: Any, accumulators: Any, slot: Any, warpgroup_idx: Any) -> Any:
+        """Return where a thread's first four partials lie in a slot: those of all threads are contiguous."""
         tid, _, _ = cute.arch.thread_idx()
-        quads = cute.size(sums) // 4
-        return slots.iterator.toint() + ((slot * self.parts + part) * (quads * _THREADS) + tid % _THREADS) * _BYTES
+        quads = cute.size(accumulators) // 4
+        part = (slot * self.warpgroups + warpgroup_idx) * (quads * WARPGROUP)
+        return slots.iterator.toint() + (part + tid % WARPGROUP) * _BYTES
 
-    def flag(self, flags: Any, slot: Any, part: Any) -> Any:
+    def flag(self, flags: Any, slot: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a flag."""
-        return flags.iterator.toint() + (slot * self.parts + part) * 4
+        return flags.iterator.toint() + (slot * self.warpgroups + warpgroup_idx) * 4
 
-    def flag_at(self, address: Any) -> Any:
-        """Read a flag; where it is set, what was written before is there."""
+    def load_flag(self, address: Any) -> Any:
+        """Load a flag; where it is set, the writes before it are visible."""
         return cute.arch.inline_ptx(
             "ld.acquire.gpu.global.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[address]
         )

@@ -1,4 +1,4 @@
-"""Which tiles of a symmetric result a CTA of a cluster computes: those that reach to the diagonal or below it."""
+"""Triangular tile scheduler: which tiles of the block lower triangle of D a CTA of a cluster computes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import ClusterTiles
+from .persistent import PersistentScheduler
 
-#: Groups that are passed at once on the way to a tile's own.
+#: Groups that the search for a tile's own skips at once.
 _JUMPS = (16, 1)
 
 
-class TriangleTiles(ClusterTiles):
-    """As `ClusterTiles`, of the tiles of clusters of which a part is on the diagonal or below it.
+class TriangularScheduler(PersistentScheduler):
+    """As `PersistentScheduler`, for the clusters' tiles of which a part is on the diagonal or below it.
 
     The first `n` rows of clusters' tiles have ``ceil(1 * a / b) + ... + ceil(n * a / b)`` of them, where a cluster's
-    tile has a rows for b columns. Groups are of whole multiples of b rows, so that the sum over those above is closed.
+    tile has a rows for b columns. Groups have a multiple of b rows, so that the number of tiles above one is closed.
     """
 
-    def __init__(self, tile_m: int, tile_n: int, cluster_m: int, cluster_n: int, cluster_k: int, group: int) -> None:
+    def __init__(
+        self, tile_m: int, tile_n: int, group: int, cluster_m: int = 1, cluster_n: int = 1, cluster_k: int = 1
+    ) -> None:
         rows, cols = tile_m * cluster_m, tile_n * cluster_n
-        # Of so many rows of tiles, so many columns of tiles are as wide.
+        # `along` rows of tiles are as high as `up` columns of tiles are wide.
         self.up, self.along = rows // math.gcd(rows, cols), cols // math.gcd(rows, cols)
-        super().__init__(tile_m, tile_n, cluster_m, cluster_n, cluster_k, -(-group // self.along) * self.along)
+        super().__init__(tile_m, tile_n, -(-group // self.along) * self.along, cluster_m, cluster_n, cluster_k)
 
     @cute.jit
-    def share(self, mD: cute.Tensor):
+    def clusters(self, mD: cute.Tensor):
         """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()

@@ -1,4 +1,4 @@
-"""The symmetric product of a matrix and its own transpose: what it takes, how it is launched."""
+"""Hopper's SYRK kernel, a matrix times its own transpose: what it takes, how it is launched."""
 
 from __future__ import annotations
 
@@ -6,93 +6,43 @@ import dataclasses
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, accumulator
-from gemmule.core.errors import ArgumentError
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.launch import ExtentsParam, Launch, Param, TensorParam
+from gemmule.core.launch import Launch, Param
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
+from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.gemm import spec as production
-from gemmule.kernels.hopper.gemm.spec import ProductionConfig
-from gemmule.kernels.hopper.gemm_unaligned import spec as ragged
-from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES, why_not_copied, why_not_written
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS
+from gemmule.kernels.hopper.gemm import spec as gemm
+from gemmule.kernels.hopper.gemm_unaligned import spec as gemm_unaligned
+from gemmule.kernels.hopper.refusals import HOPPER
+from gemmule.kernels.hopper.tile_config import BOX_N, K_BYTES
+from gemmule.kernels.hopper.tma_tiles import result_params, row_param, why_not_stored, why_not_tma
+
+from .config import SymmetricConfig
 
 DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
-#: Shared memory of a CTA, and pairs of boxes that a warpgroup has of it where there is enough.
-_MOST_SHARED, _PAIRS = 227 << 10, (2, 1)
 #: Tiles that 32-bit numbers count, and those of a wave beyond.
 _MOST_TILES = 1 << 30
-#: Multiprocessors for which the other kernel's time is predicted.
 #: Of the time of other kernels what this one must be expected to need: predictions are off by so much.
 _EXPECTED = 0.92
 #: How much longer tiles take in several waves for each 64 columns beyond 128: between what was measured on an H200.
 _WIDER = 0.08
-#: How often a tile is written, and what that is where threads write it: so much longer than the copy engine.
+#: How often a tile is written, and the same for threads, which take longer than TMA.
 _WRITES, _THREADS_WRITE = 2.0, 5.4
-#: Bytes of a line of a box and the gap behind it, where threads write it.
-_LINE_BYTES = 144
-
-
-@dataclasses.dataclass(frozen=True)
-class SymmetricConfig(ProductionConfig):
-    """Tile of the result, stages, the cluster, and how the two warpgroups that multiply share the work.
-
-    Attributes
-    ----------
-    tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, cluster_k, group, ctas : int
-        As of `ProductionConfig`; a group has whole multiples of the rows of tiles that are a number of columns high.
-    swapped, stream_k : int
-        0: the transpose is the same product, and sums are not left to other clusters.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 128
-    stages: int = 6
-    pingpong: int = 1
-    cluster_m: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.swapped or self.stream_k:
-            raise ArgumentError(f"config {self}: swapped and stream_k must be 0")
-
-    def buffers(self, itemsize: int, factors: int = 1) -> int:
-        """Return how many boxes a warpgroup has in shared memory, one of each pair for the mirror image."""
-        count = self.blocks * self.tile_n // (self.cluster_k * self.box_n(itemsize, factors))
-        box = BOX_ROWS * self.box_n(itemsize, factors) * itemsize
-        room = _MOST_SHARED - self.bytes_beside_boxes
-        return 2 * next((some for some in _PAIRS if count % some == 0 and CONSUMERS * 2 * some * box <= room), 1)
-
-    @property
-    def holds_lines(self) -> bool:
-        """Whether there is shared memory for the lines that threads write: of a box and of its mirror image."""
-        return _MOST_SHARED - self.bytes_beside_boxes >= CONSUMERS * 2 * BOX_ROWS * _LINE_BYTES
-
-    def _boxes_bytes(self, factors: int) -> int:
-        boxes = super()._boxes_bytes(factors)
-        return max(boxes, 2 * BOX_ROWS * _LINE_BYTES) if self.holds_lines else boxes
-
-    def tiles(self, m: int, batch: int) -> int:
-        """Return how many tiles of whole clusters reach to the diagonal or below it."""
-        rows, cols = self.tile_m * self.cluster_m, self.tile_n * self.cluster_n
-        return batch * sum((min(row + rows, m) - 1) // cols + 1 for row in range(0, m, rows))
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SymmetricConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
-    if reason := refuses(problem, arch):
-        return reason
     if config.tiles(problem.m, (problem.batch or (1,))[0]) > _MOST_TILES:
         return f"config {config}: the result has more than {_MOST_TILES} tiles, which 32-bit numbers count"
     if not _by_threads(problem):
-        return production.why_not(problem, arch, config)
-    if config.box_n(problem.d.dtype.itemsize) < BOX_COLS or config.cluster > 1:
-        return f"config {config}: threads write boxes of {BOX_COLS} columns, without clusters"
+        return gemm.why_not(problem, arch, config)
+    if config.box_n(problem.d.dtype.itemsize) < BOX_N or config.cluster > 1:
+        return f"config {config}: threads write boxes of {BOX_N} columns, without clusters"
     if not config.holds_lines:
         return f"config {config}: there is no shared memory for the lines that threads write"
     return None
@@ -111,37 +61,28 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             f"A is {problem.a.dtype} and the output {problem.d.dtype}; this kernel takes {types}, for it or {FLOAT32}"
         )
     if _by_threads(problem):
-        return ragged.refuses(problem, arch)
-    return production.refuses(problem, arch)
+        return gemm_unaligned.refuses(problem, arch)
+    return gemm.refuses(problem, arch)
 
 
 @remembered
 def _by_threads(problem: GemmProblem) -> bool:
-    """Whether the result lies where the copy engine cannot write it."""
+    """Whether threads write D, which TMA cannot store."""
     oriented, _, _ = row_result(split_batch(problem, SPEC.batch_dims)[0])
-    return bool(why_not_copied("d", oriented.d, oriented.batch) or why_not_written(oriented.d))
+    return bool(why_not_tma("d", oriented.d, oriented.batch) or why_not_stored(oriented.d))
 
 
 def signature(problem: GemmProblem, config: SymmetricConfig) -> Signature:
     """Specialise for the types, and the direction in which A is contiguous."""
     del config
     oriented, _, _ = row_result(problem)
-    along = "k" if oriented.a.lies_in_rows else "m"
-    return _signature(problem.a.dtype, problem.d.dtype, along, "threads" if _by_threads(problem) else "boxes")
+    major = "k" if oriented.a.lies_in_rows else "m"
+    return _signature(problem.a.dtype, problem.d.dtype, major, "threads" if _by_threads(problem) else "boxes")
 
 
-def _signature(element: DType, out: DType, along: str, written: str) -> Signature:
-    return (
-        ("a", element.name),
-        ("b", element.name),
-        ("c", out.name),
-        ("d", out.name),
-        ("acc", accumulator(element, element).name),
-        ("a_along", along),
-        ("b_along", {"k": "k", "m": "n"}[along]),
-        ("adds", "no"),
-        ("written", written),
-    )
+def _signature(element: DType, out: DType, major: str, written: str) -> Signature:
+    majors = (major, {"k": "k", "m": "n"}[major])
+    return (*type_keys(element, element, out), *major_keys(*majors), *adds_key(False), ("written", written))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -153,26 +94,23 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: SymmetricConfig) -> Launch:
-    """Return the launch recipe: that of the production kernel, its D in columns too, where that has C."""
-    plain = production.launch(problem, config)
+    """Return the launch recipe: that of `hopper_gemm`, with the transpose of D in the place of C."""
+    plain = gemm.launch(problem, config)
     oriented, _, _ = row_result(problem)
-    batch, d = (problem.batch or (1,))[0], oriented.d
-    clusters = min(config.tiles(problem.m, batch), config.clusters)
+    batch, d = problem.batch or (1,), oriented.d
+    clusters = min(config.tiles(problem.m, batch[0]), config.clusters)
     if _by_threads(problem):
-        written: tuple[Param, ...] = (
-            TensorParam("d", (d.rows, d.cols, batch), (d.row_stride, *(d.batch_strides or (0,)))),
-        )
+        written: tuple[Param, ...] = (row_param("d", d, batch),)
     else:
         item = d.dtype.itemsize
-        box = (SLICE_BYTES // item, config.box_n(item))
-        mirrored = production.map_of("d", d, batch, box, SLICE_BYTES)
-        written = (mirrored, ExtentsParam("d", (d.cols, d.rows, batch)), *plain.params[6:8])
+        box = (K_BYTES // item, config.box_n(item))
+        written = (*result_params("d", d, batch, box, swap_ab=True), *plain.params[6:8])
     params = (*plain.params[:4], *written, *plain.params[8:])
     return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
 
 
 def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds: those of the production kernel, with fewer tiles, written twice."""
+    """Return roughly the times in microseconds: those of `hopper_gemm`, with fewer tiles, written twice."""
     one = operation_of(problem)
     tiles = [config.tiles(problem.m, one.batch) for config in configs]
     writes = _THREADS_WRITE if _by_threads(problem) else _WRITES
@@ -181,20 +119,15 @@ def costs(problem: GemmProblem, configs: Sequence[SymmetricConfig], gpu: GpuRate
 
 
 def _wider(config: SymmetricConfig, tiles: int) -> float:
-    """Return how much longer tiles of several waves take than is predicted for the production kernel's."""
+    """Return how much longer tiles of several waves take than is predicted for those of `hopper_gemm`."""
     return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.clusters else 1.0
-
-
-def cost(problem: GemmProblem, config: SymmetricConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    return costs(problem, [config], gpu)[0]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the name of the kernel that computes all tiles where it is expected to be faster, else None."""
-    whole = ragged.SPEC if _by_threads(problem) else production.SPEC
-    assert whole.costs is not None
-    return whole.name if min(whole.costs(problem, whole.configs_on(gpu), gpu)) * _EXPECTED <= cost else None
+    other = gemm_unaligned.SPEC if _by_threads(problem) else gemm.SPEC
+    assert other.costs is not None
+    return other.name if min(other.costs(problem, other.configs_on(gpu), gpu)) * _EXPECTED <= cost else None
 
 
 SPEC = KernelSpec(
@@ -202,7 +135,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="a matrix times its own transpose, float16, bfloat16, TF32 along K: half of the tiles, each written twice",
     package=__package__,
-    archs=(Arch(9, 0, True),),
+    archs=(HOPPER,),
     configs=(
         SymmetricConfig(),
         SymmetricConfig(tile_n=160, stages=5),
@@ -225,7 +158,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    cost=cost,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,

@@ -1,10 +1,10 @@
-"""Double precision, rung 1: slices of A and B in shared memory, sums in registers.
+"""Double precision, rung 1: k-tiles of A and B in shared memory, accumulators in registers.
 
 Idea
-    The common tiling: a CTA computes a tile of C whose sums stay in registers, in slices of 16 along K, the slice of A
-    and that of B in shared memory. A thread owns rows and columns spread over the tile: a warp reads neighbours.
+    The common tiling: a CTA computes a tile of C whose accumulators stay in registers, in k-tiles of 16, those of A and
+    of B in shared memory. A thread owns rows and columns spread over the tile: a warp reads contiguous elements.
 Data movement
-    The tile of 32 x 64: per slice (32 + 64) * 16 elements of 8 bytes for 2 * 32 * 64 * 16 operations, 5.3 FLOP a byte,
+    The tile of 32 x 64: per k-tile (32 + 64) * 16 elements of 8 bytes for 2 * 32 * 64 * 16 operations, 5.3 FLOP a byte,
     12,288 bytes of shared memory. A thread reads 5 values for 4 multiply-adds. The tile of 64 x 128: 10.7 FLOP a byte,
     and 16 values for 64 multiply-adds.
 Limits
@@ -21,15 +21,14 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
 from gemmule.kernels.simt.vectors import read_element, write_element
-
-from .spec import SharedABConfig
 
 
 class SharedAB:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: SharedABConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadTileConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile
         self.thread_m, self.thread_n, self.threads = config.thread_m, config.thread_n, config.threads
         self.element = cute_type(types["element"])
@@ -80,6 +79,6 @@ class SharedAB:
                     write_element(mD, mC, m, n, rC[i, j], alpha, beta)
 
 
-def buildable(config: SharedABConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(SharedAB(config, types), row_major_arguments(types))

@@ -1,4 +1,4 @@
-"""Double precision with both operands in shared memory: what it takes, how it is launched."""
+"""Spec of the float64 GEMM with both operands in shared memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
-from gemmule.core.row_major import ThreadTileConfig, row_major_spec
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.row_major_spec import row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
 class SharedABConfig(ThreadTileConfig):
-    """Tiles of a CTA and a thread; the default is the paper's."""
+    """Tiles of a CTA and a thread; the defaults are the paper's."""
 
     tile_m: int = 32
     tile_n: int = 64
@@ -21,14 +22,14 @@ class SharedABConfig(ThreadTileConfig):
 
     @property
     def shared_bytes(self) -> int:
-        """One slice of A and one of B."""
-        return self.slice_elements * FLOAT64.itemsize
+        """One k-tile of A and one of B."""
+        return self.k_tile_elements * FLOAT64.itemsize
 
 
 SPEC = row_major_spec(
     package=__package__,
     dtype=FLOAT64,
-    summary="float64, row-major: slices of A and B in shared memory, sums in registers",
+    summary="float64, row-major: k-tiles of A and B in shared memory, accumulators in registers",
     configs=(
         SharedABConfig(),
         SharedABConfig(64, 128, 16, 8, 8),

@@ -1,14 +1,14 @@
-"""Rung 1: one thread an element, neighbouring threads in different rows.
+"""Rung 1: one thread an element, consecutive threads in different rows.
 
 Idea
-    A thread computes one element of C: it walks a row of A and a column of B and keeps the sum in a register. The
+    A thread computes one element of C: it reads a row of A and a column of B, with the accumulator in a register. The
     first index of a thread is the first index of C, which looks natural: thread 1 computes the row below thread 0.
 Data movement
-    Each multiply-add asks for two elements: 0.25 FLOP a byte. A warp is 32 rows of one column: it reads 32 rows of A,
+    Each multiply-add loads two elements: 0.25 FLOP a byte. A warp is 32 rows of one column: it reads 32 rows of A,
     32 sectors for 128 bytes, one element of B, and writes C into 32 rows.
 Limits
-    The load units: 33 sectors for every 32 multiply-adds. A sector of A holds 8 neighbours in k, so the L1 cache
-    catches most of what the pattern asks for too often, as long as 32 rows of every warp fit.
+    The load units: 33 sectors for every 32 multiply-adds. A sector of A holds 8 consecutive k, so most of
+    these loads hit the L1 cache, as long as 32 rows of every warp fit.
 Sources
     The kernel that Simon Boehm's "How to Optimize a CUDA Matmul Kernel" and many courses begin with.
 """
@@ -20,15 +20,14 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.simt.row_major_config import ThreadBlockConfig
 from gemmule.kernels.simt.vectors import write_element
-
-from .spec import NaiveUncoalescedConfig
 
 
 class NaiveUncoalesced:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: NaiveUncoalescedConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadBlockConfig, types: dict[str, str]) -> None:
         self.block_m, self.block_n = config.block_m, config.block_n
         self.element = cute_type(types["element"])
         self.whole = types["tiles"] == "whole"
@@ -54,6 +53,6 @@ class NaiveUncoalesced:
             write_element(mD, mC, m, n, value, alpha, beta)
 
 
-def buildable(config: NaiveUncoalescedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadBlockConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(NaiveUncoalesced(config, types), row_major_arguments(types))

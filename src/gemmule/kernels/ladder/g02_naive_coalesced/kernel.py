@@ -1,13 +1,13 @@
-"""Rung 2: one thread an element, neighbouring threads along a row of C.
+"""Rung 2: one thread an element, consecutive threads along a row of C.
 
 Idea
-    The same dot product a thread, but a warp is 32 neighbours of a row: the fast index of the threads is the fast index
-    of C.
+    The same dot product a thread, but a warp is 32 contiguous elements of a row: the fast index of the threads is the
+    fast index of C.
 Change from the rung before
-    Which element a thread owns: two lines, and the order of the CTAs.
+    The element of a thread: two lines, and the order of the CTAs.
 Data movement
-    Each multiply-add still asks for two elements. A warp of the 32 x 32 block reads one element of A, 32
-    neighbours of B and writes 32 neighbours of C: 5 sectors for 32 multiply-adds, 0.4 FLOP a byte of the sectors. In a
+    Each multiply-add still loads two elements. A warp of the 32 x 32 block reads one element of A, 32
+    contiguous ones of B and writes 32 of C: 5 sectors for 32 multiply-adds, 0.4 FLOP a byte of the sectors. In a
     block of 16 x 16 a warp is 2 rows of 16: 4 sectors.
 Limits
     The load units: two load instructions for one multiply-add.
@@ -22,15 +22,14 @@ from cutlass import cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.simt.row_major_config import ThreadBlockConfig
 from gemmule.kernels.simt.vectors import write_element
-
-from .spec import NaiveCoalescedConfig
 
 
 class NaiveCoalesced:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: NaiveCoalescedConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadBlockConfig, types: dict[str, str]) -> None:
         self.block_m, self.block_n = config.block_m, config.block_n
         self.element = cute_type(types["element"])
         self.whole = types["tiles"] == "whole"
@@ -56,6 +55,6 @@ class NaiveCoalesced:
             write_element(mD, mC, m, n, value, alpha, beta)
 
 
-def buildable(config: NaiveCoalescedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadBlockConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(NaiveCoalesced(config, types), row_major_arguments(types))

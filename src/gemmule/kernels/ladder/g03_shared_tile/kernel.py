@@ -1,14 +1,14 @@
 """Rung 3: square tiles in shared memory, one element a thread.
 
 Idea
-    The threads of a CTA need the same rows of A and columns of B. They fetch a square of each together, into shared
-    memory, and each takes its products from there: an element that is fetched once is used as often as the
-    square is wide, 32 times.
+    The threads of a CTA need the same rows of A and columns of B. They load a square tile of each together, into shared
+    memory, and each thread reads its operands there: an element that is loaded once is used as often as the tile is
+    wide, 32 times.
 Change from the rung before
-    The walk over K goes in slices: fetch, barrier, multiply, barrier.
+    The loop over K goes in k-tiles: load, barrier, multiply, barrier.
 Data movement
-    Per slice of side 32, 2 * 32 * 32 elements for 2 * 32**3 operations: 8 FLOP a byte of device memory or L2. Shared
-    memory: a warp reads 32 neighbours of B for each multiply-add, and one element of A, four at a time.
+    Per k-tile of side 32, 2 * 32 * 32 elements for 2 * 32**3 operations: 8 FLOP a byte of device memory or L2. Shared
+    memory: a warp reads 32 contiguous elements of B for each multiply-add, and one element of A, four at a time.
 Limits
     Shared memory: 1.25 load instructions for one multiply-add, and a barrier before and after 32 of them.
 Sources
@@ -25,7 +25,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
 from gemmule.kernels.simt.vectors import read_element, write_element
 
-from .spec import SharedTileConfig
+from .config import SharedTileConfig
 
 
 class SharedTile:
@@ -48,9 +48,9 @@ class SharedTile:
         i, j = tid // self.side, tid % self.side
         m, n = block_m * self.side + i, block_n * self.side + j
         smem = SmemAllocator()
-        square = cute.make_layout((self.side, self.side), stride=(self.side, 1))
-        sA = smem.allocate_tensor(self.element, square, 16)
-        sB = smem.allocate_tensor(self.element, square, 16)
+        layout = cute.make_layout((self.side, self.side), stride=(self.side, 1))
+        sA = smem.allocate_tensor(self.element, layout, 16)
+        sB = smem.allocate_tensor(self.element, layout, 16)
 
         depth = mA.shape[1] if alpha != 0 else 0
         value = self.element(0)

@@ -1,19 +1,19 @@
 """Rung 4: 128 x 128 tiles, 8 x 8 elements a thread, 16-byte copies.
 
 Idea
-    A thread that computes an 8 x 8 square reads 16 values for 64 multiply-adds, where one element asked for 2 values a
+    A thread that computes an 8 x 8 thread tile reads 16 values for 64 multiply-adds, where one element took 2 values a
     multiply-add: registers are the level of the hierarchy that can feed the arithmetic units. A CTA of 16 x 16
-    threads computes 128 x 128, in slices of 8 along K, and moves them 16 bytes a thread at a time.
+    threads computes 128 x 128, in k-tiles of 8, and copies them 16 bytes a thread at a time.
 Change from the rung before
-    A thread owns a square of sums, and copies runs of 4 elements.
+    A thread owns a tile of accumulators, and copies vectors of 4 elements.
 Data movement
-    Per slice (128 + 128) * 8 elements for 2 * 128 * 128 * 8 operations: 32 FLOP a byte. Shared memory: 16 values read
-    for 64 multiply-adds, in runs of 4: two of a row of B, and one in each of 8 rows of A, which serves 4 steps of k.
+    Per k-tile (128 + 128) * 8 elements for 2 * 128 * 128 * 8 operations: 32 FLOP a byte. Shared memory: 16 values read
+    for 64 multiply-adds, in vectors of 4: two of a row of B, and one in each of 8 rows of A, which serves 4 steps of k.
 Limits
-    Bank conflicts: neighbouring threads read runs of B that lie 32 bytes apart, so that half of the banks answer.
-    Every slice waits for its own loads.
+    Bank conflicts: consecutive threads read vectors of B that are 32 bytes apart, so that half of the banks are used.
+    Every k-tile waits for its own loads.
 Sources
-    Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", for sums in registers.
+    Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", for accumulators in registers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.stages import fetch_slice, put_slice
-from gemmule.kernels.simt.thread_tiles import write_square
-
-from .spec import RegisterTileConfig
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
+from gemmule.kernels.simt.thread_tiles import write_thread_tile
 
 
 class RegisterTile:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: RegisterTileConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadTileConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile
         self.thread_m, self.thread_n, self.threads = config.thread_m, config.thread_n, config.threads
         self.element = cute_type(types["element"])
@@ -48,7 +47,7 @@ class RegisterTile:
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tile_n, tile_m, _ = cute.arch.block_idx()
         m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
-        # The slices of B, like those of A, are read along their rows: K x N.
+        # The k-tiles of B, like those of A, are read along their rows: K x N.
         mBt = cute.make_tensor(mB.iterator, cute.select(mB.layout, mode=[1, 0]))
         smem = SmemAllocator()
         sA = smem.allocate_tensor(
@@ -62,16 +61,16 @@ class RegisterTile:
 
         depth = mA.shape[1] if alpha != 0 else 0
         for k0 in cutlass.range(0, depth, self.tile_k):
-            put_slice(fetch_slice(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
-            put_slice(fetch_slice(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
+            store_k_tile(load_k_tile(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
+            store_k_tile(load_k_tile(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
             cute.arch.sync_threads()
             self.multiply(sA, sB, rC)
             cute.arch.sync_threads()
-        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
+        write_thread_tile(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):
-        """Add the products of a slice to this thread's sums."""
+        """Add the products of a k-tile to this thread's accumulators."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
         rB = cute.make_rmem_tensor(cute.make_layout(self.thread_n), self.element)
         for k in cutlass.range(self.tile_k, unroll_full=True):
@@ -96,6 +95,6 @@ class RegisterTile:
         return tid % (self.tile_n // self.thread_n) * self.thread_n + j
 
 
-def buildable(config: RegisterTileConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(RegisterTile(config, types), row_major_arguments(types))

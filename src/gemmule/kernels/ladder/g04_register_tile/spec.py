@@ -1,4 +1,4 @@
-"""Tiles of 128 x 128, 8 x 8 elements a thread: what it takes, how it is launched."""
+"""Spec of the GEMM with tiles of 128 x 128, thread tiles of 8 x 8."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.row_major import ThreadTileConfig, row_major_spec
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.row_major_spec import row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
 class RegisterTileConfig(ThreadTileConfig):
     """Tiles of a CTA and a thread."""
 
-    run: ClassVar[int] = 4
-    in_runs: ClassVar[tuple[str, ...]] = ("tile_k", "thread_n")
+    vector: ClassVar[int] = 4
+    in_vectors: ClassVar[tuple[str, ...]] = ("tile_k", "thread_n")
 
     @property
     def shared_bytes(self) -> int:
-        """One slice of A and one of B."""
-        return self.slice_elements * FLOAT32.itemsize
+        """One k-tile of A and one of B."""
+        return self.k_tile_elements * FLOAT32.itemsize
 
 
 SPEC = row_major_spec(

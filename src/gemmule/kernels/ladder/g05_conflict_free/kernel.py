@@ -2,14 +2,14 @@
 
 Idea
     Eight rows of A at one k should be two 16-byte reads, so A is stored transposed, its columns one after another. And
-    the 16 threads of a row should read 16 neighbouring runs of B, so a thread's 8 columns are two runs of 4, half a
-    tile apart, and so are its rows.
+    the 16 threads of a row should read 16 contiguous vectors of B, so a thread's 8 columns are two vectors of 4, half
+    a tile apart, and so are its rows.
 Change from the rung before
-    The layout of A in shared memory, and which rows and columns a thread owns.
+    The layout of A in shared memory, and the rows and columns of a thread tile.
 Data movement
     As before from device memory. Shared memory: 16 values in four 16-byte reads for 64 multiply-adds, all banks busy.
 Limits
-    Every slice waits for its own loads, with two barriers. The stores of A are transposed: 4 elements one by one.
+    Every k-tile waits for its own loads, with two barriers. The stores of A are transposed: 4 elements one by one.
 Sources
     Nath, Tomov and Dongarra, "An Improved MAGMA GEMM for Fermi GPUs", for the transposed operand in shared memory.
 """
@@ -22,16 +22,15 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.stages import fetch_slice, put_slice
-from gemmule.kernels.simt.thread_tiles import spread, write_square
-
-from .spec import ConflictFreeConfig
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
+from gemmule.kernels.simt.thread_tiles import spread, write_thread_tile
 
 
 class ConflictFree:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: ConflictFreeConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadTileConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile
         self.thread_m, self.thread_n, self.threads = config.thread_m, config.thread_n, config.threads
         self.element = cute_type(types["element"])
@@ -46,7 +45,7 @@ class ConflictFree:
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tile_n, tile_m, _ = cute.arch.block_idx()
         m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
-        # The slices of B, like those of A, are read along their rows: K x N.
+        # The k-tiles of B, like those of A, are read along their rows: K x N.
         mBt = cute.make_tensor(mB.iterator, cute.select(mB.layout, mode=[1, 0]))
         smem = SmemAllocator()
         sA = smem.allocate_tensor(
@@ -60,16 +59,16 @@ class ConflictFree:
 
         depth = mA.shape[1] if alpha != 0 else 0
         for k0 in cutlass.range(0, depth, self.tile_k):
-            put_slice(fetch_slice(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
-            put_slice(fetch_slice(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
+            store_k_tile(load_k_tile(mA, m0, k0, sA.shape[:2], self.threads, self.whole), sA, self.threads)
+            store_k_tile(load_k_tile(mBt, k0, n0, sB.shape[:2], self.threads, self.whole), sB, self.threads)
             cute.arch.sync_threads()
             self.multiply(sA, sB, rC)
             cute.arch.sync_threads()
-        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
+        write_thread_tile(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):
-        """Add the products of a slice to this thread's sums."""
+        """Add the products of a k-tile to this thread's accumulators."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
         rB = cute.make_rmem_tensor(cute.make_layout(self.thread_n), self.element)
         for k in cutlass.range(self.tile_k, unroll_full=True):
@@ -95,6 +94,6 @@ class ConflictFree:
         return spread(tid % threads_n, j, threads_n)
 
 
-def buildable(config: ConflictFreeConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(ConflictFree(config, types), row_major_arguments(types))

@@ -1,16 +1,16 @@
-"""Rung 6: two buffers in shared memory, one barrier a slice.
+"""Rung 6: two stages in shared memory, one barrier a k-tile.
 
 Idea
-    While the products of a slice are summed, the next slice is on its way into registers, and then into the other
-    buffer. The barrier that protected the buffer from the next slice falls away.
+    While a k-tile is multiplied, the loads of the next one into registers are in flight; they are then stored in the
+    other stage. The barrier that protected the stage from the next k-tile is no longer needed.
 Change from the rung before
-    The main loop: fetch the next slice, multiply this one, put the next, one barrier. And the order of the
-    multiply-adds: to and fro along the rows of a thread's square.
+    The mainloop: load the next k-tile, multiply this one, store the next, one barrier. And the order of the
+    multiply-adds: serpentine over the rows of a thread tile.
 Data movement
-    As before; the latency of device memory is hidden behind the 512 multiply-adds of a slice.
+    As before; the latency of device memory is hidden behind the 512 multiply-adds of a k-tile.
 Limits
-    The share of multiply-adds among the instructions: 16 values read, 64 multiply-adds, and the next slice passes
-    through registers that the sums could use.
+    The share of multiply-adds among the instructions: 16 values read, 64 multiply-adds, and the next k-tile
+    passes through registers that accumulators could use.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA", section on pipelining.
 """
@@ -23,16 +23,15 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
-from gemmule.kernels.simt.stages import fetch_slice, put_slice
-from gemmule.kernels.simt.thread_tiles import spread, write_square
-
-from .spec import DoubleBufferConfig
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
+from gemmule.kernels.simt.thread_tiles import spread, write_thread_tile
 
 
 class DoubleBuffer:
     """D = alpha * A @ B + beta * C for row-major A (M, K), B (N, K), C and D (M, N)."""
 
-    def __init__(self, config: DoubleBufferConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: ThreadTileConfig, types: dict[str, str]) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile
         self.thread_m, self.thread_n, self.threads = config.thread_m, config.thread_n, config.threads
         self.element = cute_type(types["element"])
@@ -47,38 +46,42 @@ class DoubleBuffer:
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
         tile_n, tile_m, _ = cute.arch.block_idx()
         m0, n0 = tile_m * self.tile_m, tile_n * self.tile_n
-        # The slices of B, like those of A, are read along their rows: K x N.
+        # The k-tiles of B, like those of A, are read along their rows: K x N.
         mBt = cute.make_tensor(mB.iterator, cute.select(mB.layout, mode=[1, 0]))
         smem = SmemAllocator()
-        buffers = cute.make_layout((self.tile_m, self.tile_k, 2), stride=(1, self.tile_m, self.tile_m * self.tile_k))
-        sA = smem.allocate_tensor(self.element, buffers, 16)
-        buffers = cute.make_layout((self.tile_k, self.tile_n, 2), stride=(self.tile_n, 1, self.tile_n * self.tile_k))
-        sB = smem.allocate_tensor(self.element, buffers, 16)
+        stages = cute.make_layout((self.tile_m, self.tile_k, 2), stride=(1, self.tile_m, self.tile_m * self.tile_k))
+        sA = smem.allocate_tensor(self.element, stages, 16)
+        stages = cute.make_layout((self.tile_k, self.tile_n, 2), stride=(self.tile_n, 1, self.tile_n * self.tile_k))
+        sB = smem.allocate_tensor(self.element, stages, 16)
         rC = cute.make_rmem_tensor(cute.make_layout((self.thread_m, self.thread_n)), self.element)
         rC.fill(self.element(0))
 
         depth = mA.shape[1] if alpha != 0 else 0
-        slices = cute.ceil_div(depth, self.tile_k)
-        if slices > 0:
-            put_slice(fetch_slice(mA, m0, 0, sA.shape[:2], self.threads, self.whole), sA[None, None, 0], self.threads)
-            put_slice(fetch_slice(mBt, 0, n0, sB.shape[:2], self.threads, self.whole), sB[None, None, 0], self.threads)
+        k_tiles = cute.ceil_div(depth, self.tile_k)
+        if k_tiles > 0:
+            store_k_tile(
+                load_k_tile(mA, m0, 0, sA.shape[:2], self.threads, self.whole), sA[None, None, 0], self.threads
+            )
+            store_k_tile(
+                load_k_tile(mBt, 0, n0, sB.shape[:2], self.threads, self.whole), sB[None, None, 0], self.threads
+            )
             cute.arch.sync_threads()
-            for s in cutlass.range(slices - 1):
-                this, following = s % 2, (s + 1) % 2
-                # On their way while the products of this slice are summed.
-                nextA = fetch_slice(mA, m0, (s + 1) * self.tile_k, sA.shape[:2], self.threads, self.whole)
-                nextB = fetch_slice(mBt, (s + 1) * self.tile_k, n0, sB.shape[:2], self.threads, self.whole)
+            for k in cutlass.range(k_tiles - 1):
+                this, following = k % 2, (k + 1) % 2
+                # In flight while this k-tile is multiplied.
+                nextA = load_k_tile(mA, m0, (k + 1) * self.tile_k, sA.shape[:2], self.threads, self.whole)
+                nextB = load_k_tile(mBt, (k + 1) * self.tile_k, n0, sB.shape[:2], self.threads, self.whole)
                 self.multiply(sA[None, None, this], sB[None, None, this], rC)
-                put_slice(nextA, sA[None, None, following], self.threads)
-                put_slice(nextB, sB[None, None, following], self.threads)
+                store_k_tile(nextA, sA[None, None, following], self.threads)
+                store_k_tile(nextB, sB[None, None, following], self.threads)
                 cute.arch.sync_threads()
-            last = (slices - 1) % 2
+            last = (k_tiles - 1) % 2
             self.multiply(sA[None, None, last], sB[None, None, last], rC)
-        write_square(mD, mC, rC, m0, n0, (alpha, beta), self)
+        write_thread_tile(mD, mC, rC, m0, n0, (alpha, beta), self)
 
     @cute.jit
     def multiply(self, sA: cute.Tensor, sB: cute.Tensor, rC: cute.Tensor):
-        """Add the products of a slice to this thread's sums."""
+        """Add the products of a k-tile to this thread's accumulators."""
         rA = cute.make_rmem_tensor(cute.make_layout(self.thread_m), self.element)
         rB = cute.make_rmem_tensor(cute.make_layout(self.thread_n), self.element)
         for k in cutlass.range(self.tile_k, unroll_full=True):
@@ -88,7 +91,7 @@ class DoubleBuffer:
                 rB[j] = sB[k, self.col(j)]
             for i in cutlass.range_constexpr(self.thread_m):
                 for step in cutlass.range_constexpr(self.thread_n):
-                    # To and fro: neighbouring multiply-adds share an operand, which is read once.
+                    # Serpentine: successive multiply-adds share an operand, which is read once.
                     j = step if i % 2 == 0 else self.thread_n - 1 - step
                     rC[i, j] += rA[i] * rB[j]
 
@@ -106,6 +109,6 @@ class DoubleBuffer:
         return spread(tid % threads_n, j, threads_n)
 
 
-def buildable(config: DoubleBufferConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
     return Buildable(DoubleBuffer(config, types), row_major_arguments(types))

@@ -1,4 +1,4 @@
-"""Register tiles, two slices in shared memory: what it takes, how it is launched."""
+"""Spec of the GEMM with register tiles, two stages in shared memory."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import ClassVar
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.row_major import ThreadTileConfig, row_major_spec
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.row_major_spec import row_major_spec
 
 
 @dataclasses.dataclass(frozen=True)
 class DoubleBufferConfig(ThreadTileConfig):
     """Tiles of a CTA and a thread."""
 
-    run: ClassVar[int] = 4
-    in_runs: ClassVar[tuple[str, ...]] = ("tile_k", "thread_m", "thread_n")
+    vector: ClassVar[int] = 4
+    in_vectors: ClassVar[tuple[str, ...]] = ("tile_k", "thread_m", "thread_n")
 
     @property
     def shared_bytes(self) -> int:
-        """Two slices of A and two of B."""
-        return 2 * self.slice_elements * FLOAT32.itemsize
+        """Two k-tiles of A and two of B."""
+        return 2 * self.k_tile_elements * FLOAT32.itemsize
 
 
 SPEC = row_major_spec(
     package=__package__,
     dtype=FLOAT32,
-    summary="float32, row-major: two buffers in shared memory, one barrier a slice",
+    summary="float32, row-major: two buffers in shared memory, one barrier a k-tile",
     configs=(DoubleBufferConfig(),),
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
 )

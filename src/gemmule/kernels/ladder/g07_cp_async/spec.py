@@ -1,120 +1,53 @@
-"""Asynchronous copies, several stages deep: what the kernel takes, how it is launched."""
+"""Spec of the float32 GEMM with a cp.async mainloop."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
-from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.row_major import (
-    batched_params,
-    is_vectorised,
-    row_result,
-    why_not_extents,
-    why_not_grid,
-    why_not_lines,
-)
-from gemmule.core.spec import Config, KernelSpec, Signature
-
-#: Lanes of a warp along M and N, and the neighbours that a thread reads at once.
-LANES_M, LANES_N, RUN = 4, 8, 4
-#: Elements of a sector of device memory; divides tile_k.
-SECTOR = 8
-#: Bytes that the buffers of an operand are aligned to.
-LINE = 128
+from gemmule.core.row_major import is_vectorised, row_result, why_not_extents, why_not_grid, why_not_lines
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.simt.config import CpAsyncConfig
+from gemmule.kernels.simt.cost import cost_of
 
 
-@dataclasses.dataclass(frozen=True)
-class CpAsyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
-
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; tile_k is a multiple of 8.
-    warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
-    stages : int
-        Buffers in shared memory, at least 2.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 256
-    tile_k: int = 8
-    warps_m: int = 2
-    warps_n: int = 4
-    stages: int = 4
-    group: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        warp_m, warp_n = LANES_M * RUN * self.warps_m, LANES_N * RUN * self.warps_n
-        copied = RUN * self.threads
-        if self.tile_m % warp_m or self.tile_n % warp_n or self.tile_k % SECTOR or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {warp_m}, tile_n of {warp_n}, tile_k of {SECTOR}, and "
-                "stages 2 or more"
-            )
-        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
-            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} elements, {RUN} a thread")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
-    def lead(self, extent: int, along_k: bool) -> int:
-        """Return the elements from one k to the next in shared memory.
-
-        Columns that are written across, by threads that walk K, are padded, so that the threads meet different banks.
-        """
-        return extent + RUN if along_k else extent
-
-    def shared_bytes(self, a_along_k: bool, b_along_k: bool) -> int:
-        """Return the shared memory of a CTA."""
-        leads = self.lead(self.tile_m, a_along_k) + self.lead(self.tile_n, b_along_k)
-        return leads * self.tile_k * self.stages * FLOAT32.itemsize
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where one may."""
+    del arch
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return why_not_lines(inner, FLOAT32) or why_not_extents(problem)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: CpAsyncConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    if reason := why_not_lines(inner, FLOAT32):
-        return reason
-    return why_not_extents(problem) or why_not_grid(_grid(oriented, config))
-
-
-def _grid(problem: GemmProblem, config: CpAsyncConfig) -> tuple[int, int, int]:
-    tiles = -(-problem.n // config.tile_n) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0], 1, 1)
+    return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n))
 
 
 def signature(problem: GemmProblem, config: CpAsyncConfig) -> Signature:
-    """Specialise for the direction in which A and B are contiguous, the width of copies, and whole tiles."""
+    """Specialise for the major modes of A and B, the width of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
     rows = {name: name in "cd" or matrix.is_row_major for name, matrix in oriented.operands().items()}
     wide = all(is_vectorised(matrix, row_major=rows[name]) for name, matrix in oriented.operands().items())
-    extents = zip((oriented.m, oriented.n, oriented.k), (config.tile_m, config.tile_n, config.tile_k), strict=True)
-    whole = wide and all(extent % side == 0 for extent, side in extents)
+    whole = wide and tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
     return _signature("k" if rows["a"] else "m", "n" if rows["b"] else "k", wide, whole)
 
 
-def _signature(a: str, b: str, wide: bool, whole: bool) -> Signature:
-    copies, tiles = "16" if wide else "4", "whole" if whole else "ragged"
-    return (("element", FLOAT32.name), ("a", a), ("b", b), ("copies", copies), ("tiles", tiles))
+def _signature(a_major: str, b_major: str, wide: bool, whole: bool) -> Signature:
+    return (
+        ("element", FLOAT32.name),
+        ("a_major", a_major),
+        ("b_major", b_major),
+        ("copies", "16" if wide else "4"),
+        ("tiles", "whole" if whole else "ragged"),
+    )
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -126,34 +59,22 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: CpAsyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    kinds = dict(signature(problem, config))
+    types = dict(signature(problem, config))
     problem, first, second = row_result(problem)
-    a_line = problem.a.row_stride if kinds["a"] == "k" else problem.a.col_stride
-    b_line = problem.b.row_stride if kinds["b"] == "n" else problem.b.col_stride
+    lda = problem.a.row_stride if types["a_major"] == "k" else problem.a.col_stride
+    ldb = problem.b.row_stride if types["b_major"] == "n" else problem.b.col_stride
     return Launch(
-        grid=_grid(problem, config),
+        grid=tile_grid(problem, config.tile_m, config.tile_n),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(kinds["a"] == "k", kinds["b"] == "k"),
-        params=batched_params(problem, first, second, a_line, b_line),
+        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
+        params=batched_params(problem, first, second, lda, ldb),
         overlaps=problem.bytes_min <= FEW_BYTES,
     )
 
 
-#: Of tiles of so many elements, on an H200: nanoseconds that one more row of K takes a multiprocessor for each, and at
-#: least, where it has one alone; and how many rows of K its beginning and end are worth.
-_TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
-
-
 def cost(problem: GemmProblem, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds."""
-    return cost_of(_grid(problem, config)[0], problem.k, config, gpu)
-
-
-def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in nanoseconds of so many CTAs, of tiles with sums of `k` products."""
-    each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
-    tiles = -(-ctas // gpu.multiprocessors)
-    return max(each * tiles, alone) * (k + ends)
+    return cost_of(tile_grid(problem, config.tile_m, config.tile_n)[0], problem.k, config, gpu)
 
 
 SPEC = KernelSpec(
@@ -171,5 +92,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
+    refuses=refuses,
     cost=cost,
 )

@@ -1,15 +1,15 @@
-"""Fragments of a swizzled slice for mma.sync: from shared memory into the registers of a warp, by ldmatrix."""
+"""Fragments for mma.sync: loads from a swizzled stage into the registers of a warp, by ldmatrix."""
 
 from __future__ import annotations
 
 import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.parts.swizzled_stage import SwizzledSlice
+from gemmule.kernels.parts.swizzled_stage import SwizzledStage
 
 
 @cute.jit
-def read_fragment(words, start, cut: cutlass.Constexpr[SwizzledSlice], i: cutlass.Constexpr[int], step):
+def read_fragment(words, start, layout: cutlass.Constexpr[SwizzledStage], i: cutlass.Constexpr[int], step):
     """Read this thread's 4 words of 16 rows and 32 bytes of K.
 
     Parameters
@@ -17,25 +17,25 @@ def read_fragment(words, start, cut: cutlass.Constexpr[SwizzledSlice], i: cutlas
     words : Tensor
         Registers.
     start : Int32
-        The slice's address in shared memory, a multiple of 128, and this thread's place in it.
-    cut : SwizzledSlice
-        The slice.
+        Address of the stage, a multiple of 128, plus this thread's offset in it.
+    layout : SwizzledStage
+        Layout of the stage.
     i, step : int
         Which fragment of the warp, and of which 32 bytes of K.
     """
-    if cutlass.const_expr(cut.itemsize == 4 and not cut.along_k):
+    if cutlass.const_expr(layout.itemsize == 4 and not layout.k_major):
         for word in cutlass.range_constexpr(4):
-            words[word] = _load_word(_moved(start, cut.fragment_step(i, step, word)))
+            words[word] = _load_word(_moved(start, layout.fragment_step(i, step, word)))
     else:
-        _ldmatrix(words, _moved(start, cut.fragment_step(i, step, 0)), not cut.along_k)
+        _ldmatrix(words, _moved(start, layout.fragment_step(i, step, 0)), not layout.k_major)
 
 
 @cute.jit
-def finish_fragment(words, cut: cutlass.Constexpr[SwizzledSlice]):
-    """Do to the words what loads cannot do: best when they have arrived, just before they are multiplied."""
-    if cutlass.const_expr(cut.neighbours):
-        _sort_bytes(words, cut)
-    if cutlass.const_expr(cut.itemsize == 4):
+def finish_fragment(words, layout: cutlass.Constexpr[SwizzledStage]):
+    """Permute and round the words, which loads cannot do: just before they are multiplied, not when they are loaded."""
+    if cutlass.const_expr(layout.paired_rows):
+        _sort_bytes(words, layout)
+    if cutlass.const_expr(layout.itemsize == 4):
         for word in cutlass.range_constexpr(4):
             words[word] = _rounded_to_tf32(words[word])
 
@@ -64,12 +64,12 @@ def _load_word(address):
 
 
 @cute.jit
-def _sort_bytes(words: cute.Tensor, cut: cutlass.Constexpr[SwizzledSlice]):
+def _sort_bytes(words: cute.Tensor, layout: cutlass.Constexpr[SwizzledStage]):
     """Turn words of (row 2g, row 2g + 1) of two k into words of one row and four k."""
     pairs = cute.make_rmem_tensor(cute.make_layout(4), Int32)
     cute.autovec_copy(words, pairs)
     for word in cutlass.range_constexpr(4):
-        row, k = cutlass.const_expr(cut.half_of(word))
+        row, k = cutlass.const_expr(layout.half_of(word))
         words[word] = cute.arch.inline_ptx(
             f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {(0x6420, 0x7531)[row]};",
             write_only_types=[Int32],

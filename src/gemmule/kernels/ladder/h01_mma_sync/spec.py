@@ -1,4 +1,4 @@
-"""Tensor cores by mma.sync: what the kernel takes, how it is launched."""
+"""Spec of the GEMM on tensor cores by mma.sync."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ from gemmule.core.epilogue_inputs import (
     why_not_inputs,
     why_not_second,
 )
-from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.remembered import remembered
-from gemmule.core.row_major import batched_params, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.kernels.parts.lines import line_bytes, lines_of
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
+from gemmule.kernels.parts.leading_dimension import address_multiple, leading_dimension
+
+from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -41,133 +45,54 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32,),
     INT8: (INT8, INT32),
 }
-#: Bytes that a copy may move at once; 1 and 2 are those of an element.
-COPIES = (16, 8, 4, 2, 1)
-#: Bytes of K of a fragment, rows and columns of a square that is written at once, and what a warp needs for that.
-FRAGMENT_BYTES, SQUARE_M, SQUARE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Most elements of D that a thread writes at once.
-MOST_RUN = 8
-#: Bytes of a register, and most registers of a thread for sums, fragments and elements on their way.
-_WORD, _MOST_WORDS = 4, 192
-#: What tiles must be a multiple of: 64 bytes of the narrowest elements.
-_TILE_UNIT = 64
+_MAX_VECTOR = 8
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
+_WORD, _MAX_WORDS = 4, 192
 
 
-@dataclasses.dataclass(frozen=True)
-class MmaSyncConfig(Config):
-    """Tile of C that a CTA computes, the warps that share it, and the slices in flight.
-
-    Attributes
-    ----------
-    tile_m, tile_n : int
-        Elements, multiples of 64.
-    k_bytes : int
-        Depth of a slice in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
-    warps_m, warps_n : int
-        Warps along M and N. A warp's part of the tile is a multiple of 16 x 32.
-    stages : int
-        Slices in shared memory, at least 2.
-    mma_k_bytes : int
-        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
-    sum_bits : int
-        32, or 16 for sums in float16: coarser than other kernels, so that no search may take it.
-    group : int
-        Tiles that CTAs take downwards before they go to the right.
-    """
-
-    tile_m: int = 128
-    tile_n: int = 128
-    k_bytes: int = 128
-    warps_m: int = 2
-    warps_n: int = 2
-    stages: int = 3
-    mma_k_bytes: int = 32
-    sum_bits: int = 32
-    group: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SQUARE_M * self.warps_m, SQUARE_N * self.warps_n))
-        if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
-            raise ArgumentError(
-                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
-            )
-        if self.k_bytes not in (64, 128) or self.mma_k_bytes not in (16, 32) or self.sum_bits not in (16, 32):
-            raise ArgumentError(
-                f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
-            )
-        copied = max(COPIES) * self.threads
-        if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
-            raise ArgumentError(f"config {self}: a slice must be a multiple of {copied} bytes, {max(COPIES)} a thread")
-        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SQUARE_M * SQUARE_N):
-            raise ArgumentError(f"config {self}: a warp's part must be two squares of {SQUARE_M} x {SQUARE_N} or more")
-        if self.shared_bytes < WARP_BYTES * self.threads // 32:
-            raise ArgumentError(f"config {self}: its slices are too small to write the result through; add stages")
-
-    @property
-    def outputs(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA."""
-        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
-
-    def depth(self, dtype: DType) -> int:
-        """Return the elements of K in a slice."""
-        return self.k_bytes // dtype.itemsize
-
-
-def _run(problem: GemmProblem) -> int:
+def _vector(problem: GemmProblem) -> int:
     """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
     item = problem.d.dtype.itemsize
-    run = _most_run(problem.d.dtype)
+    vector = _widest(problem.d.dtype)
     outputs = [matrix for matrix in (problem.c, problem.d) if matrix is not None]
-    fits = problem.n % run == 0 and all(line_bytes(x, x.rows, x.row_stride) % (run * item) == 0 for x in outputs)
-    return run if fits else 1
+    fits = problem.n % vector == 0 and all(
+        address_multiple(x, x.rows, x.row_stride) % (vector * item) == 0 for x in outputs
+    )
+    return vector if fits else 1
 
 
-def _most_run(dtype: DType) -> int:
-    return min(max(COPIES) // dtype.itemsize, MOST_RUN)
+def _widest(dtype: DType) -> int:
+    return min(max(COPIES) // dtype.itemsize, _MAX_VECTOR)
 
 
 @remembered
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes `problem`, or None where that depends on the config."""
+    """Say why no config takes `problem`, or None where one may."""
     del arch
-    if reason := _why_not_types(problem) or why_not_inputs(problem) or why_not_second(problem):
-        return reason
-    operands = {"a": problem.a, "b": problem.b, "c": problem.c, "d": problem.d}
-    for name, matrix in operands.items():
-        if matrix is not None and not (matrix.is_row_major or matrix.is_col_major):
-            return (
-                f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
-                "and column-major matrices"
-            )
-    oriented = _oriented(problem)
-    if oriented.c is not None and not oriented.c.is_row_major:
-        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
-    return why_not_extents(problem)
+    inner, _, _ = split_batch(problem, SPEC.batch_dims)
+    return (
+        _why_not_types(problem)
+        or why_not_inputs(problem)
+        or why_not_second(problem)
+        or why_not_strides(inner)
+        or why_not_extents(problem)
+    )
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | None:
-    """Say why the kernel cannot take `problem` in a config, or None where it can."""
-    if config.sum_bits == 16 and problem.a.dtype != FLOAT16:
-        return f"config {config} sums in float16; from {problem.a.dtype} this kernel makes sums of 32 bits"
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
+        return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := _why_not_halves(problem, config):
         return reason
     oriented = _oriented(problem)
-    if (words := _words(oriented, config)) > _MOST_WORDS:
+    if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
             f"rows of A or B that begin anywhere are copied element by element, and config {config} has no registers "
-            f"for that: {words} words in each thread are more than {_MOST_WORDS}"
+            f"for that: {words} words in each thread are more than {_MAX_WORDS}"
         )
     return why_not_grid(_grid(oriented, config))
 
@@ -180,12 +105,12 @@ def _oriented(problem: GemmProblem) -> GemmProblem:
 
 
 def _why_not_halves(problem: GemmProblem, config: MmaSyncConfig) -> str | None:
-    """Say why a tile cannot hold two factors, or None where it can or need not."""
+    """Say why a tile cannot hold two B, or None where it can or need not."""
     half = _columns(problem, config)
     if half == config.tile_n:
         return None
-    if half % (SQUARE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
-        return f"config {config}: {half} columns of each of two factors are too few for its warps"
+    if half % (SUBTILE_N * config.warps_n) or half * config.k_bytes % (max(COPIES) * config.threads):
+        return f"config {config}: {half} columns of each of two B are too few for its warps"
     return None
 
 
@@ -195,7 +120,7 @@ def _columns(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 
 def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
-    """Return the sums, fragments, and elements that are copied one by one, of a thread."""
+    """Return the words of accumulators, fragments, and elements that are copied one by one, of a thread."""
     warp_m, warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
     words = warp_m * warp_n // 32 + (warp_m + warp_n) // 2
     parts = config.k_bytes // FRAGMENT_BYTES - 1
@@ -208,7 +133,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
 @remembered
 def _copied(problem: GemmProblem) -> tuple[int, int]:
     """Return the bytes that copies of A and of B move at once."""
-    return lines_of(problem.a, COPIES).copy_bytes, lines_of(problem.b, COPIES).copy_bytes
+    return leading_dimension(problem.a, COPIES).copy_bytes, leading_dimension(problem.b, COPIES).copy_bytes
 
 
 def _why_not_types(problem: GemmProblem) -> str | None:
@@ -227,27 +152,27 @@ def _why_not_types(problem: GemmProblem) -> str | None:
 
 def ctas(problem: GemmProblem, config: MmaSyncConfig) -> int:
     """Return the CTAs of a launch: one for each tile of C and matrix of the batch."""
-    return _grid(_oriented(problem), config)[0]
+    return math.prod(_grid(_oriented(problem), config))
 
 
 def _grid(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
-    tiles = -(-problem.n // _columns(problem, config)) * -(-problem.m // config.tile_m)
-    return (tiles * (problem.batch or (1,))[0], 1, 1)
+    return tile_grid(problem, config.tile_m, _columns(problem, config))
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
-    """Specialise for types, the direction in which A and B are contiguous, the widths of copies, and whole tiles."""
+    """Specialise for types, the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(aligned_with_second(problem))
-    a, b, run = lines_of(oriented.a, COPIES), lines_of(oriented.b, COPIES), _run(oriented)
-    sides = (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype))
-    whole = all(extent % side == 0 for extent, side in zip((oriented.m, oriented.n, oriented.k), sides, strict=True))
+    a, b, vector = leading_dimension(oriented.a, COPIES), leading_dimension(oriented.b, COPIES), _vector(oriented)
+    whole = tiles_divide(oriented, (config.tile_m, _columns(problem, config), config.depth(problem.a.dtype)))
     whole = whole and a.copy_bytes == b.copy_bytes == max(COPIES)
-    along_a, along_b = ("k" if a.rows else "m", a.copy_bytes), ("n" if b.rows else "k", b.copy_bytes)
-    plain = _signature(problem.a.dtype, problem.d.dtype, along_a, along_b, run, whole)
+    major_a, major_b = ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes)
+    plain = _signature(problem.a.dtype, problem.d.dtype, major_a, major_b, vector, whole)
     return (*plain, *epilogue_signature(oriented.epilogue))
 
 
-def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], run: int, whole: bool) -> Signature:
+def _signature(
+    element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool
+) -> Signature:
     acc = INT32 if element == INT8 else FLOAT32
     return (
         ("a", element.name),
@@ -255,11 +180,11 @@ def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int
         ("c", out.name),
         ("d", out.name),
         ("acc", acc.name),
-        ("a_along", a[0]),
+        ("a_major", a[0]),
         ("a_copies", str(a[1])),
-        ("b_along", b[0]),
+        ("b_major", b[0]),
         ("b_copies", str(b[1])),
-        ("run", str(run)),
+        ("d_vector", str(vector)),
         ("tiles", "whole" if whole else "ragged"),
     )
 
@@ -277,9 +202,9 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     whole += [(BFLOAT16, BFLOAT16, a, b) for a in "km" for b in "nk"]
     ragged = [(BFLOAT16, BFLOAT16, 16), (BFLOAT16, BFLOAT16, 2), (FLOAT32, FLOAT32, 4), (INT8, INT32, 1)]
     return (
-        *(_signature(element, out, (a, 16), (b, 16), _most_run(out), True) for element, out, a, b in whole),
+        *(_signature(element, out, (a, 16), (b, 16), _widest(out), True) for element, out, a, b in whole),
         *(
-            _signature(element, out, ("k", size), ("n", size), _most_run(out) if size == 16 else 1, False)
+            _signature(element, out, ("k", size), ("n", size), _widest(out) if size == 16 else 1, False)
             for element, out, size in ragged
         ),
     )
@@ -292,27 +217,81 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
         # Where beta is 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
-    lines = tuple(lines_of(x, COPIES).stride for x in (problem.a, problem.b))
-    # The absolute maximum is cleared in front, by no kernel.
+    lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))
+    # The absolute maximum is cleared before the launch, and by no kernel.
     keeps = problem.epilogue is not None and problem.epilogue.absmax
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
-            *batched_params(problem, first, second, *lines),
+            *batched_params(problem, first, second, *lds),
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
-            # The other B lies as B does.
-            *(batched_params(problem, first, SECOND, *lines)[1] for _ in range(factors_of(problem.epilogue) - 1)),
+            # The second B has the layout of B.
+            *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(factors_of(problem.epilogue) - 1)),
         ),
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
 
 
+#: K-tiles are of 128 bytes of K; microseconds are those of an H200.
+_K_BYTES = 128
+#: Where A and B are K-major or of 16 bits: a launch; writing 64 x 64 of 16 bits, and where rows of D begin anywhere.
+#: What C or an epilogue add is not measured: it is assumed to be that of `hopper_gemm`.
+_LAUNCH, _WRITE, _WRITE_UNALIGNED, _TILE, _FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 8
+#: A k-tile of 64 rows or columns, by the bytes that an operand's lines let a copy have, and the share of that where a
+#: tile has hardly any of its lines; what tiles of later waves take, as so many run at once; bytes to and from memory
+#: in a microsecond.
+_READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
+#: Where elements of 8 or 32 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs
+#: have one each; and the share of that where they have more, by the bytes of an element. Records 20261122T190626 and
+#: 20261122T190657.
+_MN_LAUNCH, _MN_TILES, _MN_MORE = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}
+
+
+def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    """Return roughly the time in microseconds, in the config that suits the problem best."""
+    if problem.a.dtype.itemsize in _MN_MORE and not (problem.a.is_row_major and problem.b.is_col_major):
+        return _mn_major_us(problem, gpu)
+    item = problem.a.dtype.itemsize
+    tiles = -(-problem.m // _TILE) * -(-problem.n // _TILE) * (problem.batch or (1,))[0]
+    read = _read_us(problem.a, problem.m) + _read_us(problem.b, problem.n)
+    wide = max(problem.d.dtype.itemsize / 2, 1.0)
+    written = _WRITE * wide if _lines_begin(problem.d) % MAP_ALIGNMENT == 0 else _WRITE_UNALIGNED
+    finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
+    each = problem.k * item / _K_BYTES * read + written + finished
+    later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0)
+    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + problem.bytes_min / _BYTES
+
+
+def _mn_major_us(problem: GemmProblem, gpu: GpuRates) -> float:
+    item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
+    k_tiles = -(-problem.k * item // _K_BYTES)
+
+    def tiled(side: int, k_tile_us: float) -> float:
+        tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / gpu.multiprocessors
+        return k_tiles * k_tile_us * max(1.0, tiles * _MN_MORE[item]) * gpu.load
+
+    return _MN_LAUNCH * gpu.launch + min(tiled(*one) for one in _MN_TILES)
+
+
+def _read_us(matrix: StridedMatrix, lines: int) -> float:
+    """Return the time of a k-tile of an operand with so many rows or columns."""
+    begin, item = _lines_begin(matrix), matrix.dtype.itemsize
+    found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
+    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _TILE, 1.0))
+
+
+def _lines_begin(matrix: StridedMatrix) -> int:
+    """Return the bytes that all lines begin at multiples of."""
+    stride = matrix.row_stride if matrix.col_stride == 1 else matrix.col_stride
+    return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
+
+
 SPEC = KernelSpec(
     name="h01_mma_sync",
     operation="gemm",
-    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, slices by cp.async",
+    summary="float16, bfloat16, TF32 and int8, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

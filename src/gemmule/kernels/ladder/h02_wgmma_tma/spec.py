@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import RungConfig, hopper_spec
-
-
-@dataclasses.dataclass(frozen=True)
-class WgmmaConfig(RungConfig):
-    """Tile of C that one warpgroup computes, a single slice in shared memory, and the order of tiles."""
-
+from .config import WgmmaConfig
 
 SPEC = hopper_spec(
     package=__package__,

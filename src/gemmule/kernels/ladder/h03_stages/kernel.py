@@ -1,16 +1,16 @@
-"""Hopper rung 3: slices on their way while others are multiplied.
+"""Hopper rung 3: a pipeline, in which k-tiles are in flight while others are multiplied.
 
 Idea
-    Shared memory holds a ring of stages. The copies of a slice start as soon as the slice that had its stage before is
-    multiplied, several slices ahead.
+    Shared memory holds a ring of stages. The loads of a k-tile are issued as soon as the k-tile that had its stage
+    before is multiplied, several k-tiles ahead.
 Change from the rung before
-    As many barriers and slices as stages, copies that start ahead, and a product that stays under way while the next
-    slice is waited for.
+    A barrier and a k-tile for each stage, loads that are issued ahead, and a wgmma group that stays in flight while the
+    next k-tile is waited for.
 Data movement
-    As before: 64 FLOP a byte from L2; what waits for what has changed.
+    As before: 64 FLOP a byte from L2; only latency is hidden.
 Limits
-    Every warp waits for every other once a slice, only so that one of them may start copies. And the tile: a warpgroup
-    has no registers for the sums of a larger one.
+    All warps meet at a barrier once a k-tile, only so that one of them may issue loads. And the tile: a warpgroup has
+    no registers for the accumulators of a larger one.
 Sources
     The same; NVIDIA CUTLASS, "Efficient GEMM in CUDA", section on pipelining.
 """
@@ -26,13 +26,12 @@ from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import MMA_ROWS, WARPGROUP
-from gemmule.kernels.ladder.warpgroup_accumulators import write_sums
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import StagesConfig
+from .config import StagesConfig
 
 
 class Stages:
@@ -40,48 +39,40 @@ class Stages:
 
     def __init__(self, config: StagesConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.reads_c = types["c"] == "yes"
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
+        self.tile_k = K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
-        tile = (self.tile_m, self.tile_n, self.tile_k)
-        layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
-        sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
-        slice_a, slice_b = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB))
+        stage_a, stage_b = (cute.slice_(layout, (None, None, 0)) for layout in self.smem_layouts())
         load = cpasync.CopyBulkTensorTileG2SOp()
-        tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, self.tile_k))
-        tma_b, tB = cpasync.make_tiled_tma_atom(load, mB, slice_b, (self.tile_n, self.tile_k))
+        a = cpasync.make_tiled_tma_atom(load, mA, stage_a, (self.tile_m, self.tile_k))
+        b = cpasync.make_tiled_tma_atom(load, mB, stage_b, (self.tile_n, self.tile_k))
         tiles_m, tiles_n = self.tiles(mD)
-        self.kernel(tma_a, tA, tma_b, tB, mC, mD, sA, sB, alpha, beta).launch(
-            grid=(tiles_m * tiles_n, 1, 1), block=(WARPGROUP, 1, 1)
+        self.kernel(a, b, mC, mD, (alpha, beta)).launch(grid=(tiles_m * tiles_n, 1, 1), block=(WARPGROUP, 1, 1))
+
+    def smem_layouts(self):
+        """Return the shared-memory layouts of the stages of A and of B."""
+        tile = (self.tile_m, self.tile_n, self.tile_k)
+        order_a, order_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
+        return (
+            hopper_helpers.make_smem_layout_a(order_a, tile, self.element, self.stages),
+            hopper_helpers.make_smem_layout_b(order_b, tile, self.element, self.stages),
         )
 
     @cute.kernel
-    def kernel(
-        self,
-        tma_a: cute.CopyAtom,
-        mA: cute.Tensor,
-        tma_b: cute.CopyAtom,
-        mB: cute.Tensor,
-        mC: cute.Tensor,
-        mD: cute.Tensor,
-        layout_a: cute.ComposedLayout,
-        layout_b: cute.ComposedLayout,
-        alpha,
-        beta,
-    ):
+    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, scale):
+        (tma_a, mA), (tma_b, mB) = a, b
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         # A stage is full when its bytes have arrived.
         full = smem.allocate_array(cutlass.Int64, self.stages)
         sA, sB = (
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
-            for layout in (layout_a, layout_b)
+            for layout in self.smem_layouts()
         )
         if warp == 0:
             cpasync.prefetch_descriptor(tma_a)
@@ -94,40 +85,42 @@ class Stages:
 
         gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None))
         gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
-        sA_part, gA_part = self.parts(tma_a, sA, gA)
-        sB_part, gB_part = self.parts(tma_b, sB, gB)
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_ROWS, self.tile_n))
+        sA_part, gA_part = self.partitioned(tma_a, sA, gA)
+        sB_part, gB_part = self.partitioned(tma_b, sB, gB)
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, 1, (MMA_M, self.tile_n))
         part = mma.get_slice(0)
         rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
+        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
 
-        slices = cute.ceil_div(mA.shape[1], self.tile_k)
+        k_tiles = cute.ceil_div(mA.shape[1], self.tile_k)
         tile_m, tile_n = self.tile(mD)
         for k in cutlass.range_constexpr(self.stages - 1):
-            if warp == 0 and k < slices:
+            if warp == 0 and k < k_tiles:
                 source_a, source_b = gA_part[None, tile_m, k], gB_part[None, tile_n, k]
-                self.bring(tma_a, source_a, sA_part[None, k], tma_b, source_b, sB_part[None, k], full + k)
-        # The first product overwrites the sums.
+                self.load(tma_a, source_a, sA_part[None, k], tma_b, source_b, sB_part[None, k], full + k)
+        # The first product overwrites the accumulators.
         mma.set(warpgroup.Field.ACCUMULATE, False)
         stage, phase = Int32(0), Int32(0)
-        for k in cutlass.range(slices):
+        for k in cutlass.range(k_tiles):
             cute.arch.mbarrier_wait(full + stage, phase)
             warpgroup.fence()
             for step_k in cutlass.range_constexpr(cute.size(rA, mode=[2])):
-                cute.gemm(mma, sums, rA[None, None, step_k, stage], rB[None, None, step_k, stage], sums)
+                a_k, b_k = rA[None, None, step_k, stage], rB[None, None, step_k, stage]
+                cute.gemm(mma, accumulators, a_k, b_k, accumulators)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
-            # With one slice under way the products of the one before are done, in every warp: its stage is free.
+            # With one group in flight the one before it is complete, in every warp: its stage is empty.
             warpgroup.wait_group(1)
             cute.arch.sync_threads()
             ahead, free = k + self.stages - 1, (stage + self.stages - 1) % self.stages
-            if warp == 0 and ahead < slices:
+            if warp == 0 and ahead < k_tiles:
                 source_a, source_b = gA_part[None, tile_m, ahead], gB_part[None, tile_n, ahead]
-                self.bring(tma_a, source_a, sA_part[None, free], tma_b, source_b, sB_part[None, free], full + free)
-            stage, phase = self.following(stage, phase)
+                self.load(tma_a, source_a, sA_part[None, free], tma_b, source_b, sB_part[None, free], full + free)
+            stage, phase = self.advance(stage, phase)
         warpgroup.wait_group(0)
         row, col = tile_m * self.tile_m, tile_n * self.tile_n
-        write_sums(mD, mC, sums, row, col, self.tile_n, MMA_ROWS, alpha, beta, self.reads_c)
+        matrices, block = (mC if self.reads_c else None, mD), (self.tile_n, MMA_M)
+        write_accumulators(matrices, accumulators, (row, col), block, scale)
 
     @cute.jit
     def tiles(self, mD: cute.Tensor):
@@ -142,8 +135,8 @@ class Stages:
         return grouped_tile(cta, tiles_m, tiles_n, self.group)
 
     @cute.jit
-    def following(self, stage, phase):
-        """Return the stage behind one, and its phase, which turns over with every round of the ring."""
+    def advance(self, stage, phase):
+        """Return the next pipeline state: the stage, and its phase, which flips each time around the ring."""
         stage = stage + 1
         if stage == self.stages:
             stage = Int32(0)
@@ -151,16 +144,16 @@ class Stages:
         return stage, phase
 
     @cute.jit
-    def bring(self, tma_a, source_a, target_a, tma_b, source_b, target_b, barrier):
-        """Let one thread of the warp start the copies of a slice of A and one of B, for which the barrier waits."""
+    def load(self, tma_a, source_a, target_a, tma_b, source_b, target_b, barrier):
+        """Issue the loads of a k-tile of A and one of B, by one thread of the warp; the barrier counts their bytes."""
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * SLICE_BYTES)
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, (self.tile_m + self.tile_n) * K_BYTES)
         cute.copy(tma_a, source_a, target_a, tma_bar_ptr=barrier)
         cute.copy(tma_b, source_b, target_b, tma_bar_ptr=barrier)
 
     @cute.jit
-    def parts(self, tma, sX: cute.Tensor, gX: cute.Tensor):
-        """Return slices in shared memory, and those of the matrix, as the copy engine takes them."""
+    def partitioned(self, tma, sX: cute.Tensor, gX: cute.Tensor):
+        """Return stages, and k-tiles of the matrix, partitioned for the TMA atom."""
         return cpasync.tma_partition(
             tma, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
         )

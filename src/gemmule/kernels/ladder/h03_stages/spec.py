@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import RungConfig, hopper_spec
-
-
-@dataclasses.dataclass(frozen=True)
-class StagesConfig(RungConfig):
-    """Tile of C, slices in shared memory, at least 2, and the order of tiles."""
-
-    stages: int = 3
-
+from .config import StagesConfig
 
 SPEC = hopper_spec(
     package=__package__,

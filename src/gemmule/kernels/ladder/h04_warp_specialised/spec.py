@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import RolesConfig, hopper_spec
-
-
-@dataclasses.dataclass(frozen=True)
-class SpecialisedConfig(RolesConfig):
-    """Tile of C that two warpgroups compute, which a third feeds, slices in shared memory, and the order of tiles."""
-
+from .config import SpecialisedConfig
 
 SPEC = hopper_spec(
     package=__package__,

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import PersistentConfig, hopper_spec
-
-
-@dataclasses.dataclass(frozen=True)
-class StayingConfig(PersistentConfig):
-    """Tile of C that two warpgroups compute, slices in shared memory, the order of tiles, and the CTAs that stay."""
-
+from .config import StayingConfig
 
 SPEC = hopper_spec(
     package=__package__,

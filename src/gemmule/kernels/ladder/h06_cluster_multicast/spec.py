@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import PersistentConfig, hopper_spec
-
-#: CTAs of a cluster.
-CLUSTER = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class ClusterConfig(PersistentConfig):
-    """A tile that two warpgroups multiply; CTAs stay, and two of them share slices of B."""
-
-    cluster: ClassVar[int] = CLUSTER
-
+from .config import ClusterConfig
 
 SPEC = hopper_spec(
     package=__package__,

@@ -1,208 +1,137 @@
-"""Hopper rung 7: the result leaves through shared memory, by the copy engine.
+"""Hopper rung 7: D leaves through shared memory, by TMA stores.
 
 Idea
-    A warpgroup puts its sums as boxes of 64 x 64 into shared memory and has the copy engine write them. It goes on with
-    the next tile while they are on their way. With C, its boxes come into the same places before, by the same engine.
+    A warpgroup puts its accumulators as subtiles of 64 x 64 into shared memory and issues TMA stores of them. It goes
+    on with the next tile while they are in flight. C's subtiles are loaded by TMA into the same places before.
 Change from the rung before
-    The end of a tile: no thread computes an address of C or D, tests an edge, or waits for device memory. Lines of 128
-    bytes are written, where a warp wrote 8 pieces of 16.
+    The epilogue: no thread computes an address of C or D, tests an edge, or waits for device memory. Lines of 128 bytes
+    are written, where a warp wrote 8 pieces of 16.
 Data movement
-    As before from L2; a box passes through shared memory once more.
+    As before from L2; a subtile passes through shared memory once more.
 Limits
-    The tensor cores still stand idle between the last product of a tile and the first of the next.
+    The tensor cores still idle between the last product of a tile and the first of the next.
 Sources
     The same; NVIDIA, PTX ISA: stmatrix, cp.async.bulk.tensor to global memory.
 """
 
 from __future__ import annotations
 
+import functools
+
 import cutlass
 from cutlass import Int32, cute
-from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
-from cutlass.tensor_utils import LayoutEnum
-from cutlass.utils import hopper_helpers
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
-from gemmule.kernels.hopper.epilogues.linear_combination import PlainBoxes
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, TmaLoad, partitioned
+from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
+from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
-from gemmule.kernels.hopper.tma_tiles import BOX_COLS, BOX_ROWS, SLICE_BYTES
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, MMA_ROWS, WARPGROUP
-from gemmule.kernels.parts.raster import grouped_tile
+from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
+from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N, CONSUMERS, K_BYTES, MMA_M, WARPGROUP
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
 
-from .spec import BUFFERS, CLUSTER, StoreConfig
+from .config import BUFFERS, CLUSTER, StoreConfig
 
-# Registers of a thread: the copying warpgroup gives up what those that multiply need.
+# Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class TmaStore:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), through TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
     def __init__(self, config: StoreConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.along_k = (types["a"] == "k", types["b"] == "k")
-        self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = SLICE_BYTES * 8 // self.element.width
-        self.stages, self.group, self.ctas = config.stages, config.group, config.ctas
-        stage_bytes = (self.tile_m + self.tile_n) * SLICE_BYTES
-        self.mainloop = Mainloop(self.stages, stage_bytes)
-        # Of the blocks of 64 rows each warpgroup has every other.
-        blocks, boxes = self.tile_m // (CONSUMERS * MMA_ROWS), self.tile_n // BOX_COLS
-        reads_c = types["c"] == "yes"
-        self.result = PlainBoxes(self.element, BOX_ROWS, BOX_COLS, blocks, boxes, CONSUMERS, BUFFERS, False, reads_c)
+        element = cute_type(types["element"])
+        self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
+        self.reads_c = types["adds"] == "yes"
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // element.width
+        tile = (self.tile_m, self.tile_n, self.tile_k)
+        self.operands = OperandStages(tile, (element, element), self.along_k, config.stages, ctas_b=CLUSTER)
+        self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
+        self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group, CLUSTER), config.ctas
+        blocks, subtiles = self.tile_m // (CONSUMERS * MMA_M), self.tile_n // BOX_N
+        shape = (BOX_M, BOX_N)
+        self.epilogue = LinearCombination(element, shape, blocks, subtiles, CONSUMERS, BUFFERS, reads_c=self.reads_c)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
-        tile = (self.tile_m, self.tile_n, self.tile_k)
-        layout_a, layout_b = (LayoutEnum.ROW_MAJOR if along else LayoutEnum.COL_MAJOR for along in self.along_k)
-        sA = hopper_helpers.make_smem_layout_a(layout_a, tile, self.element, self.stages)
-        sB = hopper_helpers.make_smem_layout_b(layout_b, tile, self.element, self.stages)
-        sD = hopper_helpers.make_smem_layout_epi(
-            self.element, LayoutEnum.ROW_MAJOR, (BOX_ROWS, BOX_COLS), CONSUMERS * BUFFERS
-        )
-        slice_a, slice_b, box = (cute.slice_(layout, (None, None, 0)) for layout in (sA, sB, sD))
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        tma_a, tA = cpasync.make_tiled_tma_atom(load, mA, slice_a, (self.tile_m, self.tile_k))
-        share = cpasync.CopyBulkTensorTileG2SMulticastOp()
-        tma_b, tB = cpasync.make_tiled_tma_atom(share, mB, slice_b, (self.tile_n, self.tile_k), CLUSTER)
-        tma_c, tC = cpasync.make_tiled_tma_atom(load, mC, box, (BOX_ROWS, BOX_COLS))
-        tma_d, tD = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), mD, box, (BOX_ROWS, BOX_COLS))
-        tiles_m, tiles_n = self.tiles(mD)
-        self.kernel(tma_a, tA, tma_b, tB, tma_c, tC, tma_d, tD, sA, sB, sD, alpha, beta).launch(
-            grid=(cutlass.min(tiles_m * tiles_n * CLUSTER, self.ctas), 1, 1),
+        a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
+        c, d = self.epilogue.tma_load(mC), self.epilogue.tma_store(mD)
+        self.kernel(a, b, c, d, (alpha, beta)).launch(
+            grid=(cutlass.min(self.scheduler.count(mD) * CLUSTER, self.ctas), 1, 1),
             block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
             cluster=(CLUSTER, 1, 1),
             min_blocks_per_mp=1,
         )
 
     @cute.kernel
-    def kernel(
-        self,
-        tma_a: cute.CopyAtom,
-        mA: cute.Tensor,
-        tma_b: cute.CopyAtom,
-        mB: cute.Tensor,
-        tma_c: cute.CopyAtom,
-        mC: cute.Tensor,
-        tma_d: cute.CopyAtom,
-        mD: cute.Tensor,
-        layout_a: cute.ComposedLayout,
-        layout_b: cute.ComposedLayout,
-        layout_d: cute.ComposedLayout,
-        alpha,
-        beta,
-    ):
+    def kernel(self, a, b, c, d, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        full, empty = self.mainloop.barriers(smem)
-        c_full = smem.allocate_array(cutlass.Int64, CONSUMERS * BUFFERS)
-        sA, sB, sD = (
-            smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
-            for layout in (layout_a, layout_b, layout_d)
-        )
+        barriers = self.mainloop.barriers(smem)
+        c_full = self.epilogue.barriers(smem)
+        stages = self.operands.allocate(smem)
+        epilogue_tiles = self.epilogue.allocate(smem)
         if warp == 0:
-            cpasync.prefetch_descriptor(tma_a)
-            cpasync.prefetch_descriptor(tma_b)
-            cpasync.prefetch_descriptor(tma_d)
+            cpasync.prefetch_descriptor(a.atom)
+            cpasync.prefetch_descriptor(b.atom)
+            cpasync.prefetch_descriptor(d.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(full, empty, 1, CONSUMERS * CLUSTER)
-                for b in cutlass.range_constexpr(CONSUMERS * BUFFERS):
-                    cute.arch.mbarrier_init(c_full + b, 1)
+                self.mainloop.init(barriers, 1, CONSUMERS * CLUSTER)
+                self.epilogue.init(c_full)
             cute.arch.mbarrier_init_fence()
-        self.meet()
+        self.sync_cluster()
 
-        k_tiles = cute.ceil_div(mA.shape[1], self.tile_k)
+        k_tiles = cute.ceil_div(a.tensor.shape[1], self.tile_k)
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles)
+                self.produce((a, b), d.tensor, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            warpgroup_idx = warp // 4 - 1
-            ctx = EpilogueContext(tma_c, mC, tma_d, mD, sD, c_full, alpha, beta, warpgroup_idx, 1 + warpgroup_idx)
-            self.consume(ctx, sA, sB, full, empty, k_tiles)
-        # The barriers of a CTA that has ended cannot be told anything.
-        self.meet()
+            idx = warp // 4 - 1
+            ctx = EpilogueContext(c, d, epilogue_tiles, c_full, scale, idx, 1 + idx)
+            self.consume(ctx, stages, barriers, k_tiles)
+        # Stay resident until every remote arrival on our empty barriers is in.
+        self.sync_cluster()
 
     @cute.jit
-    def meet(self):
+    def sync_cluster(self):
         """Wait for the whole cluster."""
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
 
     @cute.jit
-    def produce(self, tma_a, mA, tma_b, mB, mD, sA, sB, full, empty, k_tiles):
+    def produce(self, matrices, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        gA = cute.local_tile(mA, (self.tile_m, self.tile_k), (None, None))
-        gB = cute.local_tile(mB, (self.tile_n, self.tile_k), (None, None))
-        load_a = TmaLoad(tma_a, *partitioned(tma_a, sA, gA))
+        load_a = self.operands.load_a(matrices[0], stages[0])
         # Each CTA loads a half of B's k-tile, for both.
-        load_b = TmaLoad(tma_b, *partitioned(tma_b, sB, gB, self.rank(), CLUSTER), (None, 1, CLUSTER))
-        stage, phase = Int32(0), Int32(1)
-        first, step, tiles = self.share(mD)
+        row, col = self.scheduler.rank()
+        load_b = self.operands.load_b(matrices[1], stages[1], row, multicast_b(self.scheduler, col))
+        state = self.mainloop.producer_state()
+        first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
-            i, j = self.tile(mD, number)
+            i, j = self.scheduler.tile(mD, number)
             loads = ((load_a, i), (load_b, j))
-            stage, phase = self.mainloop.load(loads, (), full, empty, stage, phase, 0, k_tiles)
+            state = self.mainloop.load(loads, (), barriers, state, (0, k_tiles))
 
     @cute.jit
-    def consume(self, ctx, sA, sB, full, empty, k_tiles):
-        """Multiply the k_tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
-        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_ROWS, self.tile_n))
-        part = mma.get_slice(ctx.warpgroup_idx * WARPGROUP)
-        rA, rB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
-        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((self.tile_m, self.tile_n)), cutlass.Float32)
-        stage, phase, c_phase = Int32(0), Int32(0), Int32(0)
-        first, step, tiles = self.share(ctx.d)
+    def consume(self, ctx, stages, barriers, k_tiles):
+        """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
+        warpgroup_idx, mD, c_phase = ctx.warpgroup_idx, ctx.d.tensor, Int32(0)
+        mma = tiled_mma(self.operands.elements[0], self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
+        release = functools.partial(release_cluster, self.scheduler)
+        state = self.mainloop.consumer_state()
+        first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
-            tile_m, tile_n = self.tile(ctx.d, number)
-            stage, phase, last = self.mainloop.multiply(
-                mma, accumulators, rA, rB, full, stage, phase, k_tiles, lambda done: self.release(empty, done)
-            )
-            warpgroup.wait_group(0)
-            self.release(empty, last)
-            flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
-            row, col = tile_m * (self.tile_m // BOX_ROWS) + ctx.warpgroup_idx, tile_n * (self.tile_n // BOX_COLS)
-            c_phase = self.result.finish(ctx, c_phase, flat, row, col, None)
-        self.result.end()
-
-    @cute.jit
-    def release(self, empty, stage):
-        """Say that this warpgroup is done with a stage, to every CTA that fills it; each by one thread."""
-        tid, _, _ = cute.arch.thread_idx()
-        peer = tid % WARPGROUP
-        if peer < CLUSTER:
-            cute.arch.mbarrier_arrive(empty + stage, peer)
-
-    @cute.jit
-    def tiles(self, mD: cute.Tensor):
-        """Return along M and N how many tiles of whole clusters there are."""
-        return cute.ceil_div(mD.shape[0], self.tile_m * CLUSTER), cute.ceil_div(mD.shape[1], self.tile_n)
-
-    @cute.jit
-    def rank(self):
-        """Return this CTA's row in its cluster."""
-        cta, _, _ = cute.arch.block_idx()
-        return cta % CLUSTER
-
-    @cute.jit
-    def share(self, mD: cute.Tensor):
-        """Return the number of this CTA's cluster, how many clusters and how many clusters' tiles there are."""
-        cta, _, _ = cute.arch.block_idx()
-        ctas, _, _ = cute.arch.grid_dim()
-        tiles_m, tiles_n = self.tiles(mD)
-        return cta // CLUSTER, ctas // CLUSTER, tiles_m * tiles_n
-
-    @cute.jit
-    def tile(self, mD: cute.Tensor, number):
-        """Return the place of this CTA's tile along M and along N."""
-        tiles_m, tiles_n = self.tiles(mD)
-        tile_m, tile_n = grouped_tile(number, tiles_m, tiles_n, self.group)
-        return tile_m * CLUSTER + self.rank(), tile_n
+            i, j = self.scheduler.tile(mD, number)
+            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
+            row, col = i * (self.tile_m // BOX_M) + warpgroup_idx, j * (self.tile_n // BOX_N)
+            c_phase = self.epilogue.finish(ctx, c_phase, flat(fragments.accumulators), row, col, ())
+        self.epilogue.end()
 
 
 def buildable(config: StoreConfig, types: dict[str, str]) -> Buildable:

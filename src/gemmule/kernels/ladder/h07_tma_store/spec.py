@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+from gemmule.kernels.ladder.hopper_rungs import hopper_spec
 
-from gemmule.kernels.ladder.hopper_rungs import CONSUMERS, PersistentConfig, hopper_spec
-
-#: CTAs of a cluster, and boxes of D that a warpgroup has in shared memory.
-CLUSTER, BUFFERS = 2, 2
-
-
-@dataclasses.dataclass(frozen=True)
-class StoreConfig(PersistentConfig):
-    """A tile that two warpgroups multiply and write in boxes; CTAs stay, and two of them share slices of B."""
-
-    cluster: ClassVar[int] = CLUSTER
-    boxes: ClassVar[int] = CONSUMERS * BUFFERS
-
+from .config import StoreConfig
 
 SPEC = hopper_spec(
     package=__package__,

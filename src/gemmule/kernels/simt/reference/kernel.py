@@ -1,11 +1,11 @@
 """The GEMM that is never wrong: shared-memory tiles with a predicate on every access.
 
 Idea
-    A CTA of 256 threads computes a 64 x 64 tile of C. It walks K in slices of 16: the slices of A and B are
-    converted to the accumulator's type on their way into shared memory, where each value is read 64 times.
-    A thread owns every 16th row and column of the tile, 4 x 4 sums in registers.
+    A CTA of 256 threads computes a 64 x 64 tile of C. The loop over K goes in k-tiles of 16: those of A and B
+    are converted to the accumulator's type before they are stored in shared memory, where each value is read 64 times.
+    A thread owns every 16th row and column of the tile, 4 x 4 accumulators in registers.
 Data movement
-    Per tile and slice (64 + 64) * 16 elements are read for 2 * 64 * 64 * 16 operations: 32 / itemsize FLOP per byte,
+    Per tile and k-tile (64 + 64) * 16 elements are read for 2 * 64 * 64 * 16 operations: 32 / itemsize FLOP per byte,
     8 for float32, 4 for float64. Shared memory: 8 values read for 16 multiply-adds.
 Limits
     None on shapes, strides or alignment: extents, strides and offsets are 64 bits wide, loads are one element wide.
@@ -28,7 +28,7 @@ from gemmule.kernels.parts.absolute_maximum import keep_largest, largest_of_none
 from gemmule.kernels.parts.epilogue import ElementEpilogue
 from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
 
-from .spec import ReferenceConfig
+from .config import ReferenceConfig
 
 _LANES = 16
 
@@ -41,7 +41,7 @@ class GemmReference:
         self.threads = config.threads
         self.acc = accumulator
         self.epilogue: Any = epilogue
-        # Another B, whose sums stand beside those of the first.
+        # A second B, with accumulators of its own.
         self.gated = epilogue is not None and epilogue.expression.gated
         self.keeps = epilogue is not None and epilogue.keeps
 
@@ -64,7 +64,7 @@ class GemmReference:
         row, col = tid // _LANES, tid % _LANES
 
         smem = SmemAllocator()
-        # One element of padding: threads that walk K write to different banks.
+        # One element of padding: threads along K write to different banks.
         sA = smem.allocate_tensor(acc, cute.make_layout((self.tile_m, self.tile_k), stride=(1, self.tile_m + 1)), 16)
         sB = smem.allocate_tensor(acc, cute.make_layout((self.tile_n, self.tile_k), stride=(1, self.tile_n + 1)), 16)
         rows, cols = self.tile_m // _LANES, self.tile_n // _LANES
@@ -77,9 +77,9 @@ class GemmReference:
 
         # cute.size keeps the 64 bits of an extent, where .shape and cute.ceil_div would give 32.
         M, N, L0, L1 = (cute.size(mD, mode=[mode]) for mode in range(4))
-        slices = (cute.size(mA, mode=[1]) + self.tile_k - 1) // self.tile_k
+        k_tiles = (cute.size(mA, mode=[1]) + self.tile_k - 1) // self.tile_k
         if alpha == acc(0):
-            slices = Int64(0)
+            k_tiles = Int64(0)
         tiles_n = (N + self.tile_n - 1) // self.tile_n
         tiles = (M + self.tile_m - 1) // self.tile_m * tiles_n
         tile = Int64(cta)
@@ -91,7 +91,7 @@ class GemmReference:
             rC.fill(acc(0))
             if cutlass.const_expr(self.gated):
                 rU.fill(acc(0))
-            for s in cutlass.range(slices):
+            for s in cutlass.range(k_tiles):
                 self.stage(sA, mA, m0, s * self.tile_k, l0, l1)
                 self.stage(sB, mB, n0, s * self.tile_k, l0, l1)
                 if cutlass.const_expr(self.gated):
@@ -123,12 +123,12 @@ class GemmReference:
 
     @cute.jit
     def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1):
-        """Copy the slice at (row0, k0) into shared memory as accumulator values, zeros beyond the edges."""
+        """Copy the k-tile at (row0, k0) into shared memory in the accumulator's type, zeros beyond the edges."""
         tid, _, _ = cute.arch.thread_idx()
         extent = cute.size(sX, mode=[0])
         for p in cutlass.range_constexpr(extent * self.tile_k // self.threads):
             e = tid + p * self.threads
-            # Neighbouring threads walk the direction in which memory is contiguous.
+            # Consecutive threads read contiguous memory.
             r, k = e // self.tile_k, e % self.tile_k
             if mX.stride[0] == 1:
                 r, k = e % extent, e // extent

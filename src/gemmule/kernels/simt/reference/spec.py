@@ -1,8 +1,6 @@
-"""The GEMM that takes everything: what it is, what it needs, how it is launched."""
+"""Spec of the GEMM that takes every problem."""
 
 from __future__ import annotations
-
-import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -23,9 +21,11 @@ from gemmule.core.epilogue_inputs import absmax_params
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam, number_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 
-#: What each accumulator may be rounded into.
+from .config import ReferenceConfig
+
+#: Types of the result for each accumulator.
 OUTPUTS = {
     FLOAT64: (FLOAT64, FLOAT32),
     FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
@@ -33,31 +33,6 @@ OUTPUTS = {
 }
 _FLOAT8_CAPABILITY = (8, 9)
 _MAX_GRID = 2**31 - 1
-
-
-@dataclasses.dataclass(frozen=True)
-class ReferenceConfig(Config):
-    """Tile of C that a CTA computes, and the depth of a slice of K.
-
-    Attributes
-    ----------
-    tile_m, tile_n, tile_k : int
-        Elements; 16 divides tile_m and tile_n.
-    """
-
-    tile_m: int = 64
-    tile_n: int = 64
-    tile_k: int = 16
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA: 16 x 16, each with every 16th row and column of the tile."""
-        return 256
-
-    def shared_bytes(self, itemsize: int, factors: int = 1) -> int:
-        """Shared memory: one slice of A and one of each B, each column padded by an element."""
-        slice_a, slice_b = (-(-(tile + 1) * self.tile_k * itemsize // 16) * 16 for tile in (self.tile_m, self.tile_n))
-        return slice_a + slice_b * factors
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | None:
@@ -76,7 +51,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
             )
     if problem.epilogue is not None:
         if problem.accumulator == INT32:
-            return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} is summed in int32"
+            return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} accumulates in int32"
         dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
     if any(dtype.is_float8 for dtype in dtypes) and arch.capability < _FLOAT8_CAPABILITY:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
@@ -117,21 +92,21 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
     c = problem.c if problem.c is not None else problem.d
     extras: list[Param] = []
-    factors = 1
+    num_b = 1
     if problem.epilogue is not None:
         for name, matrix in problem.epilogue.inputs().items():
             extras.append(TensorParam(name, (m, n, *batch), strides(matrix), shape_bits=64))
         extras += (*number_params(problem.epilogue, acc), *absmax_params(problem.epilogue))
         if (second := problem.epilogue.second) is not None:
-            factors = 2
+            num_b = 2
             extras.append(TensorParam(SECOND, (n, k, *batch), strides(second.transposed()), shape_bits=64))
     return Launch(
         grid=(min(tiles, _MAX_GRID), 1, 1),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(acc.itemsize, factors),
+        shared_bytes=config.shared_bytes(acc.itemsize, num_b),
         params=(
             TensorParam("a", (m, k, *batch), strides(problem.a), shape_bits=64),
-            # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+            # B is (K, N) in the API, and (N, K) in CuTe.
             TensorParam("b", (n, k, *batch), strides(problem.b.transposed()), shape_bits=64),
             TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c), shape_bits=64),
             TensorParam("d", (m, n, *batch), strides(problem.d), shape_bits=64),

@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 from gemmule.kernels.transpose.byte_tile_config import packed_rows
@@ -70,7 +70,7 @@ class GatheredTranspose:
                 # Beyond the ends of a row its last elements are read again; nobody writes them.
                 j = cutlass.min(cutlass.max(first + (k * self.step + e), 0), last)
                 places.append((gS.iterator + cute.crd2idx((i, j), gS.layout)).toint())
-        begin_beside_launch_before(tuple(places))
+        overlap_predecessor(tuple(places))
         if i < gS.shape[0]:
             elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.words)), self.element)
             for k in cutlass.range_constexpr(self.words):

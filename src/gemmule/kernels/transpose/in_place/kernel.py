@@ -20,7 +20,7 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.byte_tiles import ByteTile
@@ -55,7 +55,7 @@ class InPlaceTranspose:
         first, second = y, y + x
         if x >= tiles - y:
             first, second = tiles - 1 - y, x - 1
-        begin_beside_launch_before()
+        overlap_predecessor()
         # The middle row of an odd number of tiles has no second half.
         if x < tiles - y or first != y:
             i0, j0 = first * self.side, second * self.side

@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Uint32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import exchange
 from gemmule.kernels.transpose.byte_tile_config import packed_rows
@@ -55,7 +55,7 @@ class SquareTranspose:
         j = tile_j * self.tile_j + lane // self.lanes_i * self.pack
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
         sources = [gS.iterator + cute.crd2idx((i, j + r), gS.layout) for r in range(self.pack)]
-        begin_beside_launch_before(tuple(source.toint() for source in sources))
+        overlap_predecessor(tuple(source.toint() for source in sources))
         if i < gS.shape[0] and j < gS.shape[1]:
             square = cute.make_rmem_tensor(cute.make_layout(self.pack), self.word)
             for r in cutlass.range_constexpr(self.pack):

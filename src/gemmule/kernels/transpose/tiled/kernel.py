@@ -32,7 +32,7 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
@@ -76,7 +76,7 @@ class TiledTranspose:
             l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         i0, j0 = tile_i * self.tile.tile_i, tile_j * self.tile.tile_j
         sT = self.tile.allocate(SmemAllocator())
-        begin_beside_launch_before()
+        overlap_predecessor()
         self.tile.read(mS[None, None, l0, l1, l2], sT, i0, j0)
         cute.arch.sync_threads()
         self.tile.write(mD[None, None, l0, l1, l2], sT, i0, j0)

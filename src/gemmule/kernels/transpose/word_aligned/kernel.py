@@ -23,7 +23,7 @@ from cutlass import Int32, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.pdl import begin_beside_launch_before
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import packed, words_at
 from gemmule.kernels.transpose.byte_tile_config import packed_rows
@@ -87,7 +87,7 @@ class UnshiftedTranspose:
         at_end = shared == ((head + line * far) & -4) + lane * 4
         at_end = at_end & (held >= 0) & (held < self.rows) & (held % self.step_j == row)
 
-        begin_beside_launch_before(tuple(places))
+        overlap_predecessor(tuple(places))
         ends = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
         ends.fill(self.element(0))
         if at_end:

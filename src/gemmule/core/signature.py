@@ -1,0 +1,32 @@
+"""Keys of signatures that kernels share, each with one meaning.
+
+``a``, ``b``, ``c``, ``d`` and ``acc`` are types of operands and of the accumulators, ``element`` is the type of all
+operands where they have one; ``a_major`` and ``b_major`` are the directions in which A and B are contiguous, ``k``,
+``m`` or ``n``; and ``adds`` is ``yes`` where C is read, else ``no``.
+"""
+
+from __future__ import annotations
+
+from .dtype import DType, accumulator
+from .problem import GemmProblem
+from .spec import Signature
+
+
+def type_keys(a: DType, b: DType, out: DType) -> Signature:
+    """Return the types of the operands and the accumulators; `out` is that of C and D."""
+    return (("a", a.name), ("b", b.name), ("c", out.name), ("d", out.name), ("acc", accumulator(a, b).name))
+
+
+def major_keys(a_major: str, b_major: str) -> Signature:
+    """Return the directions in which A and B are contiguous."""
+    return (("a_major", a_major), ("b_major", b_major))
+
+
+def majors_of(problem: GemmProblem) -> tuple[str, str]:
+    """Return the directions in which A (M, K) and B (K, N) are contiguous."""
+    return "k" if problem.a.lies_in_rows else "m", "k" if problem.b.transposed().lies_in_rows else "n"
+
+
+def adds_key(adds: bool) -> Signature:
+    """Return whether C is read."""
+    return (("adds", "yes" if adds else "no"),)

@@ -1,0 +1,49 @@
+"""The configs of the bf16x6 products, and how operands are split."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, SMS, HopperConfig
+
+#: Parts of a float32, the greatest first; K of a k-tile, to multiples of which the parts of a line are padded.
+PARTS, SLICE = 3, K_BYTES // 2
+#: K-tiles whose accumulators are added to those before them in device memory: K of 1024.
+ASIDE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class SixProductsConfig(HopperConfig):
+    """Tile of D and stages.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements: 128 rows, 64 for each of two warpgroups; columns a multiple of 64 up to 192.
+    stages : int
+        Pairs of a k-tile of A and one of B in shared memory, 3 or more.
+    depth : int
+        K that the tensor cores accumulate, 32 or 64, before the result is rounded and added to other accumulators.
+    group : int
+        Tiles that the raster goes down before it goes to the right.
+    ctas : int
+        CTAs that share all tiles: the SMs of the chip.
+    """
+
+    tile_n: int = 192
+    stages: int = 5
+    depth: int = 32
+    group: int = 8
+    ctas: int = SMS
+
+    min_stages: ClassVar[int] = PARTS
+    # A thread has half as many accumulators as other kernels, twice.
+    max_n: ClassVar[int] = 192
+
+    def _why_not_tile(self) -> str | None:
+        if self.tile_m != CONSUMERS * MMA_M:
+            return f"tile_m must be {CONSUMERS * MMA_M}"
+        if self.depth not in (SLICE // 2, SLICE):
+            return f"depth must be {SLICE // 2} or {SLICE}"
+        return super()._why_not_tile()

@@ -1,0 +1,49 @@
+"""The configs of the int8 products of Ozaki scheme II, and how residues lie in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, SMS, WarpScheduleConfig
+
+#: K of a k-tile, to multiples of which lines are padded; columns within which a row's bytes have their own order.
+SLICE, GROUP = K_BYTES, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ProductsConfig(WarpScheduleConfig):
+    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements: multiples of 64, tile_n at most 256.
+    stages, pingpong : int
+        As of `WarpScheduleConfig`.
+    cluster_m, cluster_n : int
+        CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
+    group : int
+        Clusters' tiles that the raster goes down before it goes to the right.
+    ctas : int
+        CTAs that share all tiles: the SMs of the chip.
+    """
+
+    tile_n: int = 256
+    cluster_m: int = 2
+    cluster_n: int = 1
+    group: int = 8
+    ctas: int = SMS
+
+    def _why_not_shared_out(self) -> str | None:
+        if self.cluster_m not in (1, 2) or self.cluster_n not in (1, 2):
+            return "clusters have 1 or 2 CTAs along M and N"
+        return None
+
+    @property
+    def cluster(self) -> int:
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def clusters(self) -> int:
+        """Clusters that run at the same time."""
+        return min(max(self.ctas // self.cluster, 1), CLUSTERS[self.cluster])

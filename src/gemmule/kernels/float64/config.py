@@ -1,0 +1,103 @@
+"""Tiles of the float64 kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.dtype import FLOAT64
+from gemmule.core.errors import ArgumentError
+from gemmule.core.spec import Config
+
+#: Bytes that a copy may move at once: two elements, or one.
+COPIES = (16, 8)
+#: Rows of a block of a warp tile, and columns of a product.
+BLOCK, COLUMNS = 16, 8
+#: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
+SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
+#: Most accumulators of a thread: 192 of its 255 registers.
+_MAX_ACCUMULATORS = 96
+#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, registers, and those that a
+#: thread needs besides its accumulators.
+_SHARED_BYTES, _RESERVED_BYTES, _REGISTERS, _OTHERS = 228 << 10, 1 << 10, 65536, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Float64Config(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements.
+    tile_k : int
+        Depth of a k-tile, 16 or 32 elements.
+    warps_m, warps_n : int
+        Warps along M and N. A warp tile is a multiple of 16 x 16.
+    stages : int
+        Stages in shared memory, at least 2.
+    mma_m, mma_k : int
+        Rows and elements of K of an mma.sync: 8 and 4, which Ampere has; or 16, and 4, 8 or 16.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    cluster_k : int
+        CTAs of a cluster that share a tile: each takes a part of K, and writes a part of the columns. 1, or from
+        sm_90 on a divisor of a warp's columns by 8.
+    """
+
+    tile_m: int = 64
+    tile_n: int = 64
+    tile_k: int = 16
+    warps_m: int = 2
+    warps_n: int = 2
+    stages: int = 4
+    mma_m: int = 16
+    mma_k: int = 16
+    group: int = 8
+    cluster_k: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
+        if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in (16, 32) or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, tile_k 16 or 32, and "
+                "stages 2 or more"
+            )
+        if (self.mma_m, self.mma_k) not in SHAPES:
+            known = ", ".join(f"{rows} x {COLUMNS} x {k}" for rows, k in SHAPES)
+            raise ArgumentError(f"config {self}: mma_m and mma_k must be those of a product among {known}")
+        copied = max(COPIES) // FLOAT64.itemsize * self.threads
+        if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
+            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, two a thread")
+        if (count := self.outputs // self.threads) > _MAX_ACCUMULATORS:
+            raise ArgumentError(
+                f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
+            )
+        if self.cluster_k > 1 and (
+            self.tile_n // self.warps_n // COLUMNS % self.cluster_k
+            or self.outputs * FLOAT64.itemsize > self.shared_bytes
+        ):
+            raise ArgumentError(
+                f"config {self}: cluster_k must divide a warp's columns by {COLUMNS}, and the partial "
+                "sums fit into the stages"
+            )
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return (self.tile_m + self.tile_n) * self.tile_k * self.stages * FLOAT64.itemsize
+
+    @property
+    def resident(self) -> int:
+        """Resident CTAs of a multiprocessor of Hopper: while some wait, others multiply."""
+        by_registers = _REGISTERS // (2 * self.outputs + _OTHERS * self.threads)
+        return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)

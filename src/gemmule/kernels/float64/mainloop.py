@@ -1,0 +1,164 @@
+"""Mainloop of the float64 GEMM: cp.async into swizzled stages, fragments of 16 rows of A, mma.sync."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cutlass
+from cutlass import Float64, Int32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
+from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
+from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
+
+from .config import BLOCK, COLUMNS, Float64Config
+from .stage import DEPTH, Float64Stage
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """A tile's operands, and a lane's registers.
+
+    Attributes
+    ----------
+    a, b : OperandCopies
+        Copies of A and of B.
+    start_a, start_b : Int32
+        This lane's first elements in the first stage.
+    fragments_a, next_a : Tensor
+        Fragments of the 16 rows of A that are multiplied, and of the next 16.
+    fragments_b : Tensor
+        Fragments of all columns of B.
+    accumulators : Tensor
+        Accumulators.
+    """
+
+    a: OperandCopies
+    b: OperandCopies
+    start_a: Any
+    start_b: Any
+    fragments_a: Any
+    next_a: Any
+    fragments_b: Any
+    accumulators: Any
+
+
+class Float64Mainloop(WarpTileMainloop):
+    """The loop over K; a step is the product of 16 rows of A with all columns of B, for 8 or 16 k.
+
+    Parameters
+    ----------
+    config : Float64Config
+        Tiles and stages.
+    types : dict
+        The signature.
+    """
+
+    copies_first = True
+
+    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
+        self.warps_n, self.threads, self.cluster_k = config.warps_n, config.threads, config.cluster_k
+        self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
+        self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
+        # Fragments of 8 or 16 k are read together; an mma.sync takes as many of a lane's words as its K needs.
+        self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
+        self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
+        whole = types["tiles"] == "whole"
+        self.stageA = Float64Stage(self.tile_m, self.tile_k, types["a_major"] == "k")
+        self.stageB = Float64Stage(self.tile_n, self.tile_k, types["b_major"] == "k")
+        self.stage_bytes = self.stageA.bytes + self.stageB.bytes
+        steps = self.tile_k // (DEPTH * self.words) * self.blocks
+        # The last step waits for an older k-tile.
+        super().__init__(config.stages, self.stage_bytes, steps, max(steps - 1, 1))
+        self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
+        self.copyB = StageCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
+
+    @cute.jit
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
+        """Return the accumulators of a warp tile, or in a cluster of this CTA's part of K, and the stages' address.
+
+        Where alpha is 0 the accumulators are zeros, and nothing is read.
+        """
+        smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
+        row, col = self.corner()
+        rA = cute.make_rmem_tensor(cute.make_layout((2, self.words)), Float64)
+        rNext = cute.make_rmem_tensor(cute.make_layout((2, self.words)), Float64)
+        rB = cute.make_rmem_tensor(cute.make_layout((self.words, self.columns)), Float64)
+        rC = cute.make_rmem_tensor(cute.make_layout((4, self.blocks, self.columns)), Float64)
+        rC.fill(Float64(0))
+        wait_for_predecessor()
+
+        sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
+        stagesA = smem.toint()
+        stagesB = stagesA + self.stageA.bytes
+        targetA, targetB = stagesA + self.copyA.target(), stagesB + self.copyB.target()
+        startA, startB = stagesA + self.stageA.place(row), stagesB + self.stageB.place(col)
+
+        depth = gA.shape[1] if alpha != 0 else 0
+        k_tiles, k0 = cute.ceil_div(depth, self.tile_k), Int32(0)
+        strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
+        if cutlass.const_expr(self.cluster_k > 1):
+            # CTAs of a cluster take consecutive parts of K.
+            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
+            k_tiles, k0 = k_tiles - first, first * self.tile_k
+            sources = sources[0] + first * strideA, sources[1] + first * strideB
+        a = OperandCopies(self.copyA, gA, m0, k0, targetA, strideA)
+        b = OperandCopies(self.copyB, gB, n0, k0, targetB, strideB)
+        self.accumulate(_Tile(a, b, startA, startB, rA, rNext, rB, rC), sources, k_tiles)
+        return rC, stagesA
+
+    def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
+        for operand, source in zip((tile.a, tile.b), sources, strict=True):
+            operand.issue(source, stage, k_tile, step)
+
+    def advance(self, tile: _Tile, sources: Any) -> Any:
+        return sources[0] + tile.a.stride, sources[1] + tile.b.stride
+
+    def read_first(self, tile: _Tile) -> None:
+        self.read_rows(tile.fragments_a, tile.start_a, 0)
+        for j in range(self.columns):
+            self.read_column(tile.fragments_b, tile.start_b, j, 0)
+
+    def read(self, tile: _Tile, stage: Any, step: int) -> None:
+        self.read_rows(tile.next_a, tile.start_a + stage, step)
+
+    @cute.jit
+    def read_rows(self, rA: cute.Tensor, start, step: cutlass.Constexpr[int]):
+        """Read this lane's elements of a step's 16 rows of A."""
+        first, block = cutlass.const_expr(divmod(step, self.blocks))
+        for word in cutlass.range_constexpr(self.words):
+            for half in cutlass.range_constexpr(2):
+                rA[half, word] = self.stageA.read(start, 2 * block + half, first * self.words + word)
+
+    @cute.jit
+    def read_column(self, rB: cute.Tensor, start, j: cutlass.Constexpr[int], first: cutlass.Constexpr[int]):
+        """Read this lane's elements of 8 columns of B, of the `first`-th 8 or 16 k of a k-tile."""
+        for word in cutlass.range_constexpr(self.words):
+            rB[word, j] = self.stageB.read(start, j, first * self.words + word)
+
+    @cute.jit
+    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
+        """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
+        i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
+        for j in cutlass.range_constexpr(self.columns):
+            self.multiply_column(tile.fragments_a, tile.fragments_b[None, j], tile.accumulators[None, i, j])
+            if cutlass.const_expr(i == self.blocks - 1):
+                self.read_column(tile.fragments_b, tile.start_b + stage, j, after)
+        tile.fragments_a.store(tile.next_a.load())
+
+    @cute.jit
+    def multiply_column(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
+        """Add the product of 16 rows and 8 columns, by as many instructions as its K and its rows need."""
+        for first in cutlass.range_constexpr(0, self.words, self.mma_words):
+            words = cutlass.const_expr(range(first, first + self.mma_words))
+            b = tuple(rB[word] for word in words)
+            if cutlass.const_expr(self.mma_m == BLOCK):
+                mma_sync(self.mma, rC, tuple(rA[half, word] for word in words for half in range(2)), b)
+            else:
+                for half in cutlass.range_constexpr(2):
+                    rows = cute.make_tensor(rC.iterator + 2 * half, cute.make_layout(2))
+                    mma_sync(self.mma, rows, tuple(rA[half, word] for word in words), b)

@@ -1,0 +1,37 @@
+"""The configs of Hopper's kernel for results whose rows begin anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, SMS, WarpScheduleConfig
+
+#: Bytes between two rows of D in shared memory, beyond the rows themselves: 8 rows then lie in different banks.
+PAD = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class RaggedResultConfig(WarpScheduleConfig):
+    """Tile of D, stages, and how the two consumer warpgroups share the work.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements: multiples of 64, tile_n at most 256.
+    stages, pingpong : int
+        As of `WarpScheduleConfig`.
+    group : int
+        Tiles that the raster goes down before it goes to the right.
+    ctas : int
+        CTAs that share all tiles: the SMs of the chip.
+    """
+
+    stages: int = 5
+    pingpong: int = 1
+    group: int = 8
+    ctas: int = SMS
+
+    @property
+    def shared_bytes(self) -> int:
+        # Each consumer warpgroup has 64 rows of D.
+        return self.stages_bytes + CONSUMERS * MMA_M * (2 * self.tile_n + PAD)

@@ -1,0 +1,201 @@
+"""Stages of A and B in shared memory, the TMA loads that fill them, and the operands of wgmma that they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import cutlass
+from cutlass import cute
+from cutlass.cute.nvgpu import cpasync
+from cutlass.tensor_utils import LayoutEnum
+from cutlass.utils import hopper_helpers
+
+WARPGROUP = 128
+
+
+class TmaTensor(NamedTuple):
+    """A TMA atom, and the tensor of coordinates that it takes; without an atom, a tensor that threads access."""
+
+    atom: Any
+    tensor: Any
+
+
+#: No tensor, for an optional operand.
+NO_TENSOR = TmaTensor(None, None)
+
+
+class Matrices(NamedTuple):
+    """The operands of a launch; D, or C and D, have no TMA atom where threads access them."""
+
+    a: TmaTensor
+    b: TmaTensor
+    c: TmaTensor
+    d: TmaTensor
+
+
+class Fragments(NamedTuple):
+    """A wgmma, its operands A and B by stage, and the accumulators of a warpgroup."""
+
+    mma: Any
+    a: Any
+    b: Any
+    accumulators: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TmaLoad:
+    """A TMA load of one operand's k-tile into a stage.
+
+    Attributes
+    ----------
+    atom : CopyAtom
+        The load.
+    smem, gmem : Tensor
+        Stages, and tiles of the operand as (box, tile, k-tile, …), both partitioned for the atom.
+    multicast : tuple or None
+        Rank of the first CTA in the cluster that receives it, distance to the next, and how many; None is this CTA
+        alone.
+    """
+
+    atom: Any
+    smem: Any
+    gmem: Any
+    multicast: Any = None
+
+    def issue(self, place: tuple[Any, ...], stage: Any, full: Any) -> None:
+        """Issue the load of the k-tile at `place`; the stage's barrier counts its bytes."""
+        source, target = self.gmem[(None, *place)], self.smem[None, stage]
+        if self.multicast is None:
+            cute.copy(self.atom, source, target, tma_bar_ptr=full + stage)
+        else:
+            first, step, ctas = self.multicast
+            mask = cutlass.Int16(sum(1 << step * number for number in range(ctas)))
+            if first is not None:
+                mask = mask << first.to(cutlass.Int16)
+            cute.copy(self.atom, source, target, tma_bar_ptr=full + stage, mcast_mask=mask)
+
+
+def partitioned(atom: Any, stages: Any, tiles: Any, rank: Any = 0, ctas: int = 1) -> tuple[Any, Any]:
+    """Return stages and tiles partitioned for a TMA atom; of `ctas` that share a tile, this one loads part `rank`."""
+    return cpasync.tma_partition(
+        atom, rank, cute.make_layout(ctas), cute.group_modes(stages, 0, 2), cute.group_modes(tiles, 0, 2)
+    )
+
+
+def flat(accumulators: Any) -> Any:
+    """Return a thread's accumulators as a vector, in the order in which wgmma leaves them."""
+    return cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
+
+
+@dataclasses.dataclass(frozen=True)
+class OperandStages:
+    """Stages of a k-tile of A (M, K) and one of B (N, K), in the layout that TMA writes and wgmma reads.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        Extents of a CTA's tile along M, N and K.
+    elements : tuple of type
+        Element types of A and B.
+    along_k : tuple of bool
+        Whether A and B are K-major.
+    stages : int
+        How many.
+    ctas_a, ctas_b : int
+        CTAs of the cluster that share a load of A, and of B: each issues a part of it, for all of them (multicast).
+    num_b : int
+        Matrices B whose tiles lie side by side in a stage: 2 for a gated form, each with half of the columns.
+    """
+
+    tile: tuple[int, int, int]
+    elements: tuple[Any, Any]
+    along_k: tuple[bool, bool]
+    stages: int
+    ctas_a: int = 1
+    ctas_b: int = 1
+    num_b: int = 1
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes that the loads of a stage bring to a CTA."""
+        m, n, k = self.tile
+        bits: int = (m * self.elements[0].width + n * self.elements[1].width) * k
+        return bits // 8
+
+    @property
+    def tile_a(self) -> tuple[int, int]:
+        """Rows of A that a stage holds, and its part of K."""
+        return self.tile[0], self.tile[2]
+
+    @property
+    def tile_b(self) -> tuple[int, int]:
+        """Columns of one B that a stage holds, and its part of K."""
+        return self.tile[1] // self.num_b, self.tile[2]
+
+    def layout_a(self) -> Any:
+        """Return the shared-memory layout of all stages of A."""
+        return hopper_helpers.make_smem_layout_a(_order(self.along_k[0]), self.tile, self.elements[0], self.stages)
+
+    def layout_b(self, num_b: int = 1) -> Any:
+        """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
+        m, n, k = self.tile
+        tile = (m, n // num_b, k)
+        return hopper_helpers.make_smem_layout_b(_order(self.along_k[1]), tile, self.elements[1], self.stages)
+
+    def tma_a(self, mA: Any) -> TmaTensor:
+        """Return the TMA load of A's k-tiles."""
+        return _tma(mA, self.layout_a(), self.tile_a, self.ctas_a, self.elements[0])
+
+    def tma_b(self, mB: Any) -> TmaTensor:
+        """Return the TMA load of the k-tiles of B, or of one of two."""
+        return _tma(mB, self.layout_b(self.num_b), self.tile_b, self.ctas_b, self.elements[1])
+
+    def allocate(self, smem: Any) -> tuple[Any, Any]:
+        """Allocate the stages of A and of B."""
+        layouts = (self.layout_a(), self.layout_b())
+        a, b = (
+            smem.allocate_tensor(element, layout.outer, 1024, swizzle=layout.inner)
+            for element, layout in zip(self.elements, layouts, strict=True)
+        )
+        return a, b
+
+    def load_a(self, a: TmaTensor, stages: Any, rank: Any = 0, multicast: Any = None) -> TmaLoad:
+        """Return this CTA's load of A: part `rank` of those that share it, to the CTAs of `multicast`."""
+        tiles = cute.local_tile(a.tensor, self.tile_a, (None,) * cute.rank(a.tensor))
+        return TmaLoad(a.atom, *partitioned(a.atom, stages, tiles, rank, self.ctas_a), multicast)
+
+    def load_b(self, b: TmaTensor, stages: Any, rank: Any = 0, multicast: Any = None, number: int = 0) -> TmaLoad:
+        """Return this CTA's load of B, as `load_a`; of several, that of B `number`."""
+        part = cute.local_tile(stages, self.tile_b, (number, 0, None)) if self.num_b > 1 else stages
+        tiles = cute.local_tile(b.tensor, self.tile_b, (None,) * cute.rank(b.tensor))
+        return TmaLoad(b.atom, *partitioned(b.atom, part, tiles, rank, self.ctas_b), multicast)
+
+    def fragments(self, mma: Any, stages: tuple[Any, Any], warpgroup_idx: Any, acc: Any) -> Fragments:
+        """Return what a warpgroup multiplies: its rows of A by stage, B by stage, and its accumulators.
+
+        Parameters
+        ----------
+        mma : TiledMma
+            The instruction, for all warpgroups that share a tile.
+        stages : tuple of Tensor
+            What `allocate` returned.
+        warpgroup_idx : Int32 or int
+            The warpgroup's number among those that share a tile.
+        acc : type
+            Type of the accumulators.
+        """
+        part = mma.get_slice(warpgroup_idx * WARPGROUP)
+        a = mma.make_fragment_A(part.partition_A(stages[0]))
+        b = mma.make_fragment_B(part.partition_B(stages[1]))
+        return Fragments(mma, a, b, cute.make_rmem_tensor(mma.partition_shape_C(self.tile[:2]), acc))
+
+
+def _order(along_k: bool) -> Any:
+    return LayoutEnum.ROW_MAJOR if along_k else LayoutEnum.COL_MAJOR
+
+
+def _tma(matrix: Any, layout: Any, tile: tuple[int, int], ctas: int, element: Any) -> TmaTensor:
+    load = cpasync.CopyBulkTensorTileG2SOp() if ctas == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+    stage = cute.slice_(layout, (None, None, 0))
+    return TmaTensor(*cpasync.make_tiled_tma_atom(load, matrix, stage, tile, ctas, internal_type=element))

@@ -1,0 +1,69 @@
+"""Pipeline of stages in shared memory: its barriers, and the state of a producer or consumer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cutlass
+from cutlass import Int32, cute
+
+
+class PipelineState(NamedTuple):
+    """A position in the pipeline: the stage, and the phase of its barriers, which flips each time around."""
+
+    stage: Any
+    phase: Any
+
+
+class Barriers(NamedTuple):
+    """Full and empty barriers of a pipeline's stages."""
+
+    full: Any
+    empty: Any
+
+
+class Pipeline:
+    """Stages that are used one after another, around and around.
+
+    Parameters
+    ----------
+    stages : int
+        How many.
+    """
+
+    def __init__(self, stages: int) -> None:
+        self.stages = stages
+
+    def barriers(self, smem: Any) -> Barriers:
+        """Allocate the full and the empty barriers of all stages."""
+        return Barriers(*(smem.allocate_array(cutlass.Int64, self.stages) for _ in range(2)))
+
+    @cute.jit
+    def init(self, barriers, arrivals: cutlass.Constexpr[int], releases: cutlass.Constexpr[int]):
+        """Initialise the barriers, by one thread: a stage is full after so many arrivals, empty after the releases."""
+        for s in cutlass.range_constexpr(self.stages):
+            cute.arch.mbarrier_init(barriers.full + s, arrivals)
+            cute.arch.mbarrier_init(barriers.empty + s, releases)
+
+    def producer_state(self) -> PipelineState:
+        """Return a producer's first state: every stage is empty."""
+        return PipelineState(Int32(0), Int32(1))
+
+    def consumer_state(self) -> PipelineState:
+        """Return a consumer's first state: no stage is full."""
+        return PipelineState(Int32(0), Int32(0))
+
+    @cute.jit
+    def advance(self, state):
+        """Return the next pipeline state."""
+        stage, phase = state
+        stage = stage + 1
+        if stage == self.stages:
+            stage = Int32(0)
+            phase = phase ^ 1
+        return PipelineState(stage, phase)
+
+    def skip(self, state: PipelineState, count: Any) -> PipelineState:
+        """Return the pipeline state after `count` k-tiles that others consume."""
+        passed = state.stage + count
+        return PipelineState(passed % self.stages, (state.phase + passed // self.stages) % 2)

@@ -1,0 +1,102 @@
+"""The kernel that multiplies what another one has prepared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gemmule.core.errors import ArgumentError
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Config, KernelSpec
+
+from .refusals import HOPPER
+
+
+class Prepared(NamedTuple):
+    """The product of operands that a kernel has prepared.
+
+    Attributes
+    ----------
+    problem : GemmProblem
+        The product.
+    operands, workspaces
+        As of `NextKernel`.
+    """
+
+    problem: GemmProblem
+    operands: Mapping[str, str]
+    workspaces: Mapping[str, int]
+
+
+def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None:
+    """Say why no kernel multiplies prepared operands (the reason of the last), or None where one does.
+
+    Parameters as of `choose_next`.
+    """
+    if next(_takers(problem, specs), None) is not None:
+        return None
+    reason = specs[-1].why_not(problem, HOPPER, specs[-1].default)
+    return f"no kernel multiplies the prepared operands: {reason}"
+
+
+def choose_next(
+    problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
+) -> tuple[KernelSpec, Config, float | None]:
+    """Return the first kernel that takes a problem, and that no later one is expected to outdo, in its cheapest config.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product of what was prepared.
+    specs : sequence of KernelSpec
+        Kernels, best first.
+    gpu : GpuRates
+        The GPU's.
+
+    Returns
+    -------
+    spec, config
+        The kernel and its config.
+    cost : float or None
+        What it is expected to cost; None of a kernel that predicts nothing.
+
+    Raises
+    ------
+    ArgumentError
+        If none takes it: the reason of the last.
+    """
+    outdone = None
+    for spec in _takers(problem, specs):
+        if spec.costs is None:
+            return spec, _largest(spec, problem, gpu), None
+        chosen = spec.cheapest(problem, HOPPER, gpu)
+        assert chosen is not None
+        if spec.outdone is None or not spec.outdone(problem, chosen[1], gpu):
+            return spec, *chosen
+        # By a later one, which may not take it.
+        outdone = outdone or (spec, *chosen)
+    if outdone is None:
+        raise ArgumentError(why_no_next(problem, specs) or "")
+    return outdone
+
+
+def _takers(problem: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[KernelSpec]:
+    """Yield the kernels that take a problem in some config."""
+    for spec in specs:
+        if spec.refuses is not None and spec.refuses(problem, HOPPER):
+            continue
+        # From the last on, which are for 8-bit floats: most others refuse these.
+        if any(spec.why_not(problem, HOPPER, config) is None for config in reversed(spec.configs)):
+            yield spec
+
+
+def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:
+    """Return the largest tile of which every SM gets one, else the one with the most CTAs."""
+
+    def preference(config: Config) -> tuple[bool, int]:
+        ctas = spec.ctas(problem, config) if spec.ctas is not None else math.prod(spec.launch(problem, config).grid)
+        return (False, -config.outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
+
+    return min((one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None), key=preference)

@@ -1,0 +1,87 @@
+"""The reasons for which kernels of Hopper refuse a problem, whatever their config."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import DType
+from gemmule.core.epilogue import SECOND
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.row_major import row_result, why_not_extents
+
+from .tma_tiles import why_not_tma
+
+#: The architecture that has wgmma.
+HOPPER = Arch(9, 0, True)
+
+
+def refuse_hopper(
+    problem: GemmProblem,
+    arch: Arch,
+    operands: Collection[str] = "abcd",
+    *,
+    tma: Collection[str] = "",
+    dtypes: Collection[DType] = (),
+    batch_dims: int = 1,
+    takes_empty: bool = False,
+) -> str | None:
+    """Say why a kernel of Hopper refuses a problem (architecture, types, strides, alignment, extents), or None.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What is to be computed.
+    arch : Arch
+        The GPU's architecture.
+    operands : collection of str
+        Operands that the kernel reads or writes; they must be row- or column-major, C as D is.
+    tma : collection of str
+        Those among them that TMA addresses.
+    dtypes : collection of DType
+        Types that all of them may have, and only all the same; empty where the kernel has a rule of its own.
+    batch_dims : int
+        Batch dimensions that one launch covers: those beyond move what an operand's first address is.
+    takes_empty : bool
+        Whether the kernel takes extents of 0, and an alpha of 0.
+    """
+    if arch.capability != HOPPER.capability:
+        return f"wgmma is an instruction of sm_90a; this GPU is {arch}"
+    inner, _, _ = split_batch(problem, batch_dims)
+    oriented, first, second = row_result(inner)
+    given = {name: matrix for name, matrix in inner.operands().items() if name in operands}
+    if dtypes and any(matrix.dtype not in dtypes or matrix.dtype != problem.a.dtype for matrix in given.values()):
+        types = ", ".join(f"{name.upper()} {matrix.dtype}" for name, matrix in given.items())
+        return f"the operands are {types}; this kernel takes all of one type, {' or '.join(map(str, dtypes))}"
+    if reason := next(filter(None, (_why_not_lines(*one) for one in given.items())), None):
+        return reason
+    if "c" in given and oriented.c is not None and not oriented.c.is_row_major:
+        return "C and the output have different layouts; this kernel takes both row-major or both column-major"
+    # The names of the operands that are A and B of the row-major result.
+    names = {"a": first, "b": second}
+    for name, matrix in oriented.operands().items():
+        if name in tma and (reason := _why_not_tma(names.get(name, name), matrix, inner.batch)):
+            return reason
+    if not takes_empty and not all((problem.m, problem.n, problem.k, problem.alpha, *problem.batch)):
+        return "there is nothing to multiply: an extent, the batch or alpha is 0"
+    return why_not_extents(problem)
+
+
+def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
+    """Say why a matrix has no lines of contiguous elements, or None where it has."""
+    if not (matrix.is_row_major or matrix.is_col_major):
+        return (
+            f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major and "
+            "column-major matrices"
+        )
+    if matrix.alignment % matrix.dtype.itemsize:
+        return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
+    return None
+
+
+def _why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str | None:
+    if name == SECOND:
+        reason = why_not_tma("b", matrix, batch)
+        return reason and f"of the second factor, {reason}"
+    return why_not_tma(name, matrix, batch)

@@ -1,0 +1,126 @@
+"""Base of the configs of Hopper's GEMM kernels: a tile of D, its stages, and the limits that a CTA sets to both."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from gemmule.core.errors import ArgumentError
+from gemmule.core.spec import Config
+
+#: Consumer warpgroups, threads of a warpgroup and of a CTA with one producer warpgroup, rows of a wgmma.
+CONSUMERS, WARPGROUP, MMA_M = 2, 128, 64
+THREADS = (1 + CONSUMERS) * WARPGROUP
+#: Bytes of K of a k-tile, which are the longest rows of TMA's swizzle.
+K_BYTES = 128
+#: Rows and 16-bit columns of an epilogue tile, in which TMA loads C and stores D.
+BOX_M, BOX_N = 64, 64
+#: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.
+MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
+#: Blocks of 64 rows times columns for which a warpgroup has registers: 192 accumulators a thread.
+MAX_ACCUMULATORS = 384
+#: SMs of an H100 or H200 SXM, and the clusters that one of them runs at once with a CTA on each SM, by CTAs of a
+#: cluster.
+SMS = 132
+CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+
+
+@dataclasses.dataclass(frozen=True)
+class HopperConfig(Config):
+    """A tile of D and its stages.
+
+    State: `min_stages` and `max_n`, the fewest stages and the most columns that the kernel takes.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements: tile_m a multiple of 64 for each of `warpgroups_per_tile`, tile_n of `unit_n`.
+    stages : int
+        Pairs of a k-tile of A and one of B in shared memory.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    stages: int = 4
+
+    min_stages: ClassVar[int] = 2
+    max_n: ClassVar[int] = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if reason := self._why_not_tile() or self._why_not_shared_out():
+            raise ArgumentError(f"config {self}: {reason}")
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            raise ArgumentError(
+                f"config {self}: {self.shared_bytes} bytes of shared memory, of at most {MAX_SHARED_BYTES}"
+            )
+
+    def _why_not_tile(self) -> str | None:
+        """Say what is wrong with the tile and its stages, or None."""
+        rows = self.warpgroups_per_tile * MMA_M
+        if self.tile_m % rows or self.tile_n % self.unit_n or self.tile_n > self.max_n:
+            return f"tile_m must be a multiple of {rows}, tile_n of {self.unit_n} up to {self.max_n}"
+        if self.blocks * self.tile_n > MAX_ACCUMULATORS:
+            return "the accumulators of a tile do not fit into a warpgroup's registers"
+        if self.stages < self.min_stages:
+            return f"stages must be {self.min_stages} or more"
+        return None
+
+    def _why_not_shared_out(self) -> str | None:
+        """Say what is wrong with how CTAs share a tile, or None: for kernels with clusters."""
+        return None
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def unit_n(self) -> int:
+        """Columns that tile_n is a multiple of."""
+        return MMA_M
+
+    @property
+    def warpgroups_per_tile(self) -> int:
+        """Consumer warpgroups that share a tile."""
+        return CONSUMERS
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows that a warpgroup computes of a tile."""
+        return self.tile_m // (self.warpgroups_per_tile * MMA_M)
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return 1
+
+    @property
+    def stages_bytes(self) -> int:
+        """Shared memory of a CTA for barriers and stages."""
+        return BARRIER_BYTES + (self.tile_m + self.tile_n) * K_BYTES * self.stages
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return self.stages_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class WarpScheduleConfig(HopperConfig):
+    """A tile of D, its stages, and whether consumer warpgroups are cooperative or ping-pong.
+
+    Attributes
+    ----------
+    tile_m, tile_n, stages : int
+        As of `HopperConfig`.
+    pingpong : int
+        1: each consumer warpgroup has tiles of its own, and one writes while the other multiplies; 0: they share one.
+    """
+
+    pingpong: int = 0
+
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong"})
+
+    @property
+    def warpgroups_per_tile(self) -> int:
+        return 1 if self.pingpong else CONSUMERS

@@ -1,0 +1,86 @@
+"""Tiles of the float64 GEMM with B in registers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gemmule.core.dtype import FLOAT64
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+
+#: Elements of a sector, the least that a cache loads from device memory.
+SECTOR = 32 // FLOAT64.itemsize
+WARP = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class BInRegistersConfig(ThreadTileConfig):
+    """Tile of C that a CTA computes, and the thread tile.
+
+    Attributes
+    ----------
+    tile_m, tile_n, tile_k : int
+        Elements.
+    thread_m, thread_n : int
+        Rows and columns of C that a thread computes; the columns are pairs of contiguous ones, or one.
+    lanes_n : int
+        Lanes of a warp along N; the others are along M.
+    ahead : int
+        Rows of B that are loaded into registers ahead; divides tile_k.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    """
+
+    tile_m: int = 16
+    tile_n: int = 64
+    tile_k: int = 16
+    thread_m: int = 16
+    thread_n: int = 1
+    lanes_n: int = 32
+    ahead: int = 8
+    group: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if WARP % self.lanes_n or (self.thread_n > 1 and self.thread_n % 2) or self.tile_k % self.ahead:
+            raise ArgumentError(
+                f"config {self}: lanes_n must divide {WARP}, ahead tile_k, and thread_n must be 1 or a multiple of 2"
+            )
+        warp_m, warp_n = WARP // self.lanes_n * self.thread_m, self.lanes_n * self.thread_n
+        if self.tile_m % warp_m or self.tile_n % warp_n:
+            raise ArgumentError(f"config {self}: tile_m must be a multiple of {warp_m}, and tile_n of {warp_n}")
+        if self.prefetched and (self.tile_n % SECTOR or self.prefetched % self.threads):
+            raise ArgumentError(
+                f"config {self}: a k-tile of B must have a multiple of {self.threads} sectors, an equal number for "
+                "each thread to prefetch"
+            )
+
+    def grid(self, m: int, n: int) -> tuple[int, int, int]:
+        """Return the CTAs for an (m, n) result; the kernel orders them itself."""
+        return (-(-m // self.tile_m) * -(-n // self.tile_n), 1, 1)
+
+    @property
+    def copied_sides(self) -> tuple[int, ...]:
+        """A only."""
+        return (self.tile_m,)
+
+    @property
+    def divides(self) -> tuple[int, int, int]:
+        """Rows are always checked: there are few checks, and M need not be a multiple of tile_m."""
+        return (1, self.tile_n, self.tile_k)
+
+    @property
+    def leading_dimension(self) -> int:
+        """Elements from one k to the next in shared memory: a padding of 16 bytes, against bank conflicts."""
+        return self.tile_m + 2
+
+    @property
+    def prefetched(self) -> int:
+        """Sectors of B that a k-tile prefetches into the L1 cache, where several warps read them."""
+        shared = self.tile_m > self.thread_m * (WARP // self.lanes_n)
+        return self.tile_k * self.tile_n // SECTOR if shared else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Two k-tiles of A, and a place for an element of each prefetched sector of B."""
+        return (2 * self.leading_dimension * self.tile_k + self.prefetched) * FLOAT64.itemsize

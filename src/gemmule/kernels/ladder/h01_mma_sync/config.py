@@ -1,0 +1,88 @@
+"""Tiles of the mma.sync GEMM."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from gemmule.core.dtype import DType
+from gemmule.core.errors import ArgumentError
+from gemmule.core.spec import Config
+
+#: Bytes that a copy may move at once; 1 and 2 are those of an element.
+COPIES = (16, 8, 4, 2, 1)
+#: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
+#: shared memory that a warp needs for these: 16 rows of at most 80 words.
+FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
+#: Tiles are multiples of this many elements: 64 bytes of the narrowest ones.
+_TILE_UNIT = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class MmaSyncConfig(Config):
+    """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
+
+    Attributes
+    ----------
+    tile_m, tile_n : int
+        Elements, multiples of 64.
+    k_bytes : int
+        Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
+    warps_m, warps_n : int
+        Warps along M and N. A warp tile is a multiple of 16 x 32.
+    stages : int
+        Stages in shared memory, at least 2.
+    mma_k_bytes : int
+        Depth of an mma.sync in bytes, 32 or 16: m16n8k16 or m16n8k8 for elements of 16 bits.
+    sum_bits : int
+        32, or 16 for accumulators in float16: coarser than other kernels, so that no search may take it.
+    group : int
+        Tiles that CTAs take downwards before they go to the right.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    k_bytes: int = 128
+    warps_m: int = 2
+    warps_n: int = 2
+    stages: int = 3
+    mma_k_bytes: int = 32
+    sum_bits: int = 32
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unit_m, unit_n = (math.lcm(_TILE_UNIT, side) for side in (SUBTILE_M * self.warps_m, SUBTILE_N * self.warps_n))
+        if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
+            raise ArgumentError(
+                f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
+            )
+        if self.k_bytes not in (64, 128) or self.mma_k_bytes not in (16, 32) or self.sum_bits not in (16, 32):
+            raise ArgumentError(
+                f"config {self}: k_bytes must be 64 or 128, mma_k_bytes 16 or 32, and sum_bits 16 or 32"
+            )
+        copied = max(COPIES) * self.threads
+        if self.tile_m * self.k_bytes % copied or self.tile_n * self.k_bytes % copied:
+            raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} bytes, {max(COPIES)} a thread")
+        if self.tile_m // self.warps_m * (self.tile_n // self.warps_n) % (2 * SUBTILE_M * SUBTILE_N):
+            raise ArgumentError(f"config {self}: a warp tile must be two subtiles of {SUBTILE_M} x {SUBTILE_N} or more")
+        if self.shared_bytes < WARP_BYTES * self.threads // 32:
+            raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
+
+    @property
+    def outputs(self) -> int:
+        return self.tile_m * self.tile_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA."""
+        return (self.tile_m + self.tile_n) * self.k_bytes * self.stages
+
+    def depth(self, dtype: DType) -> int:
+        """Return the elements of K in a k-tile."""
+        return self.k_bytes // dtype.itemsize

@@ -1,0 +1,82 @@
+"""Bases of the configs of the Hopper ladder's rungs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS, WARPGROUP, HopperConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RungConfig(HopperConfig):
+    """A tile of D that one warpgroup computes, its stages, and the raster.
+
+    Rungs add fields and state: `warpgroups_per_tile`; `threads` of a CTA; `cluster`, CTAs along M to which TMA
+    multicasts k-tiles of B; `boxes`, epilogue tiles in shared memory, 0 where threads write D by themselves.
+
+    Attributes
+    ----------
+    tile_m, tile_n, stages : int
+        As of `HopperConfig`.
+    group : int
+        Tiles that the raster goes down before it goes to the right.
+    """
+
+    stages: int = 1
+    group: int = 8
+
+    min_stages: ClassVar[int] = 1
+    warpgroups_per_tile: ClassVar[int] = 1
+    threads: ClassVar[int] = WARPGROUP
+    cluster: ClassVar[int] = 1
+    boxes: ClassVar[int] = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages_bytes + self.boxes * BOX_M * K_BYTES
+
+    def grid(self, tiles: int) -> int:
+        """Return the CTAs for a number of tiles."""
+        return tiles
+
+
+@dataclasses.dataclass(frozen=True)
+class RolesConfig(RungConfig):
+    """A tile of D that two consumer warpgroups compute, its stages, which a producer warpgroup fills, and the raster.
+
+    Attributes
+    ----------
+    tile_m, tile_n, stages, group : int
+        As of `RungConfig`.
+    """
+
+    tile_n: int = 256
+    stages: int = 4
+
+    warpgroups_per_tile: ClassVar[int] = 2
+    threads: ClassVar[int] = THREADS
+
+
+@dataclasses.dataclass(frozen=True)
+class PersistentConfig(RolesConfig):
+    """As `RolesConfig`, for persistent CTAs.
+
+    Attributes
+    ----------
+    tile_m, tile_n, stages, group : int
+        As of `RungConfig`.
+    ctas : int
+        CTAs that share all tiles: the SMs of the chip.
+    """
+
+    ctas: int = SMS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ctas < self.cluster:
+            raise ArgumentError(f"config {self}: ctas must be {self.cluster} or more, the CTAs of a cluster")
+
+    def grid(self, tiles: int) -> int:
+        return min(tiles, self.ctas // self.cluster * self.cluster)

@@ -1,0 +1,47 @@
+"""Launch recipes of kernels with a CTA for each tile of a batched, row-major result."""
+
+from __future__ import annotations
+
+from gemmule.core.launch import Param, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+
+
+def tile_grid(problem: GemmProblem, tile_m: int, tile_n: int, ctas: int = 1) -> tuple[int, int, int]:
+    """Return the grid with `ctas` CTAs for each tile of each matrix of the batch."""
+    tiles = -(-problem.n // tile_n) * -(-problem.m // tile_m)
+    return (tiles * (problem.batch or (1,))[0] * ctas, 1, 1)
+
+
+def tiles_divide(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
+    """Whether a tile's extents divide M, N and K."""
+    return all(extent % side == 0 for extent, side in zip((problem.m, problem.n, problem.k), tile, strict=True))
+
+
+def batched_params(problem: GemmProblem, first: str, second: str, lda: int, ldb: int) -> tuple[Param, ...]:
+    """Return the parameters A (M, K, L), B (N, K, L), row-major C and D (M, N, L), alpha, beta.
+
+    Parameters
+    ----------
+    problem, first, second
+        The problem with a row-major result, and the operands that are its A and B, as `row_result` gives them.
+    lda, ldb : int
+        Leading dimensions of A and of B; the other stride, of 1, is compiled in.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    batch = problem.batch or (1,)
+    acc = problem.accumulator
+    c = problem.c if problem.c is not None else problem.d
+
+    def strides(matrix: StridedMatrix, ld: int) -> tuple[int, ...]:
+        return (ld, *(matrix.batch_strides or (0,)))
+
+    return (
+        TensorParam(first, (m, k, *batch), strides(problem.a, lda)),
+        # B is (K, N) in the API, and (N, K) in CuTe.
+        TensorParam(second, (n, k, *batch), strides(problem.b, ldb)),
+        TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c, c.row_stride)),
+        TensorParam("d", (m, n, *batch), strides(problem.d, problem.d.row_stride)),
+        ScalarParam("alpha", acc, problem.alpha),
+        ScalarParam("beta", acc, problem.beta if problem.c is not None else 0),
+    )

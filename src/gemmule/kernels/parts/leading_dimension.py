@@ -1,0 +1,67 @@
+"""Leading dimension of a matrix, row-major or column-major, and the widest copies that its alignment allows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from gemmule.core.layout import StridedMatrix
+
+
+@dataclasses.dataclass(frozen=True)
+class LeadingDimension:
+    """Layout of a matrix in memory.
+
+    Attributes
+    ----------
+    row_major : bool
+        Whether its rows are contiguous, else its columns.
+    copy_bytes : int
+        Bytes that a copy along them may move at once.
+    stride : int
+        Elements from one row, or column, to the next.
+    """
+
+    row_major: bool
+    copy_bytes: int
+    stride: int
+
+
+def leading_dimension(matrix: StridedMatrix, sizes: Sequence[int], *, ends: bool = False) -> LeadingDimension:
+    """Return the leading dimension of a matrix; a single row or column is taken for that with wider copies.
+
+    Parameters
+    ----------
+    matrix : StridedMatrix
+        Row-major or column-major.
+    sizes : sequence of int
+        Bytes that copies may move, widest first, those of an element last.
+    ends : bool
+        Whether rows must end where a copy does too, so that no copy is half outside of the matrix.
+    """
+    found = []
+    if matrix.is_row_major:
+        found.append((True, matrix.rows, matrix.row_stride, matrix.cols))
+    if matrix.is_col_major:
+        found.append((False, matrix.cols, matrix.col_stride, matrix.rows))
+    layouts = []
+    for row_major, count, stride, length in found:
+        known = math.gcd(address_multiple(matrix, count, stride), length * matrix.dtype.itemsize if ends else 0)
+        layouts.append(LeadingDimension(row_major, next(size for size in sizes if known % size == 0), stride))
+    return max(layouts, key=lambda one: one.copy_bytes)
+
+
+def address_multiple(matrix: StridedMatrix, count: int, stride: int) -> int:
+    """Return the bytes that the address of every row (or column) of every matrix of the batch is a multiple of.
+
+    Parameters
+    ----------
+    matrix : StridedMatrix
+        The matrix.
+    count, stride : int
+        Its rows or columns, and the elements from one to the next.
+    """
+    # A single row has no next one: its stride is of no use.
+    steps = (stride if count > 1 else 0, *matrix.batch_strides)
+    return math.gcd(matrix.alignment, *(step * matrix.dtype.itemsize for step in steps))
