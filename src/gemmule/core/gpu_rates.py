@@ -7,6 +7,9 @@ import math
 
 from .errors import ArgumentError
 
+#: Bytes of the L2 cache of a GH100.
+_L2_BYTES = 50 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class GpuRates:
@@ -37,6 +40,18 @@ class GpuRates:
     l2: float = 1.0
     launch: float = 1.0
     learned: str = "H200"
+
+    def memory_rate(self, rate: float) -> float:
+        """Return the bytes a microsecond that a kernel moves from memory, of one that moves so many on an H200."""
+        return rate if self.memory == H200_RATES.memory else rate * self.memory / H200_RATES.memory
+
+    def moved_us(self, nbytes: float, rate: float) -> float:
+        """Return the time in microseconds of moving bytes of which an H200 moves `rate` in one, of its L2 or of memory.
+
+        Those beyond the L2 cache of a GH100 take as much longer as memory is slower.
+        """
+        beyond = max(nbytes - _L2_BYTES, 0)
+        return nbytes / rate + beyond * (1 / self.memory_rate(rate) - 1 / rate)
 
     def __post_init__(self) -> None:
         for name in ("multiprocessors", *RATES):

@@ -41,7 +41,7 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     """Return roughly the times in microseconds: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = oriented.m, oriented.n, oriented.k, (oriented.batch or (1,))[0]
-    memory = (((m + n) * k + m * n) * batch * _ITEM / _DRAM) ** 4
+    memory = (((m + n) * k + m * n) * batch * _ITEM / gpu.memory_rate(_DRAM)) ** 4
     found = []
     for config in configs:
         products, copies, alone, written, reduction, resident = _rates(config)

@@ -183,7 +183,7 @@ def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
     _, product = _product(problem, gpu)
     moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
-    return [_LAUNCH + moved / _BYTES + product for _ in configs]
+    return [gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory) + product for _ in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -109,7 +109,8 @@ def costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], gpu: GpuRa
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
         written = _WRITE * config.tile_n / 128 * (1 if problem.c is None else 2)
-        found.append(_LAUNCH + waves * (k_tiles * _K_TILE[config.tile_n] + written))
+        each = gpu.multiply * k_tiles * _K_TILE[config.tile_n] + gpu.load * written
+        found.append(gpu.launch * _LAUNCH + waves * each)
     return found
 
 

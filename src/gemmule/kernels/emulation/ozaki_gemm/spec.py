@@ -189,7 +189,7 @@ _LAUNCH, _BYTES = 2.0, 3.0e6
 def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of all launches, which is that of all configs."""
     elements = problem.m * problem.k + problem.k * problem.n
-    total = _LAUNCH + elements * FLOAT64.itemsize / _BYTES
+    total = gpu.launch * _LAUNCH + elements * FLOAT64.itemsize / min(_BYTES, gpu.memory)
     for one in _next_kernel(problem, gpu).chain():
         assert one.spec.cost is not None
         total += one.spec.cost(one.problem, one.config, gpu)

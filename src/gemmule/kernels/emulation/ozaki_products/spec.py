@@ -92,7 +92,8 @@ def costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates
     for config in configs:
         waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
         each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
-        found.append(_LAUNCH + waves * config.outputs / 2**15 * (problem.k / SLICE * each + beside))
+        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * beside
+        found.append(gpu.launch * _LAUNCH + waves * config.outputs / 2**15 * tile)
     return found
 
 

@@ -62,9 +62,9 @@ _LAUNCH, _BYTES = 2.0, 3.0e6
 
 def cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    del config, gpu
+    del config
     moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
-    return _LAUNCH + problem.m * problem.n * moved / _BYTES
+    return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_BYTES, gpu.memory)
 
 
 SPEC = KernelSpec(

@@ -67,9 +67,10 @@ _LAUNCH, _BYTES = 2.0, 2.5e6
 
 def cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     """Return roughly the time in microseconds."""
-    del config, gpu
+    del config
     elements = (problem.a.rows + problem.b.cols) * problem.k
-    return _LAUNCH + elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision]) / _BYTES
+    moved = elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision])
+    return gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory)
 
 
 SPEC = KernelSpec(

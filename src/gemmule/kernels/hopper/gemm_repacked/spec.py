@@ -163,18 +163,19 @@ _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 
 
-def _packing_us(nbytes: int, result: int, config: PackedConfig) -> float:
+def _packing_us(nbytes: int, result: int, config: PackedConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, beside a result of so many."""
     rate = _BYTES[0 if config.threads <= _FEW_THREADS else 1]
     vectors = _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
-    return _LAUNCH + vectors + 2 * nbytes / rate + min(result, _UNSETTLED) / _SETTLED
+    settled = min(result, _UNSETTLED) / _SETTLED
+    return _LAUNCH * gpu.launch + vectors + gpu.moved_us(2 * nbytes, rate) + settled
 
 
 def costs(problem: GemmProblem, configs: Sequence[PackedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     found, product = _product(problem, gpu)
     packed, result = sum(found.workspaces.values()), problem.d.distinct_bytes(problem.batch)
-    return [product + _packing_us(packed, result, config) for config in configs]
+    return [product + _packing_us(packed, result, config, gpu) for config in configs]
 
 
 def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

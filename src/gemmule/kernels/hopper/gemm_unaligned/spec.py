@@ -89,20 +89,21 @@ def costs(problem: GemmProblem, configs: Sequence[RaggedResultConfig], gpu: GpuR
     """
     m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
     k_tiles, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
-    k_tiles_us = _K_TILE * k_tiles * (1 + _MN_MAJOR * ((not problem.a.lies_in_rows) + problem.b.lies_in_rows))
-    found = []
+    mn_major = (not problem.a.lies_in_rows) + problem.b.lies_in_rows
+    k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
+    launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
     for config in configs:
         tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
         waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
         beyond = 1 - m * n * batch / (tiles * config.outputs)
         products = k_tiles_us * config.outputs / 2**14 / _RATES.get((config.tile_m, config.tile_n), 0.5)
         # C, which is read as the result is written, is not measured.
-        written = _WRITE * config.outputs / 2**14 * (1 - _BEYOND * beyond) * (1 if problem.c is None else 2)
+        written = gpu.load * _WRITE * config.outputs / 2**14 * (1 - _BEYOND * beyond) * (1 if problem.c is None else 2)
         if config.pingpong:
-            tile = (products**4 + ((products + written + _NEXT) / 2) ** 4) ** 0.25
-            found.append(_LAUNCH + waves * (tile + _NEXT) + written)
+            tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
+            found.append(launched + waves * (tile + next_tile) + written)
         else:
-            found.append(_LAUNCH + waves * (products + written / 2 + _NEXT))
+            found.append(launched + waves * (products + written / 2 + next_tile))
     return found
 
 

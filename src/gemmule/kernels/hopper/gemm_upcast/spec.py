@@ -155,14 +155,14 @@ _MOVED, _ENOUGH = 1.5, 4
 def costs(problem: GemmProblem, configs: Sequence[WidenedConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     found, product = _product(problem, gpu)
-    moved = _MOVED * sum(found.workspaces.values()) / _BYTES
+    moved = gpu.moved_us(_MOVED * sum(found.workspaces.values()), _BYTES)
 
     def widening(config: WidenedConfig) -> float:
         ctas = sum(_ctas(one, config) * one.matrices for one in _narrow(problem))
         # Where few CTAs leave multiprocessors idle, fewer vectors for each of them are better.
         return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
-    return [product + _LAUNCH + widening(config) for config in configs]
+    return [product + _LAUNCH * gpu.launch + widening(config) for config in configs]
 
 
 SPEC = KernelSpec(

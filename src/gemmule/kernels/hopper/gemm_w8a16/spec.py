@@ -122,7 +122,7 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], gpu: GpuRates) -
     """Return roughly the times in microseconds."""
     oriented, _, _ = row_result(problem)
     slices = -(-oriented.k // TILE_K)
-    memory = problem.bytes_min / _MEMORY
+    memory = problem.bytes_min / gpu.memory_rate(_MEMORY)
 
     def time(config: MixedConfig) -> float:
         cluster, kilobytes = config.cluster_k, config.outputs * 4 / 1024
@@ -130,13 +130,13 @@ def costs(problem: GemmProblem, configs: Sequence[MixedConfig], gpu: GpuRates) -
         at_once = max(CLUSTERS[cluster] * config.residents * gpu.multiprocessors // SMS, 1) * cluster
         waves = math.ceil(ctas / at_once)
         brought = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
-        each = math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
+        each = gpu.load * math.ceil(slices / cluster) * max(brought, _SLICE.get((config.tile_n, config.blocks), 0.0))
         # Where a multiprocessor has several CTAs, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / gpu.multiprocessors, 1.0)
         read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
-        total = _LAUNCH + read + _WAVE * (waves - 1)
+        total = gpu.launch * _LAUNCH + read + gpu.load * _WAVE * (waves - 1)
         if cluster > 1:
-            total += _EXCHANGE + kilobytes * (_EXCHANGE_KB + _EXCHANGE_EACH * cluster)
+            total += gpu.load * (_EXCHANGE + kilobytes * (_EXCHANGE_KB + _EXCHANGE_EACH * cluster))
         return total * _UNEVEN.get(cluster, 1.0)
 
     return [time(config) for config in configs]

@@ -261,7 +261,7 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
     finished = _FINISH * ((problem.c is not None) + (problem.epilogue is not None))
     each = problem.k * item / _K_BYTES * read + written + finished
     later = _LATER * max(tiles / gpu.multiprocessors - 1, 0.0)
-    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + problem.bytes_min / _BYTES
+    return _LAUNCH * gpu.launch + each * (1 + later) * gpu.load + gpu.moved_us(problem.bytes_min, _BYTES)
 
 
 def _mn_major_us(problem: GemmProblem, gpu: GpuRates) -> float:
