@@ -54,9 +54,9 @@ def test_sums_go_from_cta_to_cta():
 def test_a_swapped_tile_is_turned_back():
     plain = ptx(config(tile_m=64, tile_n=64, cluster_k=1, cluster_n=1, swap_ab=0), a="bfloat16", d="bfloat16")
     turned = ptx(config(tile_m=64, tile_n=64, swap_ab=1, cluster_k=1), a="bfloat16", d="bfloat16")
-    assert "stmatrix" in plain
+    assert "stmatrix.sync" in plain
     assert not re.search(r"stmatrix\S*\.trans", plain)
-    assert not re.search(r"stmatrix(?!\S*\.trans)", turned)
+    assert not re.search(r"stmatrix\.sync(?!\S*\.trans)", turned)
 
 
 def test_it_waits_for_the_launch_before_it():

@@ -222,6 +222,19 @@ def test_kernels_know_them_or_refuse_them(spec):
             assert spec.next_kernel(odd, spec.default).problem.epilogue.absmax
 
 
+def test_both_factors_are_rounded_to_tf32():
+    """TMA rounds float32 to TF32 where the tensor map says so; wgmma alone would truncate."""
+    kind = dtype_named("float32")
+    a, b = contiguous(kind, 256, 128), contiguous(kind, 192, 128).transposed()
+    gated = problem(
+        a=a, b=b, d=contiguous(kind, 256, 192), precision=Precision.TF32, epilogue=Epilogue(SWIGLU, second=b)
+    )
+    spec = next(one for one in REGISTRY if one.name == "hopper_gemm")
+    config = next(one for one in spec.configs if spec.why_not(gated, spec.archs[0], one) is None)
+    maps = {param.operand: param.tf32 for param in spec.launch(gated, config).params if hasattr(param, "tf32")}
+    assert {name for name, rounds in maps.items() if rounds} == {"a", "b", "u"}
+
+
 def test_what_is_chosen_for_gated_forms():
     hopper = REGISTRY[0].archs[0]
     choice = choose(problem(4096, 14336, 4096), hopper, multiprocessors=132)

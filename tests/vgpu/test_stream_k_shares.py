@@ -15,7 +15,7 @@ from gemmule.compiler.compile import compile_ptx
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.schedulers.stream_k import StreamK
+from gemmule.kernels.hopper.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -27,7 +27,7 @@ class Pieces:
     """Writes for every cluster how many pieces it has, who has parts of the last, and each piece."""
 
     def __init__(self):
-        self.order = StreamK(1, TILE_M, TILE_N, 1, 1, 1, 8)
+        self.order = StreamKScheduler(1, TILE_M, TILE_N, 8, 1, 1, 1)
 
     @cute.jit
     def __call__(self, mD: cute.Tensor, mOut: cute.Tensor, slices: Int32):
@@ -36,11 +36,11 @@ class Pieces:
     @cute.kernel
     def kernel(self, mD: cute.Tensor, mOut: cute.Tensor, slices: Int32):
         cta, _, _ = cute.arch.block_idx()
-        begin, step, end = self.order.turns(mD, slices)
+        begin, step, end = self.order.work(mD, slices)
         out = cta * (3 * MOST)
         mOut[out] = end
         for number in range(begin, end, step):
-            tile, first, count = self.order.piece(mD, number, slices)
+            tile, first, count = self.order.part(mD, number, slices)
             place = out + 3 * (number + 1)
             mOut[place] = tile
             mOut[place + 1] = first

@@ -6,6 +6,7 @@ K-tiles of A and B, and epilogue tiles of C and D, have rows of at most 128 byte
 from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32
+from gemmule.core.epilogue import SECOND
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -98,7 +99,7 @@ def _tensor_map(operand: str, lines: StridedMatrix, batch: tuple[int, ...], box:
         pitches=(line, *further),
         box=(*box, *(1 for _ in batch)),
         swizzle=row_bytes if row_bytes > MAP_ALIGNMENT else 0,
-        tf32=lines.dtype == FLOAT32 and operand in "ab",
+        tf32=lines.dtype == FLOAT32 and operand in ("a", "b", SECOND),
     )
 
 
