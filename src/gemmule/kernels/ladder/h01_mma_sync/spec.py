@@ -244,9 +244,12 @@ _LAUNCH, _WRITE, _WRITE_UNALIGNED, _TILE, _FINISH = 2.31, 0.14, 1.41, 64, 5.0 / 
 #: in a microsecond.
 _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
 #: Where elements of 8 or 32 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs
-#: have one each; and the share of that where they have more, by the bytes of an element. Records 20261122T190626 and
-#: 20261122T190657.
-_MN_LAUNCH, _MN_TILES, _MN_MORE = 2.3, ((128, 0.8), (64, 0.33)), {4: 1.07, 1: 0.81}
+#: have one each, and the factor of that where copies are of single bytes; the factor where SMs have more tiles, by the
+#: bytes of an element; writing 64 x 64 of 32 bits, and where rows of D begin anywhere; bytes to and from memory in a
+#: microsecond. Fitted to 100 products of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414
+#: (an H100) and 20261123T051914.
+_MN_LAUNCH, _MN_TILES, _MN_BYTEWISE, _MN_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, {4: 1.31, 1: 0.713}
+_MN_WRITE, _MN_UNALIGNED, _MN_BYTES = 0.407, 1.53, 1.82e6
 
 
 def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
@@ -266,20 +269,31 @@ def predicted_us(problem: GemmProblem, gpu: GpuRates) -> float:
 
 def _mn_major_us(problem: GemmProblem, gpu: GpuRates) -> float:
     item, matrices = problem.a.dtype.itemsize, (problem.batch or (1,))[0]
-    k_tiles = -(-problem.k * item // _K_BYTES)
+    k_tiles, oriented = -(-problem.k * item // _K_BYTES), _oriented(problem)
+    bytewise = _MN_BYTEWISE if min(_copied(oriented)) < _WORD else 1.0
+    written = _MN_UNALIGNED if _vector(oriented) == 1 else _MN_WRITE * problem.d.dtype.itemsize / 4
+
+    filled = (_filled(problem.m) + _filled(problem.n)) / 2
 
     def tiled(side: int, k_tile_us: float) -> float:
         tiles = -(-problem.m // side) * -(-problem.n // side) * matrices / gpu.multiprocessors
-        return k_tiles * k_tile_us * max(1.0, tiles * _MN_MORE[item]) * gpu.load
+        each = k_tiles * k_tile_us * bytewise * filled + written * (side / _TILE) ** 2
+        return each * max(1.0, tiles * _MN_MORE[item]) * gpu.load
 
-    return _MN_LAUNCH * gpu.launch + min(tiled(*one) for one in _MN_TILES)
+    memory = problem.bytes_min / min(_MN_BYTES, gpu.memory)
+    return _MN_LAUNCH * gpu.launch + math.hypot(min(tiled(*one) for one in _MN_TILES), memory)
 
 
 def _read_us(matrix: StridedMatrix, lines: int) -> float:
     """Return the time of a k-tile of an operand with so many rows or columns."""
     begin, item = _lines_begin(matrix), matrix.dtype.itemsize
     found = _READ[8 if begin % 8 == 0 else 4 if begin % 4 == 0 and item < 4 else 1]
-    return found * (_READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _TILE, 1.0))
+    return found * _filled(lines)
+
+
+def _filled(lines: int) -> float:
+    """Return the share of a k-tile's time that an operand with so many rows or columns takes."""
+    return _READ_EMPTY + (1 - _READ_EMPTY) * min(lines / _TILE, 1.0)
 
 
 def _lines_begin(matrix: StridedMatrix) -> int:
