@@ -20,13 +20,13 @@ from typing import Any
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec
-from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.parts.block_triangle import STEP
 
@@ -89,8 +89,8 @@ def products() -> tuple[GemmProblem, ...]:
             plain = GemmProblem(m, n, k, (), left, right, None, out, precision=precision)
             found += [plain, dataclasses.replace(plain, c=out, beta=1)]
             if m <= n and precision is Precision.IEEE:
-                found.append(dataclasses.replace(plain, needed=Staircase(0, STEP)))
-            if (own := told(plain, same=True)).own_transpose:
+                found.append(dataclasses.replace(plain, needed=BlockTriangle(0, STEP)))
+            if (own := mark_own_transpose(plain, same=True)).own_transpose:
                 found.append(own)
     return tuple(found)
 

@@ -15,13 +15,13 @@ from problems import SCHEDULE, FuzzProblem, Sketch, detailed, sketch
 import gemmule as gm
 from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import GemmuleError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.spec import Choice
-from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, contiguous_gemm
 
@@ -105,7 +105,7 @@ def staircase_problem(problem: FuzzProblem, matrices: Mapping[str, StridedMatrix
     """Return the product of a block lower triangle, as streams compute it."""
     return GemmProblem(
         problem.m, problem.n, problem.k, (), matrices["a"], matrices["b"], matrices.get("c") if problem.beta else None,
-        matrices["out"], problem.alpha, problem.beta, needed=Staircase(problem.first, STEP),
+        matrices["out"], problem.alpha, problem.beta, needed=BlockTriangle(problem.first, STEP),
     )  # fmt: skip
 
 

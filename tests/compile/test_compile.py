@@ -17,13 +17,13 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import INT8_PRODUCTS, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.layout import contiguous
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 from gemmule.kernels.parts.block_triangle import STEP
 
@@ -72,8 +72,8 @@ def products(types):
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
             if m <= n and exact is Precision.IEEE:
-                yield dataclasses.replace(problem, needed=Staircase(0, STEP))
-            if (own := told(alone, same=True)).own_transpose:
+                yield dataclasses.replace(problem, needed=BlockTriangle(0, STEP))
+            if (own := mark_own_transpose(alone, same=True)).own_transpose:
                 yield own
 
     return tuple(every())

@@ -22,13 +22,13 @@ import numpy as np
 from device_arrays import STREAM, DeviceMatrix, strides_of
 from oracle import assert_product, random_matrix
 
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import DTypeError
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
-from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.runtime.device import get_device
@@ -77,7 +77,7 @@ def check_gemm(spec, config, dtype, precision, shape, kinds, offset, planted, re
     ):
         da.put(a), db.put(b), dd.put(c)
         default = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), dd.matrix(), dd.matrix(), 1, 1)
-        stairs = Staircase(0, STEP) if spec.name in TRIANGLES else None
+        stairs = BlockTriangle(0, STEP) if spec.name in TRIANGLES else None
         problem = dataclasses.replace(default, precision=precision, needed=stairs)
         arch = get_device().arch
         if spec.why_not(problem, arch, config):
@@ -111,7 +111,7 @@ def check_own_transpose(spec, config, dtype, precision, shape, kinds, offset):
         da.put(a), dd.put(d)
         one = da.matrix()
         problem = GemmProblem(m, m, k, (), one, one.transposed(), None, dd.matrix(), precision=precision)
-        problem = told(problem, same=True)
+        problem = mark_own_transpose(problem, same=True)
         if spec.why_not(problem, get_device().arch, config):
             return 0
         run_kernel(problem, Choice(spec, config), {"a": da.address, "b": da.address, "d": dd.address}, 0, STREAM)

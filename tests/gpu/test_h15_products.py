@@ -14,7 +14,7 @@ from test_api_torch import to_numpy, to_torch
 import gemmule as gm
 from gemmule.api import kept
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
@@ -45,7 +45,7 @@ def square(a, out, config, *, kind="row", out_kind="row", batch=(), alpha=1, pre
         one = da.matrix()
         m, k = a.shape[-2:]
         problem = GemmProblem(m, m, k, batch, one, one.transposed(), None, dd.matrix(), alpha)
-        problem = told(dataclasses.replace(problem, precision=Precision.parse(precision)), same=True)
+        problem = mark_own_transpose(dataclasses.replace(problem, precision=Precision.parse(precision)), same=True)
         assert SPEC.why_not(problem, get_device().arch, config) is None
         pointers = {"a": da.address, "b": da.address, "d": dd.address}
         run_kernel(problem, Choice(SPEC, config), pointers, 0, STREAM)

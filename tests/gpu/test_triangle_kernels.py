@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from oracle import assert_product, poisoned, random_matrix
 
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import dtype_named
-from gemmule.core.staircase import Staircase
 from gemmule.core.streams import DeviceMatrix, matrix_bytes
 from gemmule.dispatch.select import choose
 from gemmule.kernels.parts.block_triangle import STEP
@@ -39,7 +39,7 @@ def test_what_is_needed_is_right(device, name, shape, orders):
     m, first, behind, k = shape
     n, dtype, rng = first + m + behind, dtype_named(name), np.random.default_rng()
     a, b, c = (random_matrix(rng, dtype, extents) for extents in ((m, k), (k, n), (m, n)))
-    stream, needed = device.stream(), Staircase(first, STEP)
+    stream, needed = device.stream(), BlockTriangle(first, STEP)
     left, right = (on_device(device, stream, x, order) for x, order in zip((a, b), orders, strict=True))
     for beta in (0, 1):
         # A frame around the result shows what is written beyond it.

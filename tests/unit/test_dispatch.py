@@ -14,12 +14,12 @@ import textwrap
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
-from gemmule.core.staircase import Staircase
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.parts.block_triangle import STEP
@@ -138,7 +138,7 @@ def _taken(spec):
         ]
         problems += [dataclasses.replace(problems[0], precision=one) for one in (Precision.BF16X6, Precision.TF32)]
         problems += [dataclasses.replace(one, precision=Precision.INT8X15) for one in problems if "64" in str(one.a)]
-        problems += [dataclasses.replace(problems[place], needed=Staircase(0, STEP)) for place in (0, len(shapes))]
+        problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
         problems.append(own_product(gemm_problem(512, 512, 256, "float16", "float16", "nt")))
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
 

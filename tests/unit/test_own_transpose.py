@@ -12,12 +12,12 @@ from tuned_entries import HOPPER, chosen, entry, forget, table
 
 import gemmule as gm
 from gemmule.api import recent
+from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.errors import ArgumentError, NoKernelError
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.stacking import stacked
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.dispatch.tuned_file import write_tuned
@@ -36,31 +36,35 @@ def own(n, k, layout="nt", out="bfloat16"):
 def test_b_is_a_transposed_in_the_same_memory():
     plain = gemm_problem(64, 64, 32, "bfloat16", "bfloat16", "nt")
     assert not plain.own_transpose
-    assert told(plain, same=True).own_transpose
-    assert not told(told(plain, same=True), same=False).own_transpose
+    assert mark_own_transpose(plain, same=True).own_transpose
+    assert not mark_own_transpose(mark_own_transpose(plain, same=True), same=False).own_transpose
     for other in ("nn", "tt"):
-        assert not told(gemm_problem(64, 64, 32, "bfloat16", "bfloat16", other), same=True).own_transpose
+        assert not mark_own_transpose(gemm_problem(64, 64, 32, "bfloat16", "bfloat16", other), same=True).own_transpose
     wide = dataclasses.replace(plain, b=dataclasses.replace(plain.b, col_stride=40))
-    assert not told(wide, same=True).own_transpose
+    assert not mark_own_transpose(wide, same=True).own_transpose
     # What is read is read once.
-    assert told(plain, same=True).bytes_min == plain.bytes_min - 64 * 32 * 2
+    assert mark_own_transpose(plain, same=True).bytes_min == plain.bytes_min - 64 * 32 * 2
     # And of the result the triangle with the diagonal computed, where there is no C.
-    assert told(plain, same=True).flop_min == 2 * 32 * (64 * 65 // 2)
-    assert told(dataclasses.replace(plain, c=plain.d, beta=1), same=True).flop_min == plain.flop == plain.flop_min
+    assert mark_own_transpose(plain, same=True).flop_min == 2 * 32 * (64 * 65 // 2)
+    assert (
+        mark_own_transpose(dataclasses.replace(plain, c=plain.d, beta=1), same=True).flop_min
+        == plain.flop
+        == plain.flop_min
+    )
 
 
 def test_a_batch_that_becomes_rows_is_no_such_product():
-    """Rows of one element's line, the same for all of the batch: stacked, they are no square matrix any more."""
+    """Rows of one element's line, the same for all of the batch: fold_batch, they are no square matrix any more."""
     row = StridedMatrix(BFLOAT16, 1, 8, 8, 1, (0,))
     one = GemmProblem(1, 1, 8, (5,), row, row.transposed(), None, contiguous(BFLOAT16, 1, 1, (5,)))
-    found = told(stacked(one), same=True)
+    found = mark_own_transpose(fold_batch(one), same=True)
     assert found.m != found.n
     assert not found.own_transpose
     batched = contiguous(BFLOAT16, 16, 8, (2, 3))
     many = GemmProblem(
         16, 16, 8, (2, 3), batched, batched.transposed(), None, contiguous(BFLOAT16, 16, 16, (2, 3))
     )  # fmt: skip
-    inner, _, _ = split_batch(told(stacked(many), same=True), 1)
+    inner, _, _ = split_batch(mark_own_transpose(fold_batch(many), same=True), 1)
     assert (inner.own_transpose, inner.batch) == (True, (6,))
 
 
@@ -168,7 +172,7 @@ def test_inputs_and_records_of_a_measurement(layout):
     a, b = as_matrix(inputs["a"], problem.a), as_matrix(inputs["b"], problem.b)
     np.testing.assert_array_equal(a.T, b)
     assert named(problem)["own_transpose"]
-    assert "own_transpose" not in named(told(problem, same=False))
+    assert "own_transpose" not in named(mark_own_transpose(problem, same=False))
 
 
 def test_products_that_are_no_such():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmule.core.remembered import remembered
+from gemmule.core.last_call_cache import cache_last_call
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def asked():
 
 @pytest.fixture
 def summed(asked):
-    @remembered
+    @cache_last_call
     def summed(first, second):
         asked.append((first, second))
         return [*first, *second]
@@ -48,7 +48,7 @@ def test_each_of_the_two_counts(summed):
 def test_an_error_is_no_answer():
     answers = iter([ValueError("no"), 7])
 
-    @remembered
+    @cache_last_call
     def ask(first, second):
         answer = next(answers)
         if isinstance(answer, ValueError):

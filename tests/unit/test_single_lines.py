@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, Precision
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
 
@@ -44,7 +44,7 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
         dtype, out, precision = "float64", "float64", Precision.INT8X15
     for m, n, k in itertools.product((1, 2, 64, 1024), repeat=3):
         problem = dataclasses.replace(gemm_problem(m, n, k, dtype, out, layout), precision=precision)
-        problem = told(problem, same=True)
+        problem = mark_own_transpose(problem, same=True)
         for config in spec.configs[:2]:
             if spec.why_not(problem, HOPPER, config) is not None:
                 continue

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import MAX_EXTENT
-from gemmule.core.stacking import stacked
 from gemmule.dispatch.select import choose
 
 M, N, K = 3, 4, 5
@@ -82,7 +82,7 @@ CASES = {
 def test_what_becomes_one_product(name):
     batch, given, expected = CASES[name]
     problem = problem_of(batch, **given)
-    found = stacked(problem)
+    found = fold_batch(problem)
     assert (found.m, found.n, found.batch) == expected
     assert found.flop == problem.flop
     assert found.bytes_min == problem.bytes_min
@@ -91,14 +91,14 @@ def test_what_becomes_one_product(name):
 
 def test_extents_stay_within_32_bits():
     most = MAX_EXTENT // M
-    assert stacked(problem_of((most,), b=(N, 1, 0))).m == most * M
+    assert fold_batch(problem_of((most,), b=(N, 1, 0))).m == most * M
     problem = problem_of((most + 1,), b=(N, 1, 0))
-    assert stacked(problem) == problem
+    assert fold_batch(problem) == problem
 
 
 def test_nothing_to_compute_stays_as_it_is():
     for problem in (problem_of((0,), b=(N, 1, 0)), problem_of((6,), b=(N, 1, 0), m=0), problem_of((), b=(N, 1))):
-        assert stacked(problem) == problem
+        assert fold_batch(problem) == problem
 
 
 def test_a_kernel_for_tensor_cores_takes_what_would_be_many_launches_of_a_few_rows():
@@ -111,5 +111,5 @@ def test_a_kernel_for_tensor_cores_takes_what_would_be_many_launches_of_a_few_ro
         contiguous(BFLOAT16, m, n, batch),
     )  # fmt: skip
     arch = Arch.for_device(9, 0)
-    assert choose(stacked(problem), arch).spec.name == "hopper_gemm"
+    assert choose(fold_batch(problem), arch).spec.name == "hopper_gemm"
     assert choose(problem, arch).spec.name != "hopper_gemm"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import gemmule as gm
-from gemmule.core import traced
-from gemmule.core.traced import accumulated, lowered, matrix_input, number_input
+from gemmule.core import tracing as traced
+from gemmule.core.tracing import accumulated, lowered, matrix_input, number_input
 
 
 def values():

@@ -11,7 +11,7 @@ from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.syrk.spec import SPEC
 from gemmule.vgpu import Options
@@ -32,7 +32,7 @@ WIDE = next(config for config in SPEC.configs if (config.tile_m, config.tile_n) 
 def square(a, d, alpha=1, config=SMALL, precision=Precision.IEEE):
     """Compute D = alpha A @ A.T, and see that it is symmetric."""
     b = a.swapaxes(-1, -2)
-    problem = told(dataclasses.replace(problem_of(a, b, d, None, alpha), precision=precision), same=True)
+    problem = mark_own_transpose(dataclasses.replace(problem_of(a, b, d, None, alpha), precision=precision), same=True)
     assert SPEC.why_not(problem, virtual_arch(), config) is None
     with nothing_strays(d):
         run_kernel(problem, Choice(SPEC, config), {"a": a, "b": b, "d": d}, Options(checks=True))

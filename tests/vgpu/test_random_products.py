@@ -10,8 +10,8 @@ from kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plaine
 from test_kernels import problem_of
 
 import gemmule as gm
-from gemmule.core.own_transpose import told
-from gemmule.core.staircase import Staircase
+from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
@@ -58,7 +58,7 @@ def triangle(kernel, product):
     found = np.empty_like(product.expected)
     for index in np.ndindex(found.shape[:-2]):
         problem = dataclasses.replace(
-            told(problem_of(a[index], b[index], found[index]), True), needed=Staircase(0, 256)
+            mark_own_transpose(problem_of(a[index], b[index], found[index]), True), needed=BlockTriangle(0, 256)
         )
         problem = dataclasses.replace(problem, alpha=product.options["alpha"])
         choice = choose(problem, virtual_arch())

@@ -10,9 +10,9 @@ from between import nothing_strays
 from oracle import assert_product, poisoned, random_matrix
 from test_kernels import laid_out, problem_of
 
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.spec import Choice
-from gemmule.core.staircase import Staircase
 from gemmule.kernels.float64.syrk.spec import SPEC as DOUBLE
 from gemmule.kernels.parts.block_triangle import STEP
 from gemmule.kernels.simt.syrk.spec import SPEC as SINGLE
@@ -31,7 +31,7 @@ def smallest(spec):
 
 
 def problem_below(a, b, d, first=0, c=None, beta=0, step=STEP):
-    return dataclasses.replace(problem_of(a, b, d, c, 1, beta), needed=Staircase(first, step))
+    return dataclasses.replace(problem_of(a, b, d, c, 1, beta), needed=BlockTriangle(first, step))
 
 
 def tiles_of(problem, config):

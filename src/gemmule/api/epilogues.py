@@ -22,7 +22,7 @@ from gemmule.core.formula import formula
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import is_vectorised
-from gemmule.core.traced import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, real
+from gemmule.core.tracing import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, real
 from gemmule.runtime.arrays import ArrayView
 
 from .gated import GATE_BIAS, NAMED_GATED, SECOND, UP_BIAS

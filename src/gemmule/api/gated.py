@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmule.core.activations import gelu, gelu_tanh, relu, silu
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from gemmule.core.traced import Traced
+from gemmule.core.tracing import Traced
 from gemmule.runtime.arrays import ArrayView
 
 #: Those that `gemm` takes by name: functions of the gate, which is multiplied by the other value.

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem
-from gemmule.core.stacking import stacked
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
@@ -58,7 +58,7 @@ def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[
     if product.ending is not None:
         problem, further = with_ending(problem, product.ending, views, shape)
         roles |= further
-    return told(stacked(problem), same=_begin_together(views["a"], views["b"])), roles
+    return mark_own_transpose(fold_batch(problem), same=_begin_together(views["a"], views["b"])), roles
 
 
 def _begin_together(a: ArrayView, b: ArrayView) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from gemmule.core.name_suggestions import unknown_name
+
 from ..core.dtype import Precision
 from ..core.errors import ArgumentError
-from ..core.names import unknown_name
 from ..core.problem import GemmProblem
 from ..lab.draws import Draw, without_draws
 from ..lab.products import gemm_problem, output_type, own_product

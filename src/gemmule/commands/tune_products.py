@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def kernel_names(text: str | None) -> tuple[str, ...]:
     """Return the kernels that are asked for by name."""
-    from ..core.names import unknown_name
+    from gemmule.core.name_suggestions import unknown_name
+
     from ..dispatch import registry
 
     known = [spec.name for spec in registry.REGISTRY if spec.operation == "gemm"]

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .errors import ArgumentError
-from .traced import Traced, operation
+from .tracing import Traced, operation
 
 #: 2 * sqrt(2 / pi): tanh(u) = 2 * sigmoid(2 * u) - 1 turns GELU's usual form into one sigmoid.
 _TWICE_ROOT = 2 * math.sqrt(2 / math.pi)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from .activations import gelu_tanh
 from .epilogue import ACC, ARITY, COMMUTATIVE, Expression
-from .traced import accumulated, lowered
+from .tracing import accumulated, lowered
 
 #: Characters beyond which the steps of an expression are shorter than what they make.
 _LONG = 240

@@ -7,7 +7,7 @@ import dataclasses
 from .problem import GemmProblem
 
 
-def told(problem: GemmProblem, same: bool) -> GemmProblem:
+def mark_own_transpose(problem: GemmProblem, same: bool) -> GemmProblem:
     """Return a problem that says whether its B is its A transposed, in the same memory.
 
     Parameters

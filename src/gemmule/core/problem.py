@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
+from .block_triangle import BlockTriangle
 from .dtype import DType, Precision, accumulator
 from .epilogue import Epilogue
 from .layout import StridedMatrix, layout_name
-from .staircase import Staircase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class GemmProblem:
         What a float32 product may be rounded to.
     epilogue : Epilogue or None
         What is done to each element before it is rounded into D. Where that names C, beta counts nothing.
-    needed : Staircase or None
+    needed : BlockTriangle or None
         Which elements of D are needed, where these are not all: the others may hold anything afterwards. Kernels may
         leave them out, and need not.
     own_transpose : bool
@@ -53,7 +53,7 @@ class GemmProblem:
     beta: float | int = 0
     precision: Precision = Precision.IEEE
     epilogue: Epilogue | None = None
-    needed: Staircase | None = None
+    needed: BlockTriangle | None = None
     own_transpose: bool = False
 
     def __post_init__(self) -> None:

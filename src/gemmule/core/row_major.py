@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from .dtype import DType
+from .last_call_cache import cache_last_call
 from .layout import StridedMatrix
 from .problem import GemmProblem
-from .remembered import remembered
 
 #: Extents beyond this could overflow the 32-bit indices of the kernels.
 MAX_EXTENT = 2**30
@@ -31,7 +31,7 @@ def row_result(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
     return turned, "b", "a"
 
 
-@remembered
+@cache_last_call
 def why_not_lines(problem: GemmProblem, dtype: DType) -> str | None:
     """Say which operand is no row- or column-major matrix of that type, or None where all are, C in the layout of D."""
     for name, matrix in problem.operands().items():
@@ -40,7 +40,7 @@ def why_not_lines(problem: GemmProblem, dtype: DType) -> str | None:
     return why_not_strides(problem)
 
 
-@remembered
+@cache_last_call
 def why_not_strides(problem: GemmProblem) -> str | None:
     """Say which operand is no row- or column-major matrix, or None where all are, C in the layout of D."""
     for name, matrix in problem.operands().items():

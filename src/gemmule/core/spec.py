@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from .arch import Arch
 from .errors import ArgumentError
 from .gpu_rates import H200_RATES, GpuRates
+from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, Problem, split_batch
-from .remembered import remembered_for_each
 
 #: What one compiled kernel is specialised for, beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -246,7 +246,7 @@ class KernelSpec:
         return None
 
 
-@remembered_for_each
+@cache_for_configs
 def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Config, ...]:
     """Return configs with as many CTAs as a GPU has SMs, without those whose clusters have more."""
     found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= multiprocessors)

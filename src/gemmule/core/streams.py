@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .staircase import Staircase
+from .block_triangle import BlockTriangle
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -134,7 +134,7 @@ class DeviceStreams(Protocol):
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Queue ``d = alpha * a @ b + beta * c``; `c` may be `d` itself.
 
@@ -152,7 +152,7 @@ class DeviceStreams(Protocol):
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Make ready what `multiply` of these arguments needs, so that its first call takes no longer than others."""
 

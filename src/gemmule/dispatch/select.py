@@ -10,9 +10,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.spec import Choice, Config, KernelSpec
 
 from .problem_key import key_of
@@ -209,7 +209,7 @@ def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arc
         return None
 
 
-@remembered
+@cache_last_call
 def _most_batch_dims(operation: str, registry: Sequence[KernelSpec]) -> int:
     return max(spec.batch_dims for spec in registry if spec.operation == operation)
 

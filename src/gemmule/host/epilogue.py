@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.normal_distribution import SINGLE
+
 from ..core.dtype import NARROW_FLOATS
 from ..core.epilogue import ACC, FAR, MATRIX, UP, C, Expression
 from ..core.executor import Array
-from ..core.normal import SINGLE
 from .arithmetic import choose_arithmetic
 from .product import blocks
 from .rounding import PIECE, scale_dtype, write

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.staircase import Staircase
+from gemmule.core.block_triangle import BlockTriangle
+
 from ..core.streams import Array, DeviceMatrix
 from .gemm import gemm
 from .tiles import HostTileExecutor
@@ -127,7 +128,7 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,  # noqa: ARG002 - BLAS chooses for itself
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Queue a product on the host's BLAS."""
 
@@ -151,7 +152,7 @@ class HostStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Do nothing: BLAS is ready."""
 

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 import gemmule as gm
+from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem
-from gemmule.core.stacking import stacked
 from gemmule.dispatch.select import forgets_choices, generation
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count
@@ -125,13 +125,13 @@ def _decided(
     }
     a = matrices["a"].transposed() if options.transpose_a else matrices["a"]
     b = matrices["b"].transposed() if options.transpose_b else matrices["b"]
-    problem = stacked(
+    problem = fold_batch(
         GemmProblem(
             m, n, a.cols, tuple(batch), a, b, matrices.get("c"), matrices["d"], options.alpha, options.beta,
             Precision.parse(options.precision),
         )
     )  # fmt: skip
-    return queue_of(told(problem, same), names, ordinal)
+    return queue_of(mark_own_transpose(problem, same), names, ordinal)
 
 
 def _nothing(addresses: tuple[int, ...], stream: int) -> None:

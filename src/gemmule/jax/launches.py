@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix, element_alignment
-from gemmule.core.own_transpose import told
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import Choice
@@ -89,7 +89,7 @@ def most_aligned(
         matrices[name] = dataclasses.replace(matrices[name], alignment=alignment)
     found = problem.with_operands(problem.batch, matrices)
     # Those to come need not be one array twice.
-    return told(found, same=False) if isinstance(found, GemmProblem) else found
+    return mark_own_transpose(found, same=False) if isinstance(found, GemmProblem) else found
 
 
 # One for each program that XLA has compiled, which is far larger.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
-from gemmule.core.names import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.registry import LADDER, REGISTRY

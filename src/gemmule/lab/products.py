@@ -11,8 +11,8 @@ import numpy as np
 from gemmule.core.dtype import DType, Kind, accumulator, dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.names import unknown_name
-from gemmule.core.own_transpose import told
+from gemmule.core.name_suggestions import unknown_name
+from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.problem import GemmProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -76,7 +76,7 @@ def own_product(problem: GemmProblem) -> GemmProblem:
     ArgumentError
         If B, as it lies, is not the transpose of A.
     """
-    found = told(problem, same=True)
+    found = mark_own_transpose(problem, same=True)
     if not found.own_transpose:
         raise ArgumentError(
             f"{problem.m} x {problem.n} x {problem.k}, {problem.layout}: B is A transposed, in the same memory, only "

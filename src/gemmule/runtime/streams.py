@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
-from gemmule.core.staircase import Staircase
 from gemmule.core.streams import Array, DeviceMatrix
 
 from .device import current, get_device
@@ -211,7 +211,7 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Queue a product by the kernel that is chosen for it."""
         for launch in self._launches(stream, a, b, d, alpha, beta, c, like, needed):
@@ -227,7 +227,7 @@ class GpuStreams:
         beta: float | int = 0,
         c: DeviceMatrix | None = None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> None:
         """Load the kernel, and keep the launch."""
         self._launches(stream, a, b, d, alpha, beta, c, like, needed)
@@ -246,7 +246,7 @@ class GpuStreams:
         beta: float | int,
         c: DeviceMatrix | None,
         like: tuple[int, int] | None = None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> list[Callable[[], None]]:
         given = (a, b, d, alpha, beta, c, like, needed)
         return self._kept(stream, given, lambda: self._problem(a, b, d, alpha, beta, c, needed), like)
@@ -293,7 +293,7 @@ class GpuStreams:
         alpha: float | int,
         beta: float | int,
         c: DeviceMatrix | None,
-        needed: Staircase | None = None,
+        needed: BlockTriangle | None = None,
     ) -> tuple[GemmProblem, dict[str, int]]:
         operands = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
         matrices = {name: strided(matrix) for name, matrix in operands.items()}
@@ -317,7 +317,7 @@ class GpuStreams:
     def stairs(self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix) -> int:
         """Return the rows and columns of a staircase's steps above which a product's kernel computes nothing, or 0."""
         step = max(self.whole[:2])
-        choice = self._choice(self._problem(a, b, d, 1, 0, None, Staircase(0, step))[0])
+        choice = self._choice(self._problem(a, b, d, 1, 0, None, BlockTriangle(0, step))[0])
         # A kernel that leaves something out is not for results that are needed as a whole.
         whole = self._problem(a, b, d, 1, 0, None)[0]
         return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0

@@ -6,9 +6,9 @@ import functools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
@@ -67,7 +67,7 @@ def _refuses(problem: GemmProblem, arch: Arch, *, stored: bool) -> str | None:
     return None
 
 
-@remembered
+@cache_last_call
 def _refuses_any(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no rung takes `problem`: a choice asks all of them, one after another."""
     return refuse_hopper(problem, arch, tma="abcd", dtypes=DTYPES, batch_dims=0)

@@ -12,7 +12,7 @@ import cutlass
 from cutlass import Float32, Float64, cute
 
 from gemmule.core.epilogue import ABSMAX, ACC, FAR, MATRIX, UP, C, Expression
-from gemmule.core.normal import HALF, SINGLE, Tail
+from gemmule.core.normal_distribution import HALF, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
 _MOST_POWER, _LEAST = 60, -100

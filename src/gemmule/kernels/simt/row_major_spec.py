@@ -6,9 +6,9 @@ import functools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import DType
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import is_vectorised, why_not_extents, why_not_grid
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import tiles_divide
@@ -81,7 +81,7 @@ def _launch(problem: GemmProblem, config: RowMajorConfig) -> Launch:
     )
 
 
-@remembered
+@cache_last_call
 def why_not_row_major(problem: GemmProblem, dtype: DType) -> str | None:
     """Say which operand is not a row-major matrix of that type, or None where all are."""
     for name, matrix in problem.operands().items():

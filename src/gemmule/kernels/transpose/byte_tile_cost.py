@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.remembered import remembered_for_each
 
 from .byte_tile_config import LONG_ROW, ByteTileConfig, packed_rows, rows_are_wide
 
@@ -76,7 +76,7 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     return found
 
 
-@remembered_for_each
+@cache_for_configs
 def _tiles(configs: Sequence[ByteTileConfig], item: int, wide: bool) -> _Tiles:
     widths = [wide and one.is_wide for one in configs]
     tile, straddled = np.array([one.tile(item) for one in configs]).T, np.array([0 if some else 1 for some in widths])

@@ -8,7 +8,7 @@ import itertools
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
-from gemmule.core.names import unknown_name
+from gemmule.core.name_suggestions import unknown_name
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY

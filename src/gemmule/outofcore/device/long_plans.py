@@ -6,7 +6,8 @@ import collections
 import dataclasses
 import math
 
-from ...core.staircase import Staircase
+from gemmule.core.block_triangle import BlockTriangle
+
 from . import traffic
 from .operation import Store, length
 from .plan import PANELS, RESIDENT, DevicePlan
@@ -151,7 +152,7 @@ class _Whole:
         shape = int(part.stop - part.start), int(cols.stop - cols.start)
         key = (*shape, plan.symmetric and tile[0] == tile[1])
         if key not in self._known:
-            products: list[tuple[int, int, Staircase | None]] = [(*shape, None)]
+            products: list[tuple[int, int, BlockTriangle | None]] = [(*shape, None)]
             if plan.in_strips(tile):
                 products = [
                     (length(rows), rows[1] - int(cols.start), plan.below(tile[0], rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...core.staircase import Staircase
+from gemmule.core.block_triangle import BlockTriangle
 
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
@@ -90,7 +90,7 @@ class Multiply(Op):
         Buffer of the sum.
     first, last : bool
         Whether the sum begins and ends here.
-    needed : Staircase, optional
+    needed : BlockTriangle, optional
         Which elements are needed, where these are not all.
     """
 
@@ -103,7 +103,7 @@ class Multiply(Op):
     target: int
     first: bool
     last: bool
-    needed: Staircase | None = None
+    needed: BlockTriangle | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:

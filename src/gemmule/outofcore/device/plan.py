@@ -8,10 +8,10 @@ import itertools
 import math
 from collections.abc import Container, Iterator
 
+from gemmule.core.block_triangle import BlockTriangle
 from gemmule.kernels.parts.block_triangle import STEP
 
 from ...core.dtype import numpy_dtype
-from ...core.staircase import Staircase
 from ...core.streams import matrix_bytes
 from ..matrix import AnyDType
 from ..plan import Product, parts
@@ -358,7 +358,7 @@ class DevicePlan:
         rows, cols = self.rows(tile[0]), self.cols(tile[1])
         if self.in_strips(tile):
             if self.stairs:
-                return Staircase(0, self.stairs).tiles(rows.stop - rows.start, cols.stop - cols.start)
+                return BlockTriangle(0, self.stairs).tiles(rows.stop - rows.start, cols.stop - cols.start)
             return sum((stop - start) * (stop - int(rows.start)) for start, stop in self.diagonal(tile[0]))
         return int((rows.stop - rows.start) * (cols.stop - cols.start))
 
@@ -396,9 +396,9 @@ class DevicePlan:
             products += count * (len(self.diagonal(i)) if self.in_strips((i, i)) and not self.stairs else 1)
         return area, products
 
-    def below(self, i: int, rows: tuple[int, int]) -> Staircase | None:
+    def below(self, i: int, rows: tuple[int, int]) -> BlockTriangle | None:
         """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
-        return Staircase(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
+        return BlockTriangle(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
 
     def first_slices(self) -> list[tuple[int, int]]:
         """Return the slices of a tile that a device begins with: the first one in parts."""

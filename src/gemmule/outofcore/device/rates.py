@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ...core.staircase import Staircase
+from gemmule.core.block_triangle import BlockTriangle
 
 #: Waves of CTAs that a product leaves idle beside those of another stream, on one of several, times how many these are:
 #: as measured with 20 to 65 products of float32 on two and on four streams of an H200.
@@ -94,7 +94,9 @@ class Rates:
     fast: tuple[float, float] = (1.0, 1.0)
     ready: float = 0.0
 
-    def seconds(self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: Staircase | None = None) -> float:
+    def seconds(
+        self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: BlockTriangle | None = None
+    ) -> float:
         """Return what a product of that shape takes; `added` where it is added to a sum, `needed` if it is not all.
 
         Of several `lanes`, streams that compute, others fill most of what its last wave leaves idle.
@@ -113,7 +115,7 @@ class Rates:
             found += 2 * area * self.depth * max(1 / self.accumulate - 1 / self.compute, 0.0)
         return found + self.split * (m + n) * k
 
-    def _elements(self, m: int, n: int, lanes: int = 1, needed: Staircase | None = None) -> float:
+    def _elements(self, m: int, n: int, lanes: int = 1, needed: BlockTriangle | None = None) -> float:
         """Return how many elements of a result take as long as whole waves of CTAs."""
         tall, wide, ctas = self.waves
         if not ctas:

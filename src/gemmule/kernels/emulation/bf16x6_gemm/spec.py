@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_products.config import PARTS, SLICE
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
@@ -97,7 +97,7 @@ def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     )
 
 
-@remembered
+@cache_last_call
 def _parts(problem: GemmProblem) -> Prepared:
     """Return the product of the parts."""
     parts = dict(problem.operands())
@@ -120,7 +120,7 @@ def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_
 
 
 # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@remembered
+@cache_last_call
 @functools.lru_cache(maxsize=256)
 def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
     """Return the product of the parts, and the microseconds that it is expected to take."""

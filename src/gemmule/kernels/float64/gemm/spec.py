@@ -6,10 +6,10 @@ import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COPIES, SHAPES, Float64Config
@@ -21,7 +21,7 @@ from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_mu
 _MAX_COPIES = 32
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch

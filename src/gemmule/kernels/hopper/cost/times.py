@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.remembered import remembered_for_each
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.kernels.hopper.gemm.config import ProductionConfig
 
 from .correction import correction
@@ -27,7 +27,7 @@ _WIDER = 0.344
 _LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
 
 
-@remembered_for_each
+@cache_for_configs
 def rates_of(configs: Sequence[ProductionConfig], gpu: GpuRates = H200_RATES) -> TileRates:
     """Return what a list of configs decides on a GPU."""
     return TileRates(configs, gpu)

@@ -27,10 +27,10 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -96,7 +96,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ProductionConfig) -> str |
     return None
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if reason := _why_not_types(problem) or why_not_inputs(problem) or why_not_second(problem):

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, INT8, DType, Precision, opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, TransposeProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
@@ -68,7 +68,7 @@ def _is_k_major(name: str, matrix: StridedMatrix) -> bool:
     return matrix.is_row_major if name == "a" else matrix.is_col_major
 
 
-@remembered
+@cache_last_call
 def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
     """Return the MN-major operands."""
     found = []
@@ -87,7 +87,7 @@ def _mn_major(problem: GemmProblem) -> tuple[_MnMajor, ...]:
     return tuple(found)
 
 
-@remembered
+@cache_last_call
 def _k_major(problem: GemmProblem) -> Prepared:
     """Return the product of K-major operands."""
     mn_major = _mn_major(problem)
@@ -107,7 +107,7 @@ def next_kernel(problem: GemmProblem, config: ByteTileConfig, gpu: GpuRates = H2
 
 
 # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@remembered
+@cache_last_call
 @functools.lru_cache(maxsize=256)
 def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
     """Return the product of K-major operands, and the microseconds that it is expected to take."""
@@ -124,7 +124,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: ByteTileConfig) -> str | N
     return next((reason for reason in reasons if reason), None)
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     for name, matrix in (("a", problem.a), ("b", problem.b)):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -44,13 +44,13 @@ def _ready(found: CopiedLines, matrix: StridedMatrix) -> bool:
     return all(extent <= 1 or (step > 0 and step * item % MAP_ALIGNMENT == 0) for extent, step in steps)
 
 
-@remembered
+@cache_last_call
 def _lines(problem: GemmProblem) -> tuple[CopiedLines, CopiedLines]:
     """Return the lines of A and of B."""
     return copied_lines("a", problem.a, problem.batch), copied_lines("b", problem.b, problem.batch)
 
 
-@remembered
+@cache_last_call
 def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
     """Return the operands that must be repacked: one, where the other is its transpose."""
     every = zip(_lines(problem), (problem.a, problem.b), strict=True)
@@ -58,7 +58,7 @@ def _to_pack(problem: GemmProblem) -> tuple[CopiedLines, ...]:
     return needed[:1] if problem.own_transpose else needed
 
 
-@remembered
+@cache_last_call
 def _repacked(problem: GemmProblem) -> Prepared:
     """Return the product of the repacked matrices."""
     packed, operands, workspaces = dict(problem.operands()), {name: name for name in problem.operands()}, {}
@@ -84,7 +84,7 @@ def next_kernel(problem: GemmProblem, config: PackedConfig, gpu: GpuRates = H200
 
 
 # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@remembered
+@cache_last_call
 @functools.lru_cache(maxsize=256)
 def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
     """Return the product of the repacked matrices, and the microseconds that it is expected to take."""
@@ -104,7 +104,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: PackedConfig) -> str | Non
     return None
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     for name, matrix in (("a", problem.a), ("b", problem.b)):

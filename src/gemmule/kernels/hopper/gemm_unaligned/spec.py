@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
@@ -27,7 +27,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: RaggedResultConfig) -> Non
     del problem, arch, config
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where all do."""
     return refuse_hopper(problem, arch, tma="ab", dtypes=DTYPES)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -32,7 +32,7 @@ _MAX_VECTORS = 2**31 - 1
 _NONE = "none"
 
 
-@remembered
+@cache_last_call
 def _narrow(problem: GemmProblem) -> list[CopiedLines]:
     """Return the operands that are converted."""
     return [
@@ -48,7 +48,7 @@ def _wide(problem: GemmProblem) -> DType:
     return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
 
 
-@remembered
+@cache_last_call
 def _converted(problem: GemmProblem) -> Prepared:
     """Return the product of the converted matrices."""
     wide = _wide(problem)
@@ -73,7 +73,7 @@ def next_kernel(problem: GemmProblem, config: WidenedConfig, gpu: GpuRates = H20
 
 
 # A choice needs it several times in a row; a plan and the launch need that of an equal problem later.
-@remembered
+@cache_last_call
 @functools.lru_cache(maxsize=256)
 def _product(problem: GemmProblem, gpu: GpuRates) -> tuple[NextKernel, float]:
     """Return the product of the converted matrices, and the microseconds that it is expected to take."""
@@ -91,7 +91,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: WidenedConfig) -> str | No
     return None
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     types = {problem.a.dtype, problem.b.dtype}

@@ -9,9 +9,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_grid
 from gemmule.core.signature import adds_key, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -38,7 +38,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MixedConfig) -> str | None
     return why_not_grid(_grid(row_result(inner)[0], config))
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     oriented, first, second = row_result(problem)

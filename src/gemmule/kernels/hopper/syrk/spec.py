@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, Param
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
@@ -48,7 +48,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: SymmetricConfig) -> str | 
     return None
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if not problem.own_transpose:
@@ -65,7 +65,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return gemm.refuses(problem, arch)
 
 
-@remembered
+@cache_last_call
 def _by_threads(problem: GemmProblem) -> bool:
     """Whether threads write D, which TMA cannot store."""
     oriented, _, _ = row_result(split_batch(problem, SPEC.batch_dims)[0])

@@ -27,10 +27,10 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, MAP_ALIGNMENT, Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.remembered import remembered
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, tile_grid, tiles_divide
@@ -66,7 +66,7 @@ def _widest(dtype: DType) -> int:
     return min(max(COPIES) // dtype.itemsize, _MAX_VECTOR)
 
 
-@remembered
+@cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where one may."""
     del arch
@@ -97,7 +97,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     return why_not_grid(_grid(oriented, config))
 
 
-@remembered
+@cache_last_call
 def _oriented(problem: GemmProblem) -> GemmProblem:
     """Return a launch's problem, its result in rows."""
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
@@ -130,7 +130,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
     return words
 
 
-@remembered
+@cache_last_call
 def _copied(problem: GemmProblem) -> tuple[int, int]:
     """Return the bytes that copies of A and of B move at once."""
     return leading_dimension(problem.a, COPIES).copy_bytes, leading_dimension(problem.b, COPIES).copy_bytes

@@ -10,11 +10,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 Of = TypeVar("Of")
-#: Most answers that `remembered_for_each` keeps of a function.
+#: Most answers that `cache_for_configs` keeps of a function.
 _MOST = 64
 
 
-def remembered(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
+def cache_last_call(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
     """Let a function of things that do not change answer the same ones at once, which are given by position.
 
     A choice asks a kernel what it refuses, and then once more with each config. The very same objects are meant: to
@@ -36,7 +36,7 @@ def remembered(ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
     return answer
 
 
-def remembered_for_each(
+def cache_for_configs(
     ask: Callable[Concatenate[Of, Given], Answer],
 ) -> Callable[Concatenate[Of, Given], Answer]:
     """Let a function keep its answers for each tuple that it is first given, and for the values of what follows.

@@ -7,11 +7,11 @@ import functools
 
 
 @dataclasses.dataclass(frozen=True)
-class Staircase:
+class BlockTriangle:
     """Of the first `step` rows the columns before ``first + step`` are needed, of the next ones `step` columns more.
 
-    Of a square result ``Staircase(0, 1)`` is what lies on and below the diagonal; of its rows from `r` on,
-    ``Staircase(r, 1)``. With higher steps squares on the diagonal are needed as a whole.
+    Of a square result ``BlockTriangle(0, 1)`` is what lies on and below the diagonal; of its rows from `r` on,
+    ``BlockTriangle(r, 1)``. With higher steps squares on the diagonal are needed as a whole.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from .problem import GemmProblem, collapse_batch
 from .row_major import MAX_EXTENT
 
 
-def stacked(problem: GemmProblem) -> GemmProblem:
+def fold_batch(problem: GemmProblem) -> GemmProblem:
     """Return the same product with dimensions of the batch made rows, or columns, where that is the same memory.
 
     A dimension over which B is repeated becomes rows if the matrices of A, of C and of D follow each other as their
