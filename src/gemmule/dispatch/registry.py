@@ -24,13 +24,7 @@ from gemmule.kernels.ladder.g05_conflict_free.spec import SPEC as G05
 from gemmule.kernels.ladder.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
-from gemmule.kernels.ladder.h02_wgmma_tma.spec import SPEC as H02
-from gemmule.kernels.ladder.h03_stages.spec import SPEC as H03
-from gemmule.kernels.ladder.h04_warp_specialised.spec import SPEC as H04
-from gemmule.kernels.ladder.h05_persistent.spec import SPEC as H05
-from gemmule.kernels.ladder.h06_cluster_multicast.spec import SPEC as H06
-from gemmule.kernels.ladder.h07_tma_store.spec import SPEC as H07
-from gemmule.kernels.ladder.h08_pingpong.spec import SPEC as H08
+from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.t01_copy_row.spec import SPEC as T01
 from gemmule.kernels.ladder.t02_copy_col.spec import SPEC as T02
 from gemmule.kernels.ladder.t03_naive_row.spec import SPEC as T03

@@ -1,4 +1,4 @@
-"""Bases of the configs of the Hopper ladder's rungs."""
+"""Configs of the Hopper ladder's rungs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import dataclasses
 from typing import ClassVar
 
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import BOX_M, K_BYTES, SMS, THREADS, WARPGROUP, HopperConfig
+from gemmule.kernels.hopper.tile_config import BOX_M, CONSUMERS, K_BYTES, SMS, THREADS, WARPGROUP, HopperConfig
+
+#: CTAs of a cluster, and epilogue tiles that a warpgroup has in shared memory.
+CLUSTER, BUFFERS = 2, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,3 +83,27 @@ class PersistentConfig(RolesConfig):
 
     def grid(self, tiles: int) -> int:
         return min(tiles, self.ctas // self.cluster * self.cluster)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig(PersistentConfig):
+    """As `PersistentConfig`; TMA multicasts k-tiles of B to a cluster of two CTAs."""
+
+    cluster: ClassVar[int] = CLUSTER
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreConfig(ClusterConfig):
+    """As `ClusterConfig`; D is written in epilogue tiles, by TMA."""
+
+    boxes: ClassVar[int] = CONSUMERS * BUFFERS
+
+
+@dataclasses.dataclass(frozen=True)
+class PingpongConfig(StoreConfig):
+    """As `StoreConfig`; a warpgroup computes a tile by itself while the other one writes its own."""
+
+    tile_n: int = 128
+    stages: int = 5
+
+    warpgroups_per_tile: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""The specs of the Hopper ladder's rungs: problems, signatures and launches that all of them share."""
+"""Specs of the Hopper ladder's rungs, which share their problems, signatures and launches."""
 
 from __future__ import annotations
 
@@ -16,28 +16,18 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_params, scale_params, why_not_stored
 
-from .hopper_rung_config import RungConfig
+from .hopper_rung_config import ClusterConfig, PersistentConfig, PingpongConfig, RolesConfig, RungConfig, StoreConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
 
 
-def hopper_spec(*, package: str, summary: str, configs: tuple[RungConfig, ...]) -> KernelSpec:
-    """Return the spec of a rung: float16 or bfloat16, A and B row- or column-major, C and D both one or the other.
-
-    Parameters
-    ----------
-    package : str
-        The kernel's package; its last name is the kernel's. Its module ``kernel`` has ``buildable(config, types)``.
-    summary : str
-        One line.
-    configs : tuple of RungConfig
-        Every config, the default one first.
-    """
+def _rung(name: str, summary: str, *configs: RungConfig) -> KernelSpec:
+    """Return the spec of a rung: float16 or bfloat16, A and B row- or column-major, C and D both one or the other."""
     return KernelSpec(
-        name=package.rpartition(".")[2],
+        name=name,
         operation="gemm",
-        summary=summary,
-        package=package,
+        summary=f"float16 and bfloat16, leading dimensions of whole 16 bytes: {summary}",
+        package=f"{__package__}.{name}",
         archs=(HOPPER,),
         configs=configs,
         signatures=_signatures,
@@ -119,3 +109,16 @@ def _result_params(problem: GemmProblem, config: RungConfig) -> tuple[Param, ...
         return row_params(problem, ())
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     return tuple(param for one in (c, ("d", problem.d)) for param in result_params(*one, (), (BOX_N, BOX_M)))
+
+
+def _two_widths(config: type[RungConfig]) -> tuple[RungConfig, RungConfig]:
+    return config(), config(tile_n=128)
+
+
+H02 = _rung("h02_wgmma_tma", "wgmma, TMA; one stage", RungConfig())
+H03 = _rung("h03_stages", "wgmma, TMA; several stages", *(RungConfig(stages=stages) for stages in (3, 2, 6)))
+H04 = _rung("h04_warp_specialised", "wgmma, TMA; producer and consumer warpgroups", *_two_widths(RolesConfig))
+H05 = _rung("h05_persistent", "wgmma, TMA, warp roles; persistent CTAs", *_two_widths(PersistentConfig))
+H06 = _rung("h06_cluster_multicast", "wgmma, TMA, persistent CTAs; multicast in clusters", *_two_widths(ClusterConfig))
+H07 = _rung("h07_tma_store", "wgmma, persistent CTAs, clusters; TMA loads and stores", *_two_widths(StoreConfig))
+H08 = _rung("h08_pingpong", "wgmma, TMA, clusters; ping-pong", PingpongConfig(), PingpongConfig(tile_n=192, stages=4))

@@ -27,17 +27,16 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.hopper_rung_config import RungConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
-
-from .config import StagesConfig
 
 
 class Stages:
     """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
 
-    def __init__(self, config: StagesConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: RungConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
@@ -159,6 +158,6 @@ class Stages:
         )
 
 
-def buildable(config: StagesConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: RungConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     return Buildable(Stages(config, types), copied_arguments(types))

@@ -26,11 +26,10 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.hopper_rung_config import RolesConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
-
-from .config import SpecialisedConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -39,7 +38,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 class WarpSpecialised:
     """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
 
-    def __init__(self, config: SpecialisedConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: RolesConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
@@ -189,6 +188,6 @@ class WarpSpecialised:
         )
 
 
-def buildable(config: SpecialisedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: RolesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     return Buildable(WarpSpecialised(config, types), copied_arguments(types))

@@ -28,10 +28,9 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.hopper_rung_config import PersistentConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
-
-from .config import StayingConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -40,7 +39,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 class Persistent:
     """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
-    def __init__(self, config: StayingConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: PersistentConfig, types: dict[str, str]) -> None:
         element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
@@ -111,6 +110,6 @@ class Persistent:
             write_accumulators((mC if self.reads_c else None, mD), fragments.accumulators, place, block, scale)
 
 
-def buildable(config: StayingConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: PersistentConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with stand-ins for its arguments."""
     return Buildable(Persistent(config, types), copied_arguments(types))

@@ -31,9 +31,8 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_b, re
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N, CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.hopper_rung_config import BUFFERS, CLUSTER, StoreConfig
 from gemmule.kernels.parts.tensors import copied_arguments, cute_type
-
-from .config import BUFFERS, CLUSTER, StoreConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
