@@ -25,17 +25,7 @@ from gemmule.kernels.ladder.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
-from gemmule.kernels.ladder.t01_copy_row.spec import SPEC as T01
-from gemmule.kernels.ladder.t02_copy_col.spec import SPEC as T02
-from gemmule.kernels.ladder.t03_naive_row.spec import SPEC as T03
-from gemmule.kernels.ladder.t04_naive_col.spec import SPEC as T04
-from gemmule.kernels.ladder.t05_unroll_row.spec import SPEC as T05
-from gemmule.kernels.ladder.t06_unroll_col.spec import SPEC as T06
-from gemmule.kernels.ladder.t07_diagonal_row.spec import SPEC as T07
-from gemmule.kernels.ladder.t08_diagonal_col.spec import SPEC as T08
-from gemmule.kernels.ladder.t09_shared_tile.spec import SPEC as T09
-from gemmule.kernels.ladder.t10_padded.spec import SPEC as T10
-from gemmule.kernels.ladder.t11_swizzled_vectorised.spec import SPEC as T11
+from gemmule.kernels.ladder.transpose_rungs import T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk.spec import SPEC as SIMT_SYRK
 from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED

@@ -16,21 +16,11 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.ladder.block_transpose import BlockConfig
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
 
 
-class CopyRow:
-    """D[i, j] = S[i, j], both with neighbours along i."""
-
-    def __init__(self, config: BlockConfig) -> None:
-        self.block = (config.block_x, config.block_y)
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        blocks_x, blocks_y = cute.ceil_div(mS.shape[0], self.block[0]), cute.ceil_div(mS.shape[1], self.block[1])
-        self.kernel(mS, mD).launch(grid=(blocks_x, blocks_y, 1), block=(*self.block, 1))
+class CopyRow(BlockKernel):
+    """D[i, j] = S[i, j], both contiguous along i."""
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -41,7 +31,4 @@ class CopyRow:
             mD[i, j] = mS[i, j]
 
 
-def buildable(config: BlockConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    element = types["element"]
-    return Buildable(CopyRow(config), (major_tensor(element, 0), major_tensor(element, 0)))
+buildable = buildable_of(CopyRow, copies=True)

@@ -18,21 +18,13 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.ladder.block_transpose import BlockConfig
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
 
 
-class CopyCol:
-    """D[i, j] = S[i, j], both with neighbours along i, by threads that are neighbours along j."""
+class CopyCol(BlockKernel):
+    """D[i, j] = S[i, j], both contiguous along i, by consecutive threads along j."""
 
-    def __init__(self, config: BlockConfig) -> None:
-        self.block = (config.block_x, config.block_y)
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        blocks_x, blocks_y = cute.ceil_div(mS.shape[1], self.block[0]), cute.ceil_div(mS.shape[0], self.block[1])
-        self.kernel(mS, mD).launch(grid=(blocks_x, blocks_y, 1), block=(*self.block, 1))
+    x = "j"
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -43,7 +35,4 @@ class CopyCol:
             mD[i, j] = mS[i, j]
 
 
-def buildable(config: BlockConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    element = types["element"]
-    return Buildable(CopyCol(config), (major_tensor(element, 0), major_tensor(element, 0)))
+buildable = buildable_of(CopyCol, copies=True)

@@ -17,23 +17,14 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import major_tensor
-
-from .spec import UNROLL, UnrolledConfig
+from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.transpose_rung_config import UNROLL
 
 
-class UnrollCol:
-    """D[i, j] = S[i, j] for S with neighbours along i, D along j, by threads that are neighbours along j."""
+class UnrollCol(BlockKernel):
+    """D[i, j] = S[i, j] for S contiguous along i, D along j, by consecutive threads along j."""
 
-    def __init__(self, config: UnrolledConfig) -> None:
-        self.block = (config.block_x, config.block_y)
-        self.covers = config.covers
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        blocks_x, blocks_y = cute.ceil_div(mS.shape[1], self.covers[0]), cute.ceil_div(mS.shape[0], self.covers[1])
-        self.kernel(mS, mD).launch(grid=(blocks_x, blocks_y, 1), block=(*self.block, 1))
+    x = "j"
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -51,7 +42,4 @@ class UnrollCol:
                 mD[i, j] = moved[u]
 
 
-def buildable(config: UnrolledConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    element = types["element"]
-    return Buildable(UnrollCol(config), (major_tensor(element, 0), major_tensor(element, 1)))
+buildable = buildable_of(UnrollCol)

@@ -20,42 +20,29 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import major_tensor
-
-from .spec import TileConfig
+from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
 
 
-class SharedTile:
-    """D[i, j] = S[i, j] for S with neighbours along i, D along j."""
-
-    def __init__(self, config: TileConfig) -> None:
-        self.side, self.rows = config.block_x, config.block_y
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        blocks_i, blocks_j = cute.ceil_div(mS.shape[0], self.side), cute.ceil_div(mS.shape[1], self.side)
-        self.kernel(mS, mD).launch(grid=(blocks_i, blocks_j, 1), block=(self.side, self.rows, 1))
+class SharedTile(BlockKernel):
+    """D[i, j] = S[i, j] for S contiguous along i, D along j."""
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
         tx, ty, _ = cute.arch.thread_idx()
         block_i, block_j, _ = cute.arch.block_idx()
-        i0, j0 = block_i * self.side, block_j * self.side
-        layout = cute.make_layout((self.side, self.side), stride=(1, self.side))
+        side, rows = self.block
+        i0, j0 = block_i * side, block_j * side
+        layout = cute.make_layout((side, side), stride=(1, side))
         sT = SmemAllocator().allocate_tensor(mS.element_type, layout, 16)
-        for row in cutlass.range_constexpr(0, self.side, self.rows):
+        for row in cutlass.range_constexpr(0, side, rows):
             i, j = tx, row + ty
             if i0 + i < mS.shape[0] and j0 + j < mS.shape[1]:
                 sT[i, j] = mS[i0 + i, j0 + j]
         cute.arch.sync_threads()
-        for row in cutlass.range_constexpr(0, self.side, self.rows):
+        for row in cutlass.range_constexpr(0, side, rows):
             i, j = row + ty, tx
             if i0 + i < mS.shape[0] and j0 + j < mS.shape[1]:
                 mD[i0 + i, j0 + j] = sT[i, j]
 
 
-def buildable(config: TileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    element = types["element"]
-    return Buildable(SharedTile(config), (major_tensor(element, 0), major_tensor(element, 1)))
+buildable = buildable_of(SharedTile)

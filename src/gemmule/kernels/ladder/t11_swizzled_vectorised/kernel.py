@@ -22,24 +22,18 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.transpose_rung_config import LANES_I, LANES_J, VECTOR, VectorConfig
 from gemmule.kernels.parts.words import words_at
 
-from .spec import LANES_I, LANES_J, VECTOR, VectorConfig
 
-
-class SwizzledVectorised:
-    """D[i, j] = S[i, j] for elements of 4 bytes, S with neighbours along i, D along j."""
+class SwizzledVectorised(BlockKernel):
+    """D[i, j] = S[i, j] for elements of 4 bytes, S contiguous along i, D along j."""
 
     def __init__(self, config: VectorConfig) -> None:
+        super().__init__(config)
         self.side, self.threads = config.side, config.block_x
         self.vectors = self.side // VECTOR
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        blocks_i, blocks_j = cute.ceil_div(mS.shape[0], self.side), cute.ceil_div(mS.shape[1], self.side)
-        self.kernel(mS, mD).launch(grid=(blocks_i, blocks_j, 1), block=(self.threads, 1, 1))
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -79,8 +73,4 @@ class SwizzledVectorised:
         return i * self.side + (number ^ (i // VECTOR % LANES_I)) * VECTOR
 
 
-def buildable(config: VectorConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel, with stand-ins for its arguments."""
-    element = types["element"]
-    arguments = (major_tensor(element, 0, vector=VECTOR), major_tensor(element, 1, vector=VECTOR))
-    return Buildable(SwizzledVectorised(config), arguments)
+buildable = buildable_of(SwizzledVectorised, vector=VECTOR)

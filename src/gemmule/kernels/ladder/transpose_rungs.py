@@ -1,82 +1,43 @@
-"""What the study's transposes share: blocks of threads over a matrix, what they take, how they are launched."""
+"""Specs of the study's transposes: a CTA's threads stand over a rectangle of the matrix."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import importlib
+from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import opaque_dtype
-from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, why_not_grid
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.transpose.byte_tile_config import rows_are_wide, why_not_touching
 
+from .transpose_rung_config import BlockConfig, PaddedTileConfig, TileConfig, UnrolledConfig, VectorConfig
+
 _ITEMSIZES = (1, 2, 4, 8)
-_MAX_THREADS = 1024
+#: The block shapes of the study's sweep; the first is the one that it found best. Then those of squares.
+_SHAPES = ((32, 16), (32, 32), (32, 8), (64, 16), (64, 8), (128, 8))
+_SQUARES = ((32, 8), (32, 16), (32, 32), (64, 8), (64, 16))
 
 
-@dataclasses.dataclass(frozen=True)
-class BlockConfig(Config):
-    """Threads of a CTA.
-
-    Attributes
-    ----------
-    block_x, block_y : int
-        Threads along x, in which neighbours of a warp lie, and along y.
-    """
-
-    block_x: int = 32
-    block_y: int = 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block_x * self.block_y > _MAX_THREADS:
-            raise ArgumentError(f"config {self}: a block has up to {_MAX_THREADS} threads")
-
-    @property
-    def covers(self) -> tuple[int, int]:
-        """Elements that a CTA moves along x and along y."""
-        return self.block_x, self.block_y
-
-    @property
-    def outputs(self) -> int:
-        return self.covers[0] * self.covers[1]
-
-    def shared_bytes(self, itemsize: int) -> int:
-        """Shared memory of a CTA."""
-        del itemsize
-        return 0
-
-
-#: The block shapes of the study's sweep; the first is the one that it found best.
-SHAPES = ((32, 16), (32, 32), (32, 8), (64, 16), (64, 8), (128, 8))
-
-
-def block_spec(
-    *,
-    package: str,
+def _rung(
+    name: str,
     summary: str,
-    configs: tuple[BlockConfig, ...],
-    x: str,
+    configs: Sequence[BlockConfig],
+    x: str = "i",
+    *,
     copies: bool = False,
     wide: tuple[int, ...] | None = None,
 ) -> KernelSpec:
-    """Return the spec of a transpose whose threads stand over the matrix, one CTA over a rectangle of it.
+    """Return the spec of a transpose.
 
     Parameters
     ----------
-    package : str
-        The kernel's package; its last name is the kernel's. Its module ``kernel`` has ``buildable(config, types)``.
-    summary : str
-        One line.
-    configs : tuple of BlockConfig
-        Every config, the default one first.
+    name, summary, configs
+        As of `KernelSpec`.
     x : str
-        The index that neighbouring threads walk: ``i``, along the source's rows, or ``j``, along the target's.
+        The index along which consecutive threads lie: ``i``, along the source's rows, or ``j``, along the target's.
     copies : bool
         Whether the kernel copies: its target then lies in memory as its source does.
     wide : tuple of int, optional
@@ -85,17 +46,16 @@ def block_spec(
     """
     itemsizes = wide or _ITEMSIZES
     return KernelSpec(
-        name=package.rpartition(".")[2],
+        name=name,
         operation="transpose",
         summary=summary,
-        package=package,
+        package=f"{__package__}.{name}",
         archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
-        configs=configs,
+        configs=tuple(configs),
         signatures=functools.partial(_signatures, itemsizes),
         why_not=functools.partial(_why_not, x, copies, itemsizes, wide is not None),
         signature=_signature,
         launch=functools.partial(_launch, x, copies),
-        build=functools.partial(_build, package),
         batch_dims=0,
     )
 
@@ -152,7 +112,31 @@ def _launch(x: str, copies: bool, problem: TransposeProblem, config: BlockConfig
     )
 
 
-def _build(package: str, config: BlockConfig, signature: Signature) -> Buildable:
-    built = importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
-    assert isinstance(built, Buildable)
-    return built
+_BLOCKS = tuple(BlockConfig(*shape) for shape in _SHAPES)
+_UNROLLED = tuple(UnrolledConfig(*shape) for shape in _SHAPES)
+_BY_ROWS, _BY_COLUMNS = "reads along rows, writes along columns", "reads along columns, writes along rows"
+
+T01 = _rung("t01_copy_row", "a copy, no transpose: consecutive threads along the rows", _BLOCKS, copies=True)
+T02 = _rung("t02_copy_col", "a copy, no transpose: consecutive threads along the columns", _BLOCKS, "j", copies=True)
+T03 = _rung("t03_naive_row", f"{_BY_ROWS}, one element a thread", _BLOCKS)
+T04 = _rung("t04_naive_col", f"{_BY_COLUMNS}, one element a thread", _BLOCKS, "j")
+T05 = _rung("t05_unroll_row", f"{_BY_ROWS}, 4 elements a thread", _UNROLLED)
+T06 = _rung("t06_unroll_col", f"{_BY_COLUMNS}, 4 elements a thread", _UNROLLED, "j")
+T07 = _rung("t07_diagonal_row", f"{_BY_ROWS}, blocks in diagonal order", _BLOCKS)
+T08 = _rung("t08_diagonal_col", f"{_BY_COLUMNS}, blocks in diagonal order", _BLOCKS, "j")
+T09 = _rung(
+    "t09_shared_tile",
+    "reads and writes along rows, through a square tile in shared memory",
+    [TileConfig(*shape) for shape in _SQUARES],
+)
+T10 = _rung(
+    "t10_padded",
+    "reads and writes along rows, through a square tile whose rows are padded by an element",
+    [PaddedTileConfig(*shape) for shape in _SQUARES],
+)
+T11 = _rung(
+    "t11_swizzled_vectorised",
+    "4 bytes, rows of whole 16 bytes: vectors on both sides, through a square swizzled by an XOR",
+    [VectorConfig(), VectorConfig(128), VectorConfig(64, side=32)],
+    wide=(4,),
+)
