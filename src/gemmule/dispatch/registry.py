@@ -14,17 +14,10 @@ from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as HOPPER_GEMM_UNALI
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as HOPPER_GEMM_UPCAST
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as HOPPER_GEMM_W8A16
 from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
-from gemmule.kernels.ladder.d01_shared_ab.spec import SPEC as D01
-from gemmule.kernels.ladder.d02_b_in_registers.spec import SPEC as D02
-from gemmule.kernels.ladder.g01_naive_uncoalesced.spec import SPEC as G01
-from gemmule.kernels.ladder.g02_naive_coalesced.spec import SPEC as G02
-from gemmule.kernels.ladder.g03_shared_tile.spec import SPEC as G03
-from gemmule.kernels.ladder.g04_register_tile.spec import SPEC as G04
-from gemmule.kernels.ladder.g05_conflict_free.spec import SPEC as G05
-from gemmule.kernels.ladder.g06_double_buffer.spec import SPEC as G06
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as H01
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
+from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
 from gemmule.kernels.ladder.transpose_rungs import T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk.spec import SPEC as SIMT_SYRK

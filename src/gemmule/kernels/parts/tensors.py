@@ -77,32 +77,3 @@ def marked_tensor(name: str, marks: str) -> Any:
     extents = tuple(cute.sym_int32() for _ in range(3))
     strides = (*(_STRIDES[mark] if mark in _STRIDES else cute.sym_int64() for mark in marks), cute.sym_int64())
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)
-
-
-def row_major_arguments(types: dict[str, str]) -> tuple[Any, ...]:
-    """Return stand-ins for row-major A (M, K), B (N, K), C and D (M, N), alpha and beta.
-
-    Parameters
-    ----------
-    types : dict
-        ``element``, the type of all; ``tiles``, ``whole`` where rows start at multiples of 16 bytes.
-    """
-    name = types["element"]
-    vector = 128 // cute_type(name).width if types["tiles"] == "whole" else 1
-    tensors = tuple(major_tensor(name, unit, vector=vector) for unit in (1, 0, 1, 1))
-    return (*tensors, cute_type(name)(1), cute_type(name)(0))
-
-
-def copied_arguments(types: dict[str, str]) -> tuple[Any, ...]:
-    """Return stand-ins for A (M, K), B (N, K), row-major C and D (M, N), alpha and beta, all for the copy engine.
-
-    Parameters
-    ----------
-    types : dict
-        ``element``, the type of all; ``a_major`` and ``b_major``, ``k`` where they are K-major.
-    """
-    name = types["element"]
-    vector = 128 // cute_type(name).width
-    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
-    tensors = tuple(major_tensor(name, unit, vector=vector) for unit in units)
-    return (*tensors, cutlass.Float32(1), cutlass.Float32(0))

@@ -19,8 +19,8 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.row_major_config import ThreadTileConfig
 from gemmule.kernels.simt.vectors import read_element, write_element
 
@@ -79,6 +79,4 @@ class SharedAB:
                     write_element(mD, mC, m, n, rC[i, j], alpha, beta)
 
 
-def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(SharedAB(config, types), row_major_arguments(types))
+buildable = row_major_buildable(SharedAB)

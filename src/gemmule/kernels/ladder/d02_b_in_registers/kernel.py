@@ -26,13 +26,12 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.ladder.row_major_rung_config import SECTOR, BInRegistersConfig
 from gemmule.kernels.parts.async_copy import copy_vector_async
 from gemmule.kernels.parts.raster import grouped_tile
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.vectors import read_vector, write_vector
-
-from .config import SECTOR, BInRegistersConfig
 
 
 class BInRegisters:
@@ -176,6 +175,4 @@ class BInRegisters:
                     write_vector(mD, mC, m + i, n + f * self.lanes_n * self.vector, vector, alpha, beta, self.whole)
 
 
-def buildable(config: BInRegistersConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(BInRegisters(config, types), row_major_arguments(types))
+buildable = row_major_buildable(BInRegisters)

@@ -18,8 +18,8 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.row_major_config import ThreadBlockConfig
 from gemmule.kernels.simt.vectors import write_element
 
@@ -53,6 +53,4 @@ class NaiveUncoalesced:
             write_element(mD, mC, m, n, value, alpha, beta)
 
 
-def buildable(config: ThreadBlockConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(NaiveUncoalesced(config, types), row_major_arguments(types))
+buildable = row_major_buildable(NaiveUncoalesced)

@@ -20,8 +20,8 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.row_major_config import ThreadBlockConfig
 from gemmule.kernels.simt.vectors import write_element
 
@@ -55,6 +55,4 @@ class NaiveCoalesced:
             write_element(mD, mC, m, n, value, alpha, beta)
 
 
-def buildable(config: ThreadBlockConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(NaiveCoalesced(config, types), row_major_arguments(types))
+buildable = row_major_buildable(NaiveCoalesced)

@@ -21,11 +21,10 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.ladder.row_major_rung_config import SharedTileConfig
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.vectors import read_element, write_element
-
-from .config import SharedTileConfig
 
 
 class SharedTile:
@@ -65,6 +64,4 @@ class SharedTile:
             write_element(mD, mC, m, n, value, alpha, beta)
 
 
-def buildable(config: SharedTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(SharedTile(config, types), row_major_arguments(types))
+buildable = row_major_buildable(SharedTile)

@@ -22,8 +22,8 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.row_major_config import ThreadTileConfig
 from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
 from gemmule.kernels.simt.thread_tiles import write_thread_tile
@@ -95,6 +95,4 @@ class RegisterTile:
         return tid % (self.tile_n // self.thread_n) * self.thread_n + j
 
 
-def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(RegisterTile(config, types), row_major_arguments(types))
+buildable = row_major_buildable(RegisterTile)

@@ -21,8 +21,8 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.tensors import cute_type, row_major_arguments
+from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.simt.row_major_config import ThreadTileConfig
 from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
 from gemmule.kernels.simt.thread_tiles import spread, write_thread_tile
@@ -109,6 +109,4 @@ class DoubleBuffer:
         return spread(tid % threads_n, j, threads_n)
 
 
-def buildable(config: ThreadTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element type, with stand-ins for its arguments."""
-    return Buildable(DoubleBuffer(config, types), row_major_arguments(types))
+buildable = row_major_buildable(DoubleBuffer)

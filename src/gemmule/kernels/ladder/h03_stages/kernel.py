@@ -24,13 +24,13 @@ from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import RungConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
 from gemmule.kernels.parts.raster import grouped_tile
-from gemmule.kernels.parts.tensors import copied_arguments, cute_type
+from gemmule.kernels.parts.tensors import cute_type
 
 
 class Stages:
@@ -158,6 +158,4 @@ class Stages:
         )
 
 
-def buildable(config: RungConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
-    return Buildable(Stages(config, types), copied_arguments(types))
+buildable = tma_buildable(Stages)

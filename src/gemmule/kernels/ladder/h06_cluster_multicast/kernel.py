@@ -23,15 +23,15 @@ from cutlass import cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import CLUSTER, ClusterConfig
 from gemmule.kernels.ladder.warpgroup_accumulators import write_accumulators
-from gemmule.kernels.parts.tensors import copied_arguments, cute_type
+from gemmule.kernels.parts.tensors import cute_type
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -123,6 +123,4 @@ class ClusterMulticast:
             write_accumulators((mC if self.reads_c else None, mD), fragments.accumulators, place, block, scale)
 
 
-def buildable(config: ClusterConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
-    return Buildable(ClusterMulticast(config, types), copied_arguments(types))
+buildable = tma_buildable(ClusterMulticast)

@@ -23,7 +23,6 @@ from cutlass import Int32, cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
@@ -31,8 +30,9 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_b, re
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import BOX_M, BOX_N, CONSUMERS, K_BYTES, MMA_M, WARPGROUP
+from gemmule.kernels.ladder.buildables import tma_buildable
 from gemmule.kernels.ladder.hopper_rung_config import BUFFERS, CLUSTER, PingpongConfig
-from gemmule.kernels.parts.tensors import copied_arguments, cute_type
+from gemmule.kernels.parts.tensors import cute_type
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -136,6 +136,4 @@ class Pingpong:
         self.epilogue.end()
 
 
-def buildable(config: PingpongConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
-    return Buildable(Pingpong(config, types), copied_arguments(types))
+buildable = tma_buildable(Pingpong)

@@ -1,16 +1,98 @@
-"""Tiles of the float64 GEMM with B in registers."""
+"""Configs of the ladder's kernels for row-major matrices."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
-from gemmule.core.dtype import FLOAT64
+from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.simt.row_major_config import ThreadTileConfig
+from gemmule.kernels.simt.row_major_config import RowMajorConfig, ThreadBlockConfig, ThreadTileConfig
 
 #: Elements of a sector, the least that a cache loads from device memory.
 SECTOR = 32 // FLOAT64.itemsize
 WARP = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class NaiveUncoalescedConfig(ThreadBlockConfig):
+    """Threads of a CTA, whose blocks go down the columns of C."""
+
+    def grid(self, m: int, n: int) -> tuple[int, int, int]:
+        """Return the CTAs for an (m, n) result: like the threads, consecutive ones along a column of C."""
+        return (-(-m // self.block_m), -(-n // self.block_n), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedTileConfig(RowMajorConfig):
+    """Side of the square tiles.
+
+    Attributes
+    ----------
+    side : int
+        Rows, columns and depth: a CTA has side * side threads.
+    """
+
+    side: int = 32
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        return (self.side, self.side, self.side)
+
+    @property
+    def threads(self) -> int:
+        return self.side * self.side
+
+    @property
+    def shared_bytes(self) -> int:
+        """One tile of A and one of B."""
+        return 2 * self.side * self.side * FLOAT32.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorTileConfig(ThreadTileConfig):
+    """Tiles of a CTA and a thread of g04, whose float32 elements are copied in vectors of 4.
+
+    State: `stages`, the k-tiles of A and B in shared memory.
+    """
+
+    vector: ClassVar[int] = 4
+    in_vectors: ClassVar[tuple[str, ...]] = ("tile_k", "thread_n")
+    stages: ClassVar[int] = 1
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages * self.k_tile_elements * FLOAT32.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class ConflictFreeConfig(VectorTileConfig):
+    """As `VectorTileConfig`; a thread's rows are vectors too."""
+
+    in_vectors: ClassVar[tuple[str, ...]] = ("tile_k", "thread_m", "thread_n")
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleBufferConfig(ConflictFreeConfig):
+    """As `ConflictFreeConfig`, with two stages."""
+
+    stages: ClassVar[int] = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedABConfig(ThreadTileConfig):
+    """Tiles of a CTA and a thread of d01; the defaults are the paper's."""
+
+    tile_m: int = 32
+    tile_n: int = 64
+    tile_k: int = 16
+    thread_m: int = 4
+    thread_n: int = 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """One k-tile of A and one of B."""
+        return self.k_tile_elements * FLOAT64.itemsize
 
 
 @dataclasses.dataclass(frozen=True)
