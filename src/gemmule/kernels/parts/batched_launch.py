@@ -18,7 +18,9 @@ def tiles_divide(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
     return all(extent % side == 0 for extent, side in zip((problem.m, problem.n, problem.k), tile, strict=True))
 
 
-def batched_params(problem: GemmProblem, first: str, second: str, lda: int, ldb: int) -> tuple[Param, ...]:
+def batched_params(
+    problem: GemmProblem, first: str, second: str, lda: int, ldb: int, *, batch_mode: bool = True
+) -> tuple[Param, ...]:
     """Return the parameters A (M, K, L), B (N, K, L), row-major C and D (M, N, L), alpha, beta.
 
     Parameters
@@ -27,14 +29,16 @@ def batched_params(problem: GemmProblem, first: str, second: str, lda: int, ldb:
         The problem with a row-major result, and the operands that are its A and B, as `row_result` gives them.
     lda, ldb : int
         Leading dimensions of A and of B; the other stride, of 1, is compiled in.
+    batch_mode : bool
+        Whether tensors have the mode L.
     """
     m, n, k = problem.m, problem.n, problem.k
-    batch = problem.batch or (1,)
+    batch = (problem.batch or (1,)) if batch_mode else ()
     acc = problem.accumulator
     c = problem.c if problem.c is not None else problem.d
 
     def strides(matrix: StridedMatrix, ld: int) -> tuple[int, ...]:
-        return (ld, *(matrix.batch_strides or (0,)))
+        return (ld, *(matrix.batch_strides or (0,))[: len(batch)])
 
     return (
         TensorParam(first, (m, k, *batch), strides(problem.a, lda)),

@@ -19,8 +19,8 @@ import cutlass
 from cutlass import cute
 
 from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.ladder.row_major_rung_config import ThreadBlockConfig
 from gemmule.kernels.parts.tensors import cute_type
-from gemmule.kernels.simt.row_major_config import ThreadBlockConfig
 from gemmule.kernels.simt.vectors import write_element
 
 

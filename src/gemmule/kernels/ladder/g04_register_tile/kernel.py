@@ -23,8 +23,8 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.ladder.buildables import row_major_buildable
+from gemmule.kernels.ladder.row_major_rung_config import ThreadTileConfig
 from gemmule.kernels.parts.tensors import cute_type
-from gemmule.kernels.simt.row_major_config import ThreadTileConfig
 from gemmule.kernels.simt.stages import load_k_tile, store_k_tile
 from gemmule.kernels.simt.thread_tiles import write_thread_tile
 

@@ -32,7 +32,6 @@ from gemmule.kernels.parts.tile_schedulers import GroupedTiles
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig
-from .gated_warp_tiles import GatedWarpTile
 from .mainloop import MmaSyncMainloop
 from .warp_tiles import WarpTile
 
@@ -47,7 +46,7 @@ class MmaSync:
         self.threads = config.threads
         self.scheduler = GroupedTiles(config.tile_m, config.tile_n // self.num_b, config.group)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
-        self.epilogue = (WarpTile if self.num_b == 1 else GatedWarpTile)(
+        self.epilogue = WarpTile(
             self.mainloop.warp_m,
             self.mainloop.warp_n,
             int(types["d_vector"]),

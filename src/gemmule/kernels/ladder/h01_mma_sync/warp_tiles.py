@@ -1,4 +1,7 @@
-"""Epilogue of mma.sync: the accumulators of a warp pass through shared memory, so that whole rows are written."""
+"""Epilogue of mma.sync: the accumulators of a warp pass through shared memory, so that whole rows are written.
+
+In a gated form each subtile of the accumulators of the first B passes with that of the second.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ _TOGETHER = 4
 
 @dataclasses.dataclass(frozen=True)
 class WarpTile:
-    """Writes of a warp tile, in pairs of subtiles of 16 x 32.
+    """Writes of a warp tile, in pairs of subtiles of 16 x 32, or with `gated` each subtile of both B.
+
+    The accumulators of a second B follow those of the first in every row of products.
 
     Attributes
     ----------
@@ -43,15 +48,21 @@ class WarpTile:
     epilogue: Any = None
 
     @property
+    def gated(self) -> bool:
+        """Whether the epilogue is a function of two products."""
+        return self.epilogue is not None and self.epilogue.expression.gated
+
+    @property
     def pairs(self) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
-        """First row and column of the subtiles in the warp tile, two by two, along rows first."""
+        """First row and column of the subtiles in the warp tile, two by two, along rows first; with `gated` twice."""
         corners = [(m, n) for m in range(0, self.warp_m, SUBTILE_M) for n in range(0, self.warp_n, SUBTILE_N)]
-        return tuple(zip(corners[::2], corners[1::2], strict=True))
+        first, second = (corners, corners) if self.gated else (corners[::2], corners[1::2])
+        return tuple(zip(first, second, strict=True))
 
     @property
     def steps(self) -> int:
-        """Vectors of a thread in a pair of subtiles."""
-        return 2 * SUBTILE_M * SUBTILE_N // (32 * self.vector)
+        """Vectors of D that a thread writes of a pair of subtiles."""
+        return (1 if self.gated else 2) * SUBTILE_M * SUBTILE_N // (32 * self.vector)
 
     @property
     def row_stride(self) -> int:
@@ -90,7 +101,8 @@ class WarpTile:
             cute.arch.sync_warp()
             for beside in cutlass.range_constexpr(2):
                 row, col = cutlass.const_expr(self.pairs[p][beside])
-                self.stage(rC, sS, row // SUBTILE_M, col // 8, beside)
+                second_b = cutlass.const_expr(self.warp_n if self.gated and beside else 0)
+                self.stage(rC, sS, row // SUBTILE_M, (second_b + col) // 8, beside)
             cute.arch.sync_warp()
             together = cutlass.const_expr(min(self.steps, _TOGETHER))
             for first in cutlass.range(0, self.steps, together, unroll=1):
@@ -123,11 +135,9 @@ class WarpTile:
         tid, _, _ = cute.arch.thread_idx()
         per_row = cutlass.const_expr(SUBTILE_N // self.vector)
         e = tid % 32 + 32 * step
+        if cutlass.const_expr(self.gated):
+            return e // per_row, e % per_row * self.vector, 0
         return e // (2 * per_row), e % per_row * self.vector, e // per_row % 2
-
-    def ups(self, sS: Any, step: Any) -> Any:
-        """Return the accumulators of the second B for this thread's vector of a step; None where there is one B."""
-        del sS, step
 
     @cute.jit
     def place_in_matrix(self, origin, p: cutlass.Constexpr[int], step):
@@ -156,8 +166,10 @@ class WarpTile:
         if cutlass.const_expr(self.epilogue is None):
             result = alpha * accumulators + beta * addend.load().to(sS.element_type)
         else:
-            place = self.place_in_matrix(origin, p, step)
-            ups = self.ups(sS, step)
+            place, ups = self.place_in_matrix(origin, p, step), None
+            if cutlass.const_expr(self.gated):
+                row, col, _ = self.place(step)
+                ups = vector_at(sS, (row, col, 1), self.vector).load()
             result = self.epilogue.values(accumulators, ups, addend, extras, place, gD, alpha, beta).load()
         at = self.place_in_matrix(origin, p, step)
         if self.whole or (at[0] < gD.shape[0] and at[1] < gD.shape[1]):
