@@ -40,8 +40,7 @@ class Stages:
         self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
-        self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = K_BYTES * 8 // self.element.width
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
 
     @cute.jit

@@ -42,8 +42,7 @@ class WarpSpecialised:
         self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
-        self.tile_m, self.tile_n = config.tile_m, config.tile_n
-        self.tile_k = K_BYTES * 8 // self.element.width
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.stages, self.group = config.stages, config.group
 
     @cute.jit
@@ -71,8 +70,7 @@ class WarpSpecialised:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         # A stage is full when its bytes have arrived, and empty when both consumers have released it.
-        full = smem.allocate_array(cutlass.Int64, self.stages)
-        empty = smem.allocate_array(cutlass.Int64, self.stages)
+        full, empty = barriers = tuple(smem.allocate_array(cutlass.Int64, self.stages) for _ in range(2))
         stages = tuple(
             smem.allocate_tensor(self.element, layout.outer, 1024, swizzle=layout.inner)
             for layout in self.smem_layouts()
@@ -91,10 +89,10 @@ class WarpSpecialised:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce(a, b, mD, stages, (full, empty), k_tiles)
+                self.produce(a, b, mD, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            self.consume((mC, mD, scale), stages, (full, empty), k_tiles, warp // 4 - 1)
+            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
     def produce(self, a, b, mD, stages, barriers, k_tiles):

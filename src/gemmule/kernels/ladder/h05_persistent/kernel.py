@@ -37,15 +37,15 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class Persistent:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
 
     def __init__(self, config: PersistentConfig, types: dict[str, str]) -> None:
-        element = cute_type(types["element"])
+        self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
-        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // element.width
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (element, element), self.along_k, config.stages)
+        self.operands = OperandStages(tile, (self.element, self.element), self.along_k, config.stages)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group), config.ctas
 
@@ -59,7 +59,7 @@ class Persistent:
         )
 
     @cute.kernel
-    def kernel(self, a, b, c, d, scale):
+    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -76,17 +76,16 @@ class Persistent:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce((a, b), d, stages, barriers, k_tiles)
+                self.produce(a, b, mD, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            idx = warp // 4 - 1
-            self.consume((c, d, scale), stages, barriers, k_tiles, idx)
+            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
 
     @cute.jit
-    def produce(self, matrices, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a = self.operands.load_a(matrices[0], stages[0])
-        load_b = self.operands.load_b(matrices[1], stages[1])
+        load_a = self.operands.load_a(a, stages[0])
+        load_b = self.operands.load_b(b, stages[1])
         state = self.mainloop.producer_state()
         first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
@@ -98,7 +97,7 @@ class Persistent:
     def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         mC, mD, scale = result
-        mma = tiled_mma(self.operands.elements[0], self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         state = self.mainloop.consumer_state()
         first, step, tiles = self.scheduler.work(mD, k_tiles)

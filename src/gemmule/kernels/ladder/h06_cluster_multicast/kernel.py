@@ -38,15 +38,15 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class ClusterMulticast:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
 
     def __init__(self, config: ClusterConfig, types: dict[str, str]) -> None:
-        element = cute_type(types["element"])
+        self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
-        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // element.width
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (element, element), self.along_k, config.stages, ctas_b=CLUSTER)
+        self.operands = OperandStages(tile, (self.element, self.element), self.along_k, config.stages, ctas_b=CLUSTER)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group, CLUSTER), config.ctas
 
@@ -61,7 +61,7 @@ class ClusterMulticast:
         )
 
     @cute.kernel
-    def kernel(self, a, b, c, d, scale):
+    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -78,11 +78,10 @@ class ClusterMulticast:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce((a, b), d, stages, barriers, k_tiles)
+                self.produce(a, b, mD, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
-            idx = warp // 4 - 1
-            self.consume((c, d, scale), stages, barriers, k_tiles, idx)
+            self.consume((mC, mD, scale), stages, barriers, k_tiles, warp // 4 - 1)
         # Stay resident until every remote arrival on our empty barriers is in.
         self.sync_cluster()
 
@@ -93,12 +92,12 @@ class ClusterMulticast:
         cute.arch.cluster_wait()
 
     @cute.jit
-    def produce(self, matrices, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a = self.operands.load_a(matrices[0], stages[0])
+        load_a = self.operands.load_a(a, stages[0])
         # Each CTA loads a half of B's k-tile, for both.
         row, col = self.scheduler.rank()
-        load_b = self.operands.load_b(matrices[1], stages[1], row, multicast_b(self.scheduler, col))
+        load_b = self.operands.load_b(b, stages[1], row, multicast_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
@@ -110,7 +109,7 @@ class ClusterMulticast:
     def consume(self, result, stages, barriers, k_tiles, warpgroup_idx):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         mC, mD, scale = result
-        mma = tiled_mma(self.operands.elements[0], self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         state = self.mainloop.consumer_state()

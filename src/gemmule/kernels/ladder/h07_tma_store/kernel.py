@@ -42,17 +42,18 @@ class TmaStore:
     """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
     def __init__(self, config: StoreConfig, types: dict[str, str]) -> None:
-        element = cute_type(types["element"])
+        self.element = cute_type(types["element"])
         self.along_k = (types["a_major"] == "k", types["b_major"] == "k")
         self.reads_c = types["adds"] == "yes"
-        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // element.width
+        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (element, element), self.along_k, config.stages, ctas_b=CLUSTER)
+        self.operands = OperandStages(tile, (self.element, self.element), self.along_k, config.stages, ctas_b=CLUSTER)
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.scheduler, self.ctas = PersistentScheduler(self.tile_m, self.tile_n, config.group, CLUSTER), config.ctas
         blocks, subtiles = self.tile_m // (CONSUMERS * MMA_M), self.tile_n // BOX_N
-        shape = (BOX_M, BOX_N)
-        self.epilogue = LinearCombination(element, shape, blocks, subtiles, CONSUMERS, BUFFERS, reads_c=self.reads_c)
+        self.epilogue = LinearCombination(
+            self.element, (BOX_M, BOX_N), blocks, subtiles, CONSUMERS, BUFFERS, reads_c=self.reads_c
+        )
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -87,7 +88,7 @@ class TmaStore:
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
-                self.produce((a, b), d.tensor, stages, barriers, k_tiles)
+                self.produce(a, b, d.tensor, stages, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             idx = warp // 4 - 1
@@ -103,12 +104,12 @@ class TmaStore:
         cute.arch.cluster_wait()
 
     @cute.jit
-    def produce(self, matrices, mD, stages, barriers, k_tiles):
+    def produce(self, a, b, mD, stages, barriers, k_tiles):
         """Load every k-tile of every tile."""
-        load_a = self.operands.load_a(matrices[0], stages[0])
+        load_a = self.operands.load_a(a, stages[0])
         # Each CTA loads a half of B's k-tile, for both.
         row, col = self.scheduler.rank()
-        load_b = self.operands.load_b(matrices[1], stages[1], row, multicast_b(self.scheduler, col))
+        load_b = self.operands.load_b(b, stages[1], row, multicast_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         first, step, tiles = self.scheduler.work(mD, k_tiles)
         for number in cutlass.range(first, tiles, step):
@@ -120,7 +121,7 @@ class TmaStore:
     def consume(self, ctx, stages, barriers, k_tiles):
         """Multiply the k-tiles as they arrive, this warpgroup its rows of them, and write those of the tiles."""
         warpgroup_idx, mD, c_phase = ctx.warpgroup_idx, ctx.d.tensor, Int32(0)
-        mma = tiled_mma(self.operands.elements[0], self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
+        mma = tiled_mma(self.element, self.along_k, cutlass.Float32, CONSUMERS, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, stages, warpgroup_idx, cutlass.Float32)
         release = functools.partial(release_cluster, self.scheduler)
         state = self.mainloop.consumer_state()
