@@ -14,50 +14,25 @@ from typing import Any
 import cutlass
 from cutlass import Float64, cute
 
+from gemmule.kernels.parts.stage_copies import StageLayout
+
 #: Rows of a fragment, and elements of K.
 ROWS, DEPTH = 8, 4
 _ITEM, _PANEL = 8, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Float64Stage:
-    """Layout of a k-tile in a stage.
+class Float64Stage(StageLayout):
+    """Layout of a k-tile, extent and depth multiples of 16; MN-major, a line is 16 rows of one k."""
 
-    Attributes
-    ----------
-    extent, depth : int
-        Rows (of A, or columns of B) and elements of K, multiples of 16.
-    k_major : bool
-        Whether the operand is K-major: a line is a row. Otherwise a line is 16 rows of one k, and the lines of all k
-        form a panel.
-    """
-
-    extent: int
-    depth: int
-    k_major: bool
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return _ITEM
-
-    @property
-    def bytes(self) -> int:
-        """Size of the stage."""
-        return self.extent * self.depth * _ITEM
+    itemsize: int = _ITEM
 
     @property
     def line(self) -> int:
-        """Bytes of a line."""
         return (self.depth if self.k_major else _PANEL) * _ITEM
 
     def swizzle(self, line: Any) -> Any:
-        """Return what a line, a number or known when the kernel runs, changes (xor) in the offset of a byte in it."""
         return (line & 3) << 5
-
-    def k_of(self, line: Any) -> Any:
-        """Return the k of a line of a panel."""
-        return line
 
     def step(self, octet: int, word: int) -> tuple[int, int]:
         """Return what to change in (xor) and then to add to a lane's offset for one of its elements.

@@ -31,7 +31,7 @@ def write_accumulators(matrices, accumulators: cute.Tensor, place, block, scale)
     _, mD = matrices
     cols, row_block_stride = block
     row0, col0 = place[0] + tid // 32 % 4 * 16 + tid % 32 // 4, place[1] + tid % 4 * 2
-    flat = settled(accumulators)
+    flat = _settled(accumulators)
     for half_row in cutlass.range_constexpr(cute.size(accumulators) * 4 // cols):
         number, half = cutlass.const_expr(half_row // 2), cutlass.const_expr(half_row % 2)
         row = row0 + number * row_block_stride + half * 8
@@ -42,7 +42,7 @@ def write_accumulators(matrices, accumulators: cute.Tensor, place, block, scale)
 
 
 @cute.jit
-def settled(accumulators: cute.Tensor):
+def _settled(accumulators: cute.Tensor):
     """Return accumulators after a wait for their wgmma group, flat, in registers that no wgmma writes.
 
     The compiler knows of no dependence of these registers on the wait, so that it may move arithmetic on them before

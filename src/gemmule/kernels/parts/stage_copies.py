@@ -7,7 +7,7 @@ thread loads the elements of a 4-byte piece one by one, and stores them together
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import cutlass
 from cutlass import Int32, Int64, Uint8, cute
@@ -18,34 +18,42 @@ from .async_copy import copy_vector_async
 _WORD = 4
 
 
-class StageLayout(Protocol):
-    """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major)."""
+@dataclasses.dataclass(frozen=True)
+class StageLayout:
+    """Layout of a k-tile in a stage: lines along K (K-major), or panels of lines that belong to one k (MN-major).
 
-    @property
-    def depth(self) -> int:
-        """Elements of K."""
+    Attributes
+    ----------
+    extent, depth : int
+        Rows (of A, or columns of B), and elements of K.
+    k_major : bool
+        Whether the operand is K-major: a line is a row.
+    itemsize : int
+        Bytes of an element.
+    """
 
-    @property
-    def k_major(self) -> bool:
-        """Whether lines are contiguous along K."""
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
+    extent: int
+    depth: int
+    k_major: bool
+    itemsize: int
 
     @property
     def bytes(self) -> int:
         """Bytes of the stage."""
+        return self.extent * self.depth * self.itemsize
 
     @property
     def line(self) -> int:
         """Bytes of a line."""
+        raise NotImplementedError
 
     def swizzle(self, line: Any) -> Any:
-        """Return what a line changes (xor) in the offset of a byte in it."""
+        """Return what a line, a number or known when the kernel runs, changes (xor) in the offset of a byte in it."""
+        raise NotImplementedError
 
     def k_of(self, line: Any) -> Any:
         """Return the k of a line of a panel."""
+        return line
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,11 +13,10 @@ from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
-from gemmule.kernels.parts.swizzled_stage import K_BYTES, ROWS, SwizzledStage
 from gemmule.kernels.parts.tensors import cute_type
 
 from .config import MmaSyncConfig
-from .fragments import finish_fragment, read_fragment
+from .swizzled_stage import K_BYTES, ROWS, SwizzledStage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +71,8 @@ class MmaSyncMainloop(WarpTileMainloop):
         itemsize = self.element.width // 8
         self.tile_k = config.k_bytes // itemsize
         whole = types["tiles"] == "whole"
-        self.stageA = SwizzledStage(self.tile_m, self.tile_k, itemsize, types["a_major"] == "k", rows_first=True)
-        self.stageB = SwizzledStage(self.tile_n, self.tile_k, itemsize, types["b_major"] == "k", rows_first=False)
+        self.stageA = SwizzledStage(self.tile_m, self.tile_k, types["a_major"] == "k", itemsize, rows_first=True)
+        self.stageB = SwizzledStage(self.tile_n, self.tile_k, types["b_major"] == "k", itemsize, rows_first=False)
         steps = config.k_bytes // K_BYTES
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, steps, steps - 1)
@@ -140,11 +139,11 @@ class MmaSyncMainloop(WarpTileMainloop):
     def read(self, tile: _Tile, stage: Any, step: int) -> None:
         startA, startB = tile.start_a + stage, tile.start_b + stage
         for i in range(self.warp_m // ROWS):
-            read_fragment(tile.fragments_a[None, i, step % 2], startA, self.stageA, i, step)
+            self.stageA.read_fragment(tile.fragments_a[None, i, step % 2], startA, i, step)
         for f in range(self.num_b):
             for j in range(self.warp_n // ROWS):
                 words = tile.fragments_b[None, f * (self.warp_n // ROWS) + j, step % 2]
-                read_fragment(words, startB + f * self.stageB.bytes, self.stageB, j, step)
+                self.stageB.read_fragment(words, startB + f * self.stageB.bytes, j, step)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
@@ -152,9 +151,9 @@ class MmaSyncMainloop(WarpTileMainloop):
         del stage
         rA, rB, rC = tile.fragments_a[None, None, step % 2], tile.fragments_b[None, None, step % 2], tile.accumulators
         for i in cutlass.range_constexpr(self.warp_m // ROWS):
-            finish_fragment(rA[None, i], self.stageA)
+            self.stageA.finish_fragment(rA[None, i])
         for j in cutlass.range_constexpr(cute.size(rB, mode=[1])):
-            finish_fragment(rB[None, j], self.stageB)
+            self.stageB.finish_fragment(rB[None, j])
         count = cutlass.const_expr(cute.size(rC, mode=[2]))
         for half in cutlass.range_constexpr(self.halves):
             for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):

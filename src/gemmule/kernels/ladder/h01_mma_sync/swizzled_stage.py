@@ -1,4 +1,4 @@
-"""Layout of a stage in shared memory: lines of contiguous elements whose 16-byte chunks are swizzled.
+"""Stages for mma.sync in shared memory: lines of contiguous elements whose 16-byte chunks are swizzled.
 
 Chunk c of line l is stored as chunk ``c xor l``: the same chunk of 8 lines, which ldmatrix reads at once, and the 8
 chunks of a line, which copies write at once, are both in different banks. For elements of 16 bits and lines of 64,
@@ -14,7 +14,9 @@ import dataclasses
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Int32, cute
+
+from gemmule.kernels.parts.stage_copies import StageLayout
 
 #: Rows of a fragment (of B: columns), and its bytes of K.
 ROWS, K_BYTES = 16, 32
@@ -22,37 +24,22 @@ _CHUNK, _LONG, _SHORT = 16, 128, 64
 
 
 @dataclasses.dataclass(frozen=True)
-class SwizzledStage:
-    """Layout of a k-tile in a stage.
+class SwizzledStage(StageLayout):
+    """Layout of a k-tile, and the reads of its fragments; MN-major, a line is 128 (or 64) bytes of rows of one k.
 
     Attributes
     ----------
-    extent, depth : int
-        Rows (of A, or columns of B), and elements of K.
-    itemsize : int
-        Bytes of an element.
-    k_major : bool
-        Whether the operand is K-major: a line is a row. Otherwise a line is 128 (or 64) bytes of rows of one k, and the
-        lines of all k form a panel.
+    extent, depth, k_major, itemsize
+        As of `StageLayout`.
     rows_first : bool
         Order of the four words of a fragment. Rows first, as mma.sync takes A: rows 0 to 7 and 8 to 15 of the first 16
         bytes of K, then of the second. Else, as it takes B: the two halves of K of columns 0 to 7, then of the others.
     """
 
-    extent: int
-    depth: int
-    itemsize: int
-    k_major: bool
     rows_first: bool
 
     @property
-    def bytes(self) -> int:
-        """Size of the stage."""
-        return self.extent * self.depth * self.itemsize
-
-    @property
     def line(self) -> int:
-        """Bytes of a line."""
         together = (self.depth if self.k_major else self.extent) * self.itemsize
         return _LONG if together % _LONG == 0 else _SHORT
 
@@ -65,7 +52,6 @@ class SwizzledStage:
         return self.itemsize == 1 and not self.k_major
 
     def swizzle(self, line: Any) -> Any:
-        """Return what a line, a number or known when the kernel runs, changes (xor) in the offset of a byte in it."""
         if self.itemsize == 4 and not self.k_major:
             # Read word by word, 8 contiguous ones in each of 4 lines at once.
             return (line & 3) << 5
@@ -118,3 +104,73 @@ class SwizzledStage:
             line, along = lane & 3, (row + (lane >> 2)) * 4
         panel, inside = along // self.line, along & (self.line - 1)
         return (panel * self.depth + line) * self.line + (inside ^ self.swizzle(line))
+
+    @cute.jit
+    def read_fragment(self, words, start, i: cutlass.Constexpr[int], step):
+        """Read this thread's 4 words of 16 rows and 32 bytes of K.
+
+        Parameters
+        ----------
+        words : Tensor
+            Registers.
+        start : Int32
+            Address of the stage, a multiple of 128, plus this thread's offset in it.
+        i, step : int
+            Which fragment of the warp, and of which 32 bytes of K.
+        """
+        if cutlass.const_expr(self.itemsize == 4 and not self.k_major):
+            for word in cutlass.range_constexpr(4):
+                words[word] = _load_word(_moved(start, self.fragment_step(i, step, word)))
+        else:
+            _ldmatrix(words, _moved(start, self.fragment_step(i, step, 0)), not self.k_major)
+
+    @cute.jit
+    def finish_fragment(self, words):
+        """Permute and round the words, which loads cannot do, just before they are multiplied."""
+        if cutlass.const_expr(self.paired_rows):
+            self.sort_bytes(words)
+        if cutlass.const_expr(self.itemsize == 4):
+            for word in cutlass.range_constexpr(4):
+                words[word] = _rounded_to_tf32(words[word])
+
+    @cute.jit
+    def sort_bytes(self, words: cute.Tensor):
+        """Turn words of (row 2g, row 2g + 1) of two k into words of one row and four k."""
+        pairs = cute.make_rmem_tensor(cute.make_layout(4), Int32)
+        cute.autovec_copy(words, pairs)
+        for word in cutlass.range_constexpr(4):
+            row, k = cutlass.const_expr(self.half_of(word))
+            words[word] = cute.arch.inline_ptx(
+                f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {(0x6420, 0x7531)[row]};",
+                write_only_types=[Int32],
+                read_only_args=[pairs[2 * k], pairs[2 * k + 1]],
+            )
+
+
+def _moved(start, step: tuple[int, int]):
+    change, plus = step
+    return (start ^ change) + plus
+
+
+@cute.jit
+def _ldmatrix(words: cute.Tensor, address, transposed: cutlass.Constexpr[bool]):
+    """Load four matrices of 8 rows of 16 bytes; each lane gives the address of one row."""
+    kind = cutlass.const_expr(".trans" if transposed else "")
+    loaded = cute.arch.inline_ptx(
+        f"ldmatrix.sync.aligned.m8n8.x4{kind}.shared.b16 {{{{$w0}}, {{$w1}}, {{$w2}}, {{$w3}}}}, [{{$r0}}];",
+        write_only_types=[Int32] * 4,
+        read_only_args=[address],
+    )
+    for i in cutlass.range_constexpr(4):
+        words[i] = loaded[i]
+
+
+@cute.jit
+def _load_word(address):
+    return cute.arch.inline_ptx("ld.shared.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[address])
+
+
+@cute.jit
+def _rounded_to_tf32(word):
+    """Round a float32 to the nearest TF32; mma.sync by itself would cut its last bits off."""
+    return cute.arch.inline_ptx("cvt.rna.tf32.f32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[word])
