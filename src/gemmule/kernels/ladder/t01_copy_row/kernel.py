@@ -1,13 +1,12 @@
 """Rung 1: a copy by rows, the upper bound.
 
 Idea
-    What is no transpose cannot be slower than one: neighbouring threads read neighbours and write neighbours. This is
-    the bandwidth that a transpose written as plainly could reach.
+    Consecutive threads read and write consecutive elements: the bandwidth that a transpose as plain could reach.
 Data movement
     Every element is read once and written once. A warp's access fills the sectors that it touches.
 Limits
-    One element a thread: for small elements too few bytes are on their way to keep the memory busy. Later rungs, which
-    keep more on their way, may be faster than this bound.
+    One element a thread: of small elements too few bytes are in flight to keep the memory busy. Later rungs, with more
+    in flight, may be faster than this bound.
 Sources
     J. Cheng, M. Grossman, T. McKercher, "Professional CUDA C Programming", chapter 4: the bounds of the study.
 """

@@ -1,13 +1,12 @@
 """Rung 2: a copy by columns, the lower bound.
 
 Idea
-    The worst that a transpose could do on both sides: neighbouring threads read elements that are a whole row apart,
-    and write such.
+    The worst that a transpose could do on both sides: consecutive threads read and write elements a whole row apart.
 Change from the rung before
     The threads' x is the column.
 Data movement
-    Every access of a warp touches 32 sectors, of which it wants one element each. What of them is used again depends
-    on the caches: the threads' y, which lies along the rows, uses neighbours in the same sector.
+    Every access of a warp touches 32 sectors and uses one element of each. The threads along y use the others, if the
+    caches still hold them.
 Limits
     Sectors: 32 for each access, instead of 4 for elements of 4 bytes.
 Sources

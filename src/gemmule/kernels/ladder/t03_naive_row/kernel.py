@@ -5,8 +5,8 @@ Idea
 Change from the rung before
     The target is the transpose; reading is by rows again.
 Data movement
-    A warp's read fills its sectors, its write touches 32 sectors for 32 elements. L1 does not keep what is written, so
-    that each of these parts of a sector travels to the L2 cache alone.
+    A warp's read fills its sectors, its write touches 32 sectors for 32 elements. L1 is write-through: each part of a
+    sector goes to the L2 cache alone.
 Limits
     Writes: 32 sectors for each access.
 Sources

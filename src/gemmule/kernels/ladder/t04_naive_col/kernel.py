@@ -5,10 +5,10 @@ Idea
 Change from the rung before
     The threads' x is the target's row.
 Data movement
-    A warp's write fills its sectors, its read touches 32 sectors for 32 elements. L1 keeps those for the warps of the
-    same block that want their other elements: with 8 of them along y, a sector of 4-byte elements is used up.
+    A warp's write fills its sectors, its read touches 32 sectors for 32 elements. The other warps of the block find
+    them in L1: 8 along y use all of a sector of 4-byte elements.
 Limits
-    Requests: 32 sectors for each read, though most are found in L1.
+    Requests: 32 sectors for each read, though most hit L1.
 Sources
     J. Cheng, M. Grossman, T. McKercher, "Professional CUDA C Programming", chapter 4.
 """

@@ -1,13 +1,11 @@
 """Rung 5: the transpose by rows, 4 elements a thread.
 
 Idea
-    A thread that waits for one element could as well wait for four: all are read before the first is written.
+    A thread reads four elements before it writes the first: four loads are in flight at once.
 Change from the rung before
     Reads by rows, as rung 3, and a CTA covers 4 times as much along x. Each of a thread's elements has its own test for
     the edge: with one test for all, ragged matrices would be read and written outside.
-Data movement
-    As rung 3, with 4 accesses of a thread on their way at once.
-Limits
+Data movement, limits
     As rung 3: the number of sectors is the same.
 Sources
     J. Cheng, M. Grossman, T. McKercher, "Professional CUDA C Programming", chapter 4.

@@ -1,12 +1,10 @@
 """Rung 6: the transpose by columns, 4 elements a thread.
 
 Idea
-    A thread that waits for one element could as well wait for four: all are read before the first is written.
+    That of rung 5, by columns.
 Change from the rung before
-    Reads by columns, as rung 4; the unrolling is that of rung 5.
-Data movement
-    As rung 4, with 4 accesses of a thread on their way at once.
-Limits
+    Reads by columns, as rung 4.
+Data movement, limits
     As rung 4: the number of sectors is the same.
 Sources
     J. Cheng, M. Grossman, T. McKercher, "Professional CUDA C Programming", chapter 4.

@@ -1,14 +1,12 @@
 """Rung 7: the naive transpose by rows, its blocks along diagonals.
 
 Idea
-    Memory is split into partitions that work side by side. Blocks that run at the same time and walk down a column may
-    all want the same one; those on a diagonal want different ones.
+    Memory is split into partitions. Concurrent blocks down a column may all access the same one; blocks on a diagonal
+    access different ones.
 Change from the rung before
     One element a thread again, by rows, as rung 3, and the blocks in another order. The study's mapping needs as many
     blocks along x as along y; this one counts down the diagonals of any grid.
-Data movement
-    As rung 3.
-Limits
+Data movement, limits
     As rung 3. GPUs that spread addresses over the partitions by a hash leave nothing to gain.
 Sources
     G. Ruetsch, P. Micikevicius, "Optimizing Matrix Transpose in CUDA", NVIDIA, 2009: diagonal block order.

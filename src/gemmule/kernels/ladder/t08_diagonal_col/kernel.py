@@ -1,14 +1,11 @@
 """Rung 8: the naive transpose by columns, its blocks along diagonals.
 
 Idea
-    Memory is split into partitions that work side by side. Blocks that run at the same time and walk down a column may
-    all want the same one; those on a diagonal want different ones.
+    That of rung 7, by columns.
 Change from the rung before
-    Reads by columns, as rung 4; the order of the blocks is that of rung 7.
-Data movement
-    As rung 4.
-Limits
-    As rung 4. GPUs that spread addresses over the partitions by a hash leave nothing to gain.
+    Reads by columns, as rung 4.
+Data movement, limits
+    As rung 4; what limits rung 7 holds too.
 Sources
     G. Ruetsch, P. Micikevicius, "Optimizing Matrix Transpose in CUDA", NVIDIA, 2009: diagonal block order.
 """
