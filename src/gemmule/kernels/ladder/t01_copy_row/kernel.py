@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class CopyRow(BlockKernel):
     """D[i, j] = S[i, j], both contiguous along i."""
+
+    copies = True
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -30,4 +32,4 @@ class CopyRow(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(CopyRow, copies=True)
+buildable = CopyRow.buildable

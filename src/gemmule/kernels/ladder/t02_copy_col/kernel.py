@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class CopyCol(BlockKernel):
     """D[i, j] = S[i, j], both contiguous along i, by consecutive threads along j."""
 
-    x = "j"
+    copies = True
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -34,4 +34,4 @@ class CopyCol(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(CopyCol, copies=True)
+buildable = CopyCol.buildable

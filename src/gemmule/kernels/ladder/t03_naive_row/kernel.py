@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class NaiveRow(BlockKernel):
@@ -32,4 +32,4 @@ class NaiveRow(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(NaiveRow)
+buildable = NaiveRow.buildable

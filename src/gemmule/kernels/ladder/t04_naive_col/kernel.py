@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class NaiveCol(BlockKernel):
     """D[i, j] = S[i, j] for S contiguous along i, D along j, by consecutive threads along j."""
-
-    x = "j"
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -34,4 +32,4 @@ class NaiveCol(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(NaiveCol)
+buildable = NaiveCol.buildable

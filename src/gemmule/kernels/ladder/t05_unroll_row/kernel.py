@@ -16,7 +16,7 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 from gemmule.kernels.ladder.transpose_rung_config import UNROLL
 
 
@@ -39,4 +39,4 @@ class UnrollRow(BlockKernel):
                 mD[i, j] = moved[u]
 
 
-buildable = buildable_of(UnrollRow)
+buildable = UnrollRow.buildable

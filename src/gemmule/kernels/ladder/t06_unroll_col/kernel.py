@@ -15,14 +15,12 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 from gemmule.kernels.ladder.transpose_rung_config import UNROLL
 
 
 class UnrollCol(BlockKernel):
     """D[i, j] = S[i, j] for S contiguous along i, D along j, by consecutive threads along j."""
-
-    x = "j"
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -40,4 +38,4 @@ class UnrollCol(BlockKernel):
                 mD[i, j] = moved[u]
 
 
-buildable = buildable_of(UnrollCol)
+buildable = UnrollCol.buildable

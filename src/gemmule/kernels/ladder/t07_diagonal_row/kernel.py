@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class DiagonalRow(BlockKernel):
@@ -36,4 +36,4 @@ class DiagonalRow(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(DiagonalRow)
+buildable = DiagonalRow.buildable

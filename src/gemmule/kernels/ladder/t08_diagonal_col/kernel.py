@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from cutlass import cute
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class DiagonalCol(BlockKernel):
     """D[i, j] = S[i, j] for S contiguous along i, D along j, by consecutive threads along j."""
-
-    x = "j"
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -36,4 +34,4 @@ class DiagonalCol(BlockKernel):
             mD[i, j] = mS[i, j]
 
 
-buildable = buildable_of(DiagonalCol)
+buildable = DiagonalCol.buildable

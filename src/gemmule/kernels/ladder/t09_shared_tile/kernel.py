@@ -20,7 +20,7 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 
 
 class SharedTile(BlockKernel):
@@ -45,4 +45,4 @@ class SharedTile(BlockKernel):
                 mD[i0 + i, j0 + j] = sT[i, j]
 
 
-buildable = buildable_of(SharedTile)
+buildable = SharedTile.buildable

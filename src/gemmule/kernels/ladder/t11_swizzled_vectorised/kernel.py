@@ -22,13 +22,15 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.ladder.block_kernel import BlockKernel, buildable_of
+from gemmule.kernels.ladder.block_kernel import BlockKernel
 from gemmule.kernels.ladder.transpose_rung_config import LANES_I, LANES_J, VECTOR, VectorConfig
 from gemmule.kernels.parts.words import words_at
 
 
 class SwizzledVectorised(BlockKernel):
     """D[i, j] = S[i, j] for elements of 4 bytes, S contiguous along i, D along j."""
+
+    vector = VECTOR
 
     def __init__(self, config: VectorConfig) -> None:
         super().__init__(config)
@@ -73,4 +75,4 @@ class SwizzledVectorised(BlockKernel):
         return i * self.side + (number ^ (i // VECTOR % LANES_I)) * VECTOR
 
 
-buildable = buildable_of(SwizzledVectorised, vector=VECTOR)
+buildable = SwizzledVectorised.buildable
