@@ -28,7 +28,8 @@ MAY_IMPORT = {
 }
 #: Modules that may import every room.
 ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
-#: What the two files of a kernel that are read without the compiler may import, besides the standard library.
+#: What the two files of a kernel, or of the rungs of a ladder, that are read without the compiler may import, besides the
+#: standard library.
 _RULES = {
     "spec.py": "spec.py imports core and kernels, and its kernel.py in build() only",
     "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
@@ -68,6 +69,13 @@ def room_of(name):
     return (rest.split(".")[0] or "__init__") if first == "gemmule" else None
 
 
+def _kind(module):
+    """Return the file of a kernel whose rule a module follows: rungs have their specs, and their configs, in one."""
+    if module.endswith("_rungs"):
+        return "spec.py"
+    return "config.py" if module.endswith("_rung_config") else f"{module}.py"
+
+
 def violations(source):
     """Return a message with file, line and rule for each import that goes the wrong way."""
     found = []
@@ -90,16 +98,16 @@ def violations(source):
                 found.append(f"{here}; core imports no GPU package")
             if top == "cutlass" and room not in {"compiler", "kernels"}:
                 found.append(f"{here}; only compiler and kernels may import cutlass")
-            if room == "kernels" and path.name in ("spec.py", "config.py"):
-                words = name.split(".")
+            kind, words = _kind(path.stem), name.split(".")
+            if room == "kernels" and kind in _RULES:
                 own_kernel = name.startswith(".".join([*package, "kernel"]))
-                late = path.name == "spec.py" and own_kernel and not at_once
-                forbidden = {"kernel"} if path.name == "spec.py" else {"kernel", "spec"}
-                near = target in {"core", "kernels"} and not forbidden.intersection(words[4:5])
+                late = kind == "spec.py" and own_kernel and not at_once
+                forbidden = {"kernel.py"} if kind == "spec.py" else {"kernel.py", "spec.py"}
+                near = target in {"core", "kernels"} and not forbidden.intersection(map(_kind, words[3:5]))
                 if not (top in sys.stdlib_module_names or near or late):
-                    found.append(f"{here}; {_RULES[path.name]}")
+                    found.append(f"{here}; {_RULES[kind]}")
             own = path.relative_to(source).as_posix()
-            if path.name == "kernel.py" and _NO_SPEC.match(own) and target == "kernels" and "spec" in name.split("."):
+            if path.name == "kernel.py" and _NO_SPEC.match(own) and "spec.py" in map(_kind, words[3:5]):
                 found.append(f"{here}; kernel.py imports no spec.py; move what both need to config.py")
     return found
 
@@ -140,6 +148,9 @@ def test_import_order():
         ("kernels/hopper/x/config.py", "from .spec import SPEC", "config.py imports core and kernels"),
         ("kernels/hopper/x/config.py", "import numpy", "config.py imports core and kernels"),
         ("kernels/hopper/x/kernel.py", "from .spec import SomeConfig", "kernel.py imports no spec.py"),
+        ("kernels/ladder/x_rungs.py", "import cutlass", "spec.py imports core and kernels"),
+        ("kernels/ladder/x_rung_config.py", "from .x_rungs import H02", "config.py imports core and kernels"),
+        ("kernels/ladder/h02_x/kernel.py", "from ..x_rungs import H02", "kernel.py imports no spec.py"),
         ("kernels/emulation/x/kernel.py", "from ..y.spec import SPEC", "kernel.py imports no spec.py"),
         (
             "kernels/ladder/h09_x/kernel.py",
