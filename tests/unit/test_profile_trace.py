@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from test_profile_summary import profiles
 
-from gemmule.core.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.core.errors import ArgumentError
+from gemmule.executor.activity import Call, Copy, KernelRun, Profile, Range
 from gemmule.lab import whole_files
 from gemmule.lab.profile.trace import HOST, trace, write_trace
 

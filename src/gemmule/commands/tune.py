@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..core.errors import ArgumentError
-from ..core.regular_file import check_replaceable
+from ..files.regular_file import check_replaceable
 from . import gpu
 from .json_output import json_option
 from .told import ToldCommand

@@ -14,9 +14,9 @@ from gemmule.core.errors import CompileError
 from gemmule.core.launch import Launch
 from gemmule.core.spec import Signature
 
+from ..files.atomic_file import atomic_write
 from .resources import Resources
 from .signature import ParamSlot
-from .whole_file import whole_file
 
 # What reading a damaged archive raises, from memory; the standard library documents no common base. A flipped bit in
 # the method of compression leads to bzip2 (OSError) and LZMA.
@@ -82,7 +82,7 @@ class Artifact:
 
     def save(self, path: Path) -> None:
         """Write the artifact to `path`: whole or not at all."""
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.write(self.as_bytes())
 
     def as_bytes(self) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError
 from gemmule.core.spec import Config, KernelSpec, Signature
-from gemmule.core.user_folders import user_cache_folder
+from gemmule.files.user_folders import user_cache_folder
 
 from .artifact import Artifact
 from .compile import compile_kernel

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
-from gemmule.core.file_errors import errors_name
-from gemmule.core.regular_file import check_regular, check_replaceable
 from gemmule.core.spec import KernelSpec
+from gemmule.files.file_errors import errors_name
+from gemmule.files.regular_file import check_regular, check_replaceable
 
+from ..files.atomic_file import atomic_write
 from .artifact import DAMAGE, Artifact
 from .key import artifact_key
 from .shared_file import SharedFile
 from .toolchain import toolchain
-from .whole_file import whole_file
 
 #: Environment variable that names a pack for every process.
 VARIABLE = "GEMMULE_PACK"
@@ -129,7 +129,7 @@ def write_pack(path: Path, kernels: Iterable[tuple[str, bytes]], tables: Mapping
     }
     with (
         errors_name(str(path), written=True),
-        whole_file(path) as file,
+        atomic_write(path) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
     ):
         # The same content gives the same file.

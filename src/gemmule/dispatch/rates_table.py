@@ -10,7 +10,7 @@ from pathlib import Path
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES, GpuRates
-from gemmule.core.user_folders import user_settings_folder
+from gemmule.files.user_folders import user_settings_folder
 
 from .rates_file import MeasuredRates, read_or_warn
 

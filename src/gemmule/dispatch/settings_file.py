@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gemmule.core.errors import FileFormatError
-from gemmule.core.regular_file import check_regular
+from gemmule.files.regular_file import check_regular
 
 Content = TypeVar("Content")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.errors import FileFormatError
-from gemmule.core.former_names import current_fields, current_names
+from gemmule.dispatch.former_names import current_fields, current_names
 
 from . import settings_file
 from .problem_key import ProblemKey

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, FileFormatError
-from gemmule.core.user_folders import user_settings_folder
+from gemmule.files.user_folders import user_settings_folder
 
 from .problem_key import ProblemKey
 from .tuned_file import Entry, TunedFileWarning, read_or_warn, read_tuned

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .block_triangle import BlockTriangle
+from ..core.block_triangle import BlockTriangle
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

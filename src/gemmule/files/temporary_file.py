@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 
-from .errors import ForbiddenFileError
+from ..core.errors import ForbiddenFileError
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 #: What systems say of a link that is not followed: Linux and macOS, FreeBSD, NetBSD.

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from .errors import FileAccessError, ForbiddenFileError, GemmuleError, MissingFileError
+from ..core.errors import FileAccessError, ForbiddenFileError, GemmuleError, MissingFileError
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)

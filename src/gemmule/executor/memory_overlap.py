@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .executor import Array
+from .tiles import Array
 
 # Candidate solutions that NumPy tries before it gives up. Its stubs allow only its two named limits; any number is one.
 _WORK: Any = 10_000

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from .errors import ArgumentError
+from ..core.errors import ArgumentError
 
 
 def user_cache_folder() -> Path:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 
-from .errors import ArgumentError, FileFormatError
+from ..core.errors import ArgumentError, FileFormatError
 from .file_errors import errors_name
 
 _KINDS = (

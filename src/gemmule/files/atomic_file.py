@@ -18,7 +18,7 @@ def _umask() -> int:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the name `path` when the block ends, and vanishes if it fails.
 
     Any number of processes may write one path at once: each reader sees one of their files, complete.
