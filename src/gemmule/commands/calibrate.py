@@ -67,7 +67,7 @@ def _calibrate(
     chip: str | None, where: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from ..core.arch import Arch
-    from ..dispatch.rates_file import read_or_make_way
+    from ..dispatch.rates_file import read_or_set_aside
     from ..dispatch.rates_table import rates_file, rates_for
 
     if where:
@@ -84,7 +84,7 @@ def _calibrate(
         return
     if not dry_run:
         # A file that could not be written in the end is an error now, not after minutes.
-        read_or_make_way(file)
+        read_or_set_aside(file)
     with gpu.open_gpu(yardstick=False) as (device, _):
         before = rates_for(device.name, device.multiprocessors)
         found = _products(device.arch, before, device.memory_free())

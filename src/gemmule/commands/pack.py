@@ -79,7 +79,7 @@ def tables(table: Path | None) -> dict[str, bytes]:
     if table is None and not path.exists():
         return {}
     with errors_name(str(path)):
-        check_regular(path, "a table of tuned configurations")
+        check_regular(path, "a file of tuned configurations")
         content = path.read_bytes()
     try:
         tuned_entries(content, str(path))

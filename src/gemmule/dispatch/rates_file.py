@@ -9,17 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.kernels.hopper.cost.correction import learned_chips
 
-from . import settings_file
-from .settings_file import LaterVersionError, content, locked, read_or_set_aside, write_whole
-
-FORMAT, VERSION = "gemmule GPU rates", 1
-#: What messages call such a file.
-_WHAT = "a file of GPU rates"
-_BEGINNING = f'{{"format": "{FORMAT}"'
+from .settings_file import SettingsFormat, locked
 
 
 class RatesFileWarning(UserWarning):
@@ -66,41 +59,10 @@ class MeasuredRates:
         return {"gpu": self.gpu, **rates, "products": self.products, "error": self.error, "run": dict(self.run)}
 
 
-def read_rates(path: Path) -> tuple[MeasuredRates, ...]:
-    """Return the rates of a file.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file, or of a later version.
-    OSError
-        If it cannot be read.
-    """
-    return measured_rates(content(path, _WHAT), str(path))
-
-
-def measured_rates(text: bytes, what: str) -> tuple[MeasuredRates, ...]:
-    """Return the rates of a file's content; messages begin with `what`.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file's, or of a later version.
-    """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{what}: not a file of GPU rates: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FileFormatError(f"{what}: not a file of GPU rates, whose 'format' is {FORMAT!r}")
-    if content.get("version") != VERSION:
-        raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
-    try:
-        if not isinstance(content["gpus"], list):
-            raise TypeError("gpus are a list")
-        return tuple(map(_measured, content["gpus"]))
-    except (ArgumentError, AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FileFormatError(f"{what}: the rates of a GPU are not whole ({type(error).__name__}: {error})") from error
+def _rates(content: dict[str, Any]) -> tuple[MeasuredRates, ...]:
+    if not isinstance(content["gpus"], list):
+        raise TypeError("gpus must be a list")
+    return tuple(map(_measured, content["gpus"]))
 
 
 def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
@@ -122,26 +84,14 @@ def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
     )
 
 
-def read_or_warn(path: Path) -> tuple[MeasuredRates, ...]:
-    """Return the rates of a user's file; none, and a warning, where it cannot be used."""
-    return settings_file.read_or_warn(path, read_rates, (), RatesFileWarning)
-
-
-def read_or_make_way(path: Path) -> tuple[MeasuredRates, ...]:
-    """Return the rates of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
-
-    Raises
-    ------
-    LaterVersionError, FileFormatError, OSError
-        As of `read_or_set_aside`.
-    """
-    return read_or_set_aside(path, _WHAT, measured_rates, _BEGINNING, (), RatesFileWarning)
+_FORMAT = SettingsFormat("GPU rates", 1, _rates, RatesFileWarning)
+read_rates, read_or_warn, read_or_set_aside = _FORMAT.read, _FORMAT.read_or_warn, _FORMAT.read_or_set_aside
 
 
 def write_rates(path: Path, measured: Iterable[MeasuredRates]) -> None:
     """Replace a file by one with these rates: readers see the old one or the new one, never a part."""
     lines = [f"  {json.dumps(one.as_dict())}" for one in sorted(measured, key=lambda one: one.key)]
-    write_whole(path, f'{_BEGINNING}, "version": {VERSION},\n "gpus": [\n' + ",\n".join(lines) + "\n ]}\n")
+    _FORMAT.write(path, ' "gpus": [\n' + ",\n".join(lines) + "\n ]")
 
 
 def merge_rates(path: Path, measured: MeasuredRates) -> None:
@@ -157,5 +107,5 @@ def merge_rates(path: Path, measured: MeasuredRates) -> None:
         If the file cannot be read, or not be written; it is as it was.
     """
     with locked(path):
-        present = {one.key: one for one in read_or_make_way(path)}
+        present = {one.key: one for one in read_or_set_aside(path)}
         write_rates(path, (present | {measured.key: measured}).values())

@@ -9,17 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmule.core.errors import FileFormatError
 from gemmule.dispatch.former_names import current_fields, current_names
 
-from . import settings_file
 from .problem_key import ProblemKey
-from .settings_file import LaterVersionError, content, locked, read_or_set_aside, write_whole
-
-FORMAT, VERSION = "gemmule tuned configurations", 1
-#: What messages call such a file.
-_WHAT = "a table of tuned configurations"
-_BEGINNING = f'{{"format": "{FORMAT}"'
+from .settings_file import SettingsFormat, locked
 
 
 class TunedFileWarning(UserWarning):
@@ -74,42 +67,11 @@ class Entry:
         return self.us < other.us
 
 
-def read_tuned(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a file.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file, or of a later version.
-    OSError
-        If it cannot be read.
-    """
-    return tuned_entries(content(path, _WHAT), str(path))
-
-
-def tuned_entries(text: bytes, what: str) -> tuple[Entry, ...]:
-    """Return the entries of a file's content; messages begin with `what`.
-
-    Raises
-    ------
-    FileFormatError
-        If it is no such file's, or of a later version.
-    """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{what}: not a file of tuned configurations: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FileFormatError(f"{what}: not a file of tuned configurations, which says so under 'format'")
-    if content.get("version") != VERSION:
-        raise LaterVersionError(f"{what}: is of version {content.get('version')}; this gemmule reads {VERSION}")
-    try:
-        runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
-        if not isinstance(content["entries"], list):
-            raise TypeError("entries are a list")
-        return tuple(_entry(fields, runs) for fields in content["entries"])
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FileFormatError(f"{what}: a tuned entry is not whole ({type(error).__name__}: {error})") from error
+def _entries(content: dict[str, Any]) -> tuple[Entry, ...]:
+    runs = {name: tuple((key, str(value)) for key, value in run.items()) for name, run in content["runs"].items()}
+    if not isinstance(content["entries"], list):
+        raise TypeError("entries must be a list")
+    return tuple(_entry(fields, runs) for fields in content["entries"])
 
 
 def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], ...]]) -> Entry:
@@ -136,20 +98,9 @@ def _positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def read_or_warn(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a user's file, to look products up; none, and a warning, where it cannot be used."""
-    return settings_file.read_or_warn(path, read_tuned, (), TunedFileWarning)
-
-
-def read_or_make_way(path: Path) -> tuple[Entry, ...]:
-    """Return the entries of a file that is to be replaced; none where there is no file, or a damaged one was set aside.
-
-    Raises
-    ------
-    LaterVersionError, FileFormatError, OSError
-        As of `read_or_set_aside`.
-    """
-    return read_or_set_aside(path, _WHAT, tuned_entries, _BEGINNING, (), TunedFileWarning)
+_FORMAT = SettingsFormat("tuned configurations", 1, _entries, TunedFileWarning)
+read_tuned, tuned_entries = _FORMAT.read, _FORMAT.items
+read_or_warn, read_or_set_aside = _FORMAT.read_or_warn, _FORMAT.read_or_set_aside
 
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
@@ -166,9 +117,9 @@ def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
         fields = one.key.as_dict() | {"kernel": one.kernel, "config": dict(one.config), "us": one.us}
         fields |= {"samples": one.samples, **({"ratio": one.ratio} if one.ratio is not None else {})}
         lines.append(json.dumps(fields | {"run": runs[one.run]}))
-    told = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
-    text = f'{_BEGINNING}, "version": {VERSION},\n "runs": {{\n{told}\n }},\n "entries": [\n'
-    write_whole(path, text + ",\n".join(f"  {line}" for line in lines) + "\n ]}\n")
+    named = ",\n".join(f"  {json.dumps(name)}: {json.dumps(dict(run))}" for run, name in runs.items())
+    listed = ",\n".join(f"  {line}" for line in lines)
+    _FORMAT.write(path, f' "runs": {{\n{named}\n }},\n "entries": [\n{listed}\n ]')
 
 
 def _order(entry: Entry) -> tuple[object, ...]:
@@ -199,7 +150,7 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
     """
     beside = set(measured_beside)
     with locked(path):
-        present = {(one.chip, one.key): one for one in read_or_make_way(path)}
+        present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
         taken = 0
         for one in entries:
             other = present.get((one.chip, one.key))
