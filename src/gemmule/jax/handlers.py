@@ -17,8 +17,7 @@ import gemmule as gm
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.layout import StridedMatrix, compact_strides
-from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.dispatch.select import forgets_choices, generation
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count

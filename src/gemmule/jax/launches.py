@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from gemmule.api.candidates import choose_compiling, run_first_that_compiles
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.layout import StridedMatrix, element_alignment
-from gemmule.core.own_transpose import mark_own_transpose
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import forgets_choices
 from gemmule.runtime.device import get_device
