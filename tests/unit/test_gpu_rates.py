@@ -133,10 +133,10 @@ def test_rates_of_one_gpu_replace_its_own_and_no_others(file):
         ({"multiprocessors": "many"}, "whole numbers"),
         ({"multiprocessors": 0}, "whole numbers"),
         ({"learned": "B200"}, "learned one of H200, H100"),
-        ({"error": -0.1}, "error is -0.1"),
+        ({"error": -0.1}, "got -0.1"),
         ({"l2": None}, "float"),
         ({"run": 3}, "items"),
-        ({"gpu": 1}, "gpu is a name"),
+        ({"gpu": 1}, "gpu must be a name"),
     ],
 )
 def test_a_file_that_is_damaged_is_not_used(file, change, message):

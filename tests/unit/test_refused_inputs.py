@@ -152,7 +152,7 @@ def test_messages_of_packs_say_what_helps(monkeypatch):
         ),
         (
             b'{"format": 1, "members": {"kernels/a.kernel": "0"}, "toolchain": "x"}',
-            f"lacks .*, which it names; {again}$",
+            f"lacks .* of its list; {again}$",
         ),
         (b"[]", f"is no pack of gemmule, or is damaged .*; {again}$"),
     ):

@@ -1,4 +1,4 @@
-"""Files of tuned configurations: read, merged and replaced as a whole."""
+"""Files of tuned configurations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TunedFileWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The fastest kernel and config that were measured for a product.
+    """The fastest measured kernel and config of a product.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Entry:
     us : float
         Median time in microseconds.
     samples : int
-        Samples that the median is of.
+        Number of samples of the median.
     ratio : float or None
-        Time of the best of cuBLASLt over this one, in the same run; None where it was not measured.
+        cuBLASLt's best time over this one, in the same run, if measured.
     run : tuple of (str, str)
-        Where it comes from, as names and texts: chip, gpu, driver, cuda, gemmule, packages, commit, date.
+        Provenance: chip, gpu, driver, cuda, gemmule, packages, commit, date.
     """
 
     key: ProblemKey
@@ -51,17 +51,17 @@ class Entry:
 
     @property
     def chip(self) -> str:
-        """Name of the chip that it was measured on."""
+        """Name of the measured chip."""
         return dict(self.run).get("chip", "")
 
     @property
     def source(self) -> str:
-        """Where it was measured, in words."""
+        """Chip and date of the measurement."""
         run = dict(self.run)
         return f"{run.get('chip', 'unknown chip')}, {run.get('date', 'unknown date')}"
 
     def is_better_than(self, other: Entry) -> bool:
-        """Whether to keep this one: by the ratio to cuBLASLt of each one's run where both have it, else by the time."""
+        """Whether this entry is faster: by the ratio to cuBLASLt if both have one, else by time."""
         if self.ratio is not None and other.ratio is not None:
             return self.ratio > other.ratio
         return self.us < other.us
@@ -77,10 +77,10 @@ def _entries(content: dict[str, Any]) -> tuple[Entry, ...]:
 def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], ...]]) -> Entry:
     config, ratio = fields["config"], fields.get("ratio")
     if not all(type(value) is int for value in config.values()) or not isinstance(fields["kernel"], str):
-        raise ValueError("a kernel is a name, and the values of a config are whole numbers")
+        raise ValueError("a kernel must be a name, and the values of a config whole numbers")
     kernel, samples = current_names(fields["kernel"]), fields["samples"]
     if type(samples) is not int or samples < 1:
-        raise ValueError(f"{samples} samples; they are 1 or more")
+        raise ValueError(f"samples must be a whole number above 0; got {samples}")
     return Entry(
         key=ProblemKey.of_dict(fields),
         kernel=kernel,
@@ -94,7 +94,7 @@ def _entry(fields: Mapping[str, Any], runs: Mapping[str, tuple[tuple[str, str], 
 
 def _positive(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or not 0 < float(value) < math.inf:
-        raise ValueError(f"{name} is {value}; it is a finite number above 0")
+        raise ValueError(f"{name} must be a finite number above 0; got {value}")
     return float(value)
 
 
@@ -104,7 +104,7 @@ read_or_warn, read_or_set_aside = _FORMAT.read_or_warn, _FORMAT.read_or_set_asid
 
 
 def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
-    """Replace a file by one with these entries: readers see the old one or the new one, never a part."""
+    """Replace a file by one with these entries, atomically."""
     ordered = sorted(entries, key=_order)
     runs: dict[tuple[tuple[str, str], ...], str] = {}
     lines = []
@@ -128,25 +128,23 @@ def _order(entry: Entry) -> tuple[object, ...]:
 
 
 def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterable[Entry] = ()) -> int:
-    """Add entries to a file, where they are better than those that stand there; return how many were taken.
-
-    Runs that write at the same time wait for each other, and none loses what another wrote.
+    """Merge entries that are faster than the present ones into a file, under a lock; return their number.
 
     Parameters
     ----------
     path : Path
-        The file; made where there is none.
+        The file; created if missing.
     entries : iterable of Entry
-        New ones.
+        New entries.
     measured_beside : iterable of Entry
-        Entries that a new one of the same product was measured beside, in turns: it replaces them.
+        Present entries that were measured interleaved with new ones of the same product, which replace them.
 
     Raises
     ------
     FileFormatError
-        If the file is of a later version, or damaged and cannot be set aside; it is as it was.
+        If the file is of a later version, or damaged and cannot be set aside; it is unchanged.
     OSError
-        If the file cannot be read, or not be written; it is as it was.
+        If the file cannot be read or written; it is unchanged.
     """
     beside = set(measured_beside)
     with locked(path):

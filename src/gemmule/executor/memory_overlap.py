@@ -1,4 +1,4 @@
-"""Whether arrays share memory: addresses are compared, nothing is read, so that device memory can be asked too."""
+"""Overlap of arrays, by addresses only, so that arrays may be in device memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from .tiles import Array
 
-# Candidate solutions that NumPy tries before it gives up. Its stubs allow only its two named limits; any number is one.
+# Limit of NumPy's search. Its stubs allow only two named constants; any number is valid.
 _WORK: Any = 10_000
 
 
 def share_memory(x: Array, y: Array) -> bool:
-    """Whether an element of `x` and one of `y` overlap; yes where finding out would take too long."""
+    """Whether an element of `x` and one of `y` overlap; True where the search would take too long."""
     try:
         return np.shares_memory(x, y, max_work=_WORK)
     except np.exceptions.TooHardError:
@@ -21,12 +21,12 @@ def share_memory(x: Array, y: Array) -> bool:
 
 
 def overlaps_itself(x: Array) -> bool:
-    """Whether two elements of `x` may overlap: yes unless every stride leads beyond all that smaller strides reach."""
+    """Whether two elements of `x` may overlap: True unless each stride exceeds the range of all smaller strides."""
     if x.size == 0:
         return False
-    reach = x.itemsize
+    nbytes = x.itemsize
     for stride, extent in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
-        if stride < reach:
+        if stride < nbytes:
             return True
-        reach += stride * (extent - 1)
+        nbytes += stride * (extent - 1)
     return False

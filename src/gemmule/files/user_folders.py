@@ -1,4 +1,4 @@
-"""Where a user's own files belong, by the convention of each platform."""
+"""Paths of a user's settings and caches, by the convention of each platform."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from pathlib import Path
 from ..core.errors import ArgumentError
 
 
-def user_cache_folder() -> Path:
-    """Return the folder for what can be made again, e.g. ``~/.cache``.
+def user_cache_folder(variable: str, name: str) -> Path:
+    """Return the folder of an environment variable, else the folder ``gemmule/name`` in the user's cache folder.
 
     Raises
     ------
     ArgumentError
-        If the user has no home.
+        If the user has no home folder.
     """
-    return _folder("Caches", "XDG_CACHE_HOME", ".cache", "the user's cache folder", "GEMMULE_CACHE to a folder")
+    return _user_path(variable, name, ("Caches", "XDG_CACHE_HOME", ".cache"), f"set {variable} to a folder")
 
 
-def user_settings_folder(variable: str = "GEMMULE_TUNED") -> Path:
-    """Return the folder for settings, e.g. ``~/.config``.
-
-    Parameters
-    ----------
-    variable : str
-        Environment variable that names the file itself, as the remedy where there is no folder.
+def user_settings_file(variable: str, name: str) -> Path:
+    """Return the file of an environment variable, else the file ``gemmule/name`` in the user's settings folder.
 
     Raises
     ------
     ArgumentError
-        If the user has no home.
+        If the user has no home folder.
     """
-    return _folder("Application Support", "XDG_CONFIG_HOME", ".config", "the user's folder", f"{variable} to a file")
+    folders = ("Application Support", "XDG_CONFIG_HOME", ".config")
+    return _user_path(variable, name, folders, f"set {variable} to a file")
 
 
-def _folder(library: str, variable: str, hidden: str, what: str, remedy: str) -> Path:
+def _user_path(variable: str, name: str, folders: tuple[str, str, str], remedy: str) -> Path:
+    if chosen := os.environ.get(variable):
+        return Path(chosen)
     try:
         home = Path.home()
     except RuntimeError as error:
-        raise ArgumentError(f"{what} is not known ({error}); set {remedy}") from error
+        raise ArgumentError(f"the user has no home folder ({error}); {remedy}") from error
+    library, xdg, hidden = folders
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return home / "Library" / library
-    return Path(os.environ.get(variable) or home / hidden)
+        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        folder = home / "Library" / library
+    else:
+        folder = Path(os.environ.get(xdg) or home / hidden)
+    return folder / "gemmule" / name
