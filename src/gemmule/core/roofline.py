@@ -122,10 +122,10 @@ def levels(chip: Chip) -> tuple[Level, ...]:
 
     Shared memory requires the chip's clock. No L2 bandwidth is published; measure it and pass your own `Level`.
     """
-    known = [Level("host link", chip.host_bandwidth), Level("memory", chip.memory_bandwidth)]
+    found = [Level("host link", chip.host_bandwidth), Level("memory", chip.memory_bandwidth)]
     if chip.boost_hz is not None:
-        known.append(Level("shared memory", chip.sms * chip.sm.shared_bytes_per_clock * chip.boost_hz))
-    return tuple(known)
+        found.append(Level("shared memory", chip.sms * chip.sm.shared_bytes_per_clock * chip.boost_hz))
+    return tuple(found)
 
 
 def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precision.IEEE) -> tuple[str, float]:

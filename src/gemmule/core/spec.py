@@ -346,8 +346,8 @@ class Choice:
                 chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, one.operands, one.beyond))
         if 0 in chain[-1].launch.grid:
             return (), {}
-        taken = tuple(one for one in chain if 0 not in one.launch.grid)
-        return taken, workspaces | {one.name: one.nbytes for step in taken for one in step.launch.workspaces}
+        launches = tuple(one for one in chain if 0 not in one.launch.grid)
+        return launches, workspaces | {one.name: one.nbytes for step in launches for one in step.launch.workspaces}
 
     def workspaces(self, problem: Problem) -> dict[str, int]:
         """Return the bytes of the launches' workspaces by name."""

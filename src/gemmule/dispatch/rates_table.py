@@ -77,7 +77,7 @@ def _users() -> dict[tuple[str, int], MeasuredRates]:
         return {}
 
 
-def forget_rates() -> None:
+def clear_rates() -> None:
     """Clear the cached rates, so that the user's file is read again; cached choices must be cleared too."""
     _users.cache_clear()
     known_rates.cache_clear()

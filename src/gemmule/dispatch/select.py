@@ -32,7 +32,7 @@ _MOST_CHOSEN = 4096
 # Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
 _generation = [0]
 #: Functions that clear caches derived from choices.
-_forgetters: list[Callable[[], object]] = []
+_clear_functions: list[Callable[[], object]] = []
 
 
 def choose(
@@ -80,12 +80,12 @@ def choose(
     return choice
 
 
-def forget_choices() -> None:
+def clear_choices() -> None:
     """Clear all caches of choices in this process, after a change of tuned configurations."""
     _generation[0] += 1
     _chosen.clear()
-    for forget in _forgetters:
-        forget()
+    for clear in _clear_functions:
+        clear()
 
 
 def generation() -> int:
@@ -93,15 +93,15 @@ def generation() -> int:
     return _generation[0]
 
 
-def forgets_choices(forget: Callable[[], object]) -> None:
-    """Register a function that clears a cache derived from choices, for `forget_choices`."""
-    _forgetters.append(forget)
+def register_clear(clear: Callable[[], object]) -> None:
+    """Register a function that clears a cache derived from choices, for `clear_choices`."""
+    _clear_functions.append(clear)
 
 
 def use_tuned(chip: str, entries: Iterable[Entry]) -> None:
     """Add tuned entries of this process, which precede those of files, for a GPU by its name in the driver."""
-    table_for(chip).remember(entries)
-    forget_choices()
+    table_for(chip).add_own(entries)
+    clear_choices()
 
 
 def _choose(
@@ -226,8 +226,8 @@ def _config(
         costs: Sequence[float | None] = [None] * len(configs)
         order = list(range(len(configs)))
         if gpu is not None and spec.costs is not None:
-            known = costs = spec.costs(problem, configs, gpu)
-            order.sort(key=known.__getitem__)
+            predicted = costs = spec.costs(problem, configs, gpu)
+            order.sort(key=predicted.__getitem__)
         elif gpu is not None and spec.ctas is not None:
             order = _by_size([spec.ctas(problem, config) for config in configs], configs, gpu)
         for number in order:

@@ -111,7 +111,7 @@ def write_tuned(path: Path, entries: Iterable[Entry]) -> None:
     for one in ordered:
         run = dict(one.run)
         name = f"{run.get('date', '')}-{run.get('commit', '')}"
-        while (known := next((r for r, n in runs.items() if n == name), None)) is not None and known != one.run:
+        while any(other_name == name and other != one.run for other, other_name in runs.items()):
             name += "+"
         runs.setdefault(one.run, name)
         fields = one.key.as_dict() | {"kernel": one.kernel, "config": dict(one.config), "us": one.us}
@@ -149,12 +149,12 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
     beside = set(measured_beside)
     with locked(path):
         present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
-        taken = 0
+        merged = 0
         for one in entries:
             other = present.get((one.chip, one.key))
             if other is None or other in beside or one.is_better_than(other):
                 present[one.chip, one.key] = one
-                taken += 1
-        if taken:
+                merged += 1
+        if merged:
             write_tuned(path, present.values())
-    return taken
+    return merged

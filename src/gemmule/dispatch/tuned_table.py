@@ -114,7 +114,7 @@ class TunedTable:
                     return Tuned(entry, f"{source}, for {twin.a_dtype}", same=False)
         return None
 
-    def remember(self, entries: Iterable[Entry]) -> None:
+    def add_own(self, entries: Iterable[Entry]) -> None:
         """Add entries of this process, which precede all others."""
         self._here.update({one.key: one for one in entries})
 
@@ -159,7 +159,7 @@ def add_packed(source: str, entries: Iterable[Entry]) -> None:
             table.add(source, added)
 
 
-def forget() -> None:
+def clear_tables() -> None:
     """Clear the cached tables, so that files are read again; entries of this process are lost."""
     # Under the lock, so that no table of the old files is added afterwards.
     with _lock:
