@@ -37,7 +37,7 @@ _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 
 
 class Persistent:
-    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), A and B through TMA."""
+    """D = alpha * A @ B + beta * C for A (M, K), B (N, K), row-major C and D (M, N), by TMA."""
 
     def __init__(self, config: PersistentConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
