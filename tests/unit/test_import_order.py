@@ -30,8 +30,8 @@ MAY_IMPORT = {
 }
 #: Modules that may import every room.
 ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "jax", "torch"}
-#: What the files of a kernel, or of a ladder's rungs, that are read without the compiler may import, besides the standard
-#: library.
+#: What the files of a kernel, or of a ladder's rungs, that are read without the compiler may import, besides the
+#: standard library.
 _RULES = {
     "spec.py": "spec.py imports core and kernels, and its kernel.py in build() only",
     "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
