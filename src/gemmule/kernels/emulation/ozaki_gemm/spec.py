@@ -15,18 +15,14 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
-from gemmule.core.signature import major_keys, majors_of
+from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
-from gemmule.kernels.emulation.ozaki_products.config import GROUP, SLICE
-from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
-from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.next_kernel import choose_next
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-
-from .config import ACROSS, THREADS, ScalesConfig
 
 #: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
@@ -122,11 +118,6 @@ def _products(whole: _Product, n: int, start: int, then: NextKernel) -> NextKern
     return NextKernel(spec, config, part, operands, {}, beyond=beyond, then=then)
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> None:
-    """Return that every config takes what `refuses` does not refuse."""
-    del problem, arch, config
-
-
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
     if problem.precision not in INT8_PRODUCTS:
@@ -147,17 +138,7 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return _signature(*majors_of(oriented), INT8_PRODUCTS[problem.precision])
-
-
-def _signature(a: str, b: str, count: int) -> Signature:
-    return (*major_keys(a, b), ("moduli", str(count)))
-
-
-def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every combination."""
-    del arch
-    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in INT8_PRODUCTS.values())
+    return (*major_keys(*majors_of(oriented)), ("moduli", str(INT8_PRODUCTS[problem.precision])))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
@@ -210,8 +191,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
-    signatures=signatures,
-    why_not=why_not,
+    signatures=every_signature(a_major="km", b_major="nk", moduli=INT8_PRODUCTS.values()),
     signature=signature,
     launch=launch,
     batch_dims=0,
