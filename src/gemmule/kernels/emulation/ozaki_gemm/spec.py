@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
@@ -42,9 +41,8 @@ def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200
 # Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
-    oriented, first, second = row_result(problem)
-    count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
-    length = _rounded(oriented.k, SLICE)
+    oriented, *names = row_result(problem)
+    count, m, n, length = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n, _rounded(oriented.k, SLICE)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
     workspaces = {
@@ -54,68 +52,60 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
-    whole = _Product(oriented, first, second, length, count, gpu)
     then: NextKernel | None = None
     # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
-        then = _block(whole, begin, min(n - begin, block), then)
+        then = _block(oriented, names, range(begin, min(begin + block, n)), then, gpu)
     assert then is not None
     return dataclasses.replace(then, workspaces=workspaces)
 
 
-class _Product(NamedTuple):
-    """The whole product: with a row-major result, the names of A and B, K padded, moduli, and the GPU's rates."""
+def _block(
+    problem: GemmProblem, names: Sequence[str], columns: range, then: NextKernel | None, gpu: GpuRates
+) -> NextKernel:
+    """Return the kernels for some columns, and `then` after them.
 
-    problem: GemmProblem
-    first: str
-    second: str
-    length: int
-    moduli: int
-    gpu: GpuRates
-
-
-def _block(whole: _Product, begin: int, n: int, then: NextKernel | None) -> NextKernel:
-    """Return the kernels for `n` columns from `begin` on, and `then` after them."""
-    item, problem = FLOAT64.itemsize, whole.problem
-    c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
-    b = dataclasses.replace(problem.b, cols=n, alignment=item)
-    part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
+    Parameters
+    ----------
+    problem, names
+        The whole product with a row-major result, and the operands that are its A and B.
+    columns : range
+        The columns.
+    then : NextKernel or None
+        Kernels for those after them.
+    gpu : GpuRates
+        The GPU's.
+    """
+    item, n, begin = FLOAT64.itemsize, len(columns), columns.start
+    matrices = problem.operands()
+    for name in matrices.keys() - "a":
+        matrices[name] = dataclasses.replace(matrices[name], cols=n, alignment=item)
+    part = dataclasses.replace(problem.with_operands((), matrices), n=n)
     beyond = {"b": begin * problem.b.col_stride * item, "d": begin * item, "c": begin * item, "columns": 4 * begin}
-    names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result", "d": "d"}
-    if c is not None:
-        names["c"] = "c"
-    last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, then=then)
-    products = last
+    scales = {"rows": "scales of rows", "columns": "scales of columns"}
+    operands = scales | {"residues": "residues of the result"} | {name: name for name in "dc" if name in matrices}
+    last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, operands, {}, beyond=beyond, then=then)
     # The last part of K first: each has the next one as its next kernel.
-    for start in reversed(range(0, whole.length, MOST_K)):
-        products = _products(whole, n, start, products)
+    for start in reversed(range(0, _rounded(problem.k, SLICE), MOST_K)):
+        last = _products(problem, n, start, last, gpu)
     # The residues of A are those of the first block.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
-    names = {"a": whole.first, "b": whole.second, "rows": "scales of rows", "columns": "scales of columns"}
-    return NextKernel(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, then=products)
+    operands = dict(zip("ab", names, strict=True)) | scales
+    return NextKernel(RESIDUES, RESIDUES.default, converted, operands, {}, beyond=beyond, then=last)
 
 
-def _products(whole: _Product, n: int, start: int, then: NextKernel) -> NextKernel:
+def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
-    length, count = whole.length, whole.moduli
-    m, width, k = whole.problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    length, count = _rounded(problem.k, SLICE), INT8_PRODUCTS[problem.precision]
+    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    a = StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT)
+    b = StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT)
     d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
-    part = GemmProblem(
-        m,
-        width,
-        k,
-        (count,),
-        StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT),
-        StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
-        d if start else None,
-        d,
-        precision=whole.problem.precision,
-    )
+    part = GemmProblem(m, width, k, (count,), a, b, d if start else None, d, precision=problem.precision)
     operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    beyond = {"a": start, "b": start}
-    spec, config, _ = choose_next(part, (PRODUCTS,), whole.gpu)
-    return NextKernel(spec, config, part, operands, {}, beyond=beyond, then=then)
+    spec, config, _ = choose_next(part, (PRODUCTS,), gpu)
+    return NextKernel(spec, config, part, operands, {}, beyond={"a": start, "b": start}, then=then)
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
