@@ -49,7 +49,7 @@ def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _batch_of(matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the batch of an operand: 1 where one matrix is for all of the batch, which the kernel then takes."""
+    """Return the batch of an operand: 1 where one matrix is for all of the batch; it is split once."""
     return batch if any(matrix.batch_strides) else (1,) * len(batch)
 
 
@@ -155,9 +155,7 @@ def _rounded(extent: int, unit: int) -> int:
 def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int, ...]) -> _Split:
     rows = matrix.lies_in_rows
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    step = (matrix.batch_strides or (0,))[0]
-    # One matrix for all of the batch is split once.
-    matrices = (batch or (1,))[0] if step else 1
+    step, matrices = (matrix.batch_strides or (0,))[0], (_batch_of(matrix, batch) or (1,))[0]
     part = _rounded(length, SLICE)
     if k_major:
         # The parts of a line are one line.
@@ -175,11 +173,8 @@ def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int,
 
 @cache_last_call
 def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
-    a, b = problem.a, problem.b
-    return (
-        _split("a", a, a.lies_in_rows, problem.batch),
-        _split("b", b, not b.lies_in_rows, problem.batch),
-    )
+    a, b, batch = problem.a, problem.b, problem.batch
+    return _split("a", a, a.lies_in_rows, batch), _split("b", b, not b.lies_in_rows, batch)
 
 
 @cache_last_call

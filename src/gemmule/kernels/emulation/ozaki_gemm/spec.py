@@ -63,19 +63,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
 def _block(
     problem: GemmProblem, names: Sequence[str], columns: range, then: NextKernel | None, gpu: GpuRates
 ) -> NextKernel:
-    """Return the kernels for some columns, and `then` after them.
-
-    Parameters
-    ----------
-    problem, names
-        The whole product with a row-major result, and the operands that are its A and B.
-    columns : range
-        The columns.
-    then : NextKernel or None
-        Kernels for those after them.
-    gpu : GpuRates
-        The GPU's.
-    """
+    """Return the kernels for some columns, and `then` after them; `problem` and `names` as of `row_result`."""
     item, n, begin = FLOAT64.itemsize, len(columns), columns.start
     matrices = problem.operands()
     for name in matrices.keys() - "a":
