@@ -26,7 +26,7 @@ from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
 from gemmule.core.own_transpose import mark_own_transpose
-from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
+from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.parts.block_triangle import STEP
@@ -117,9 +117,9 @@ def launches() -> dict[Job, str]:
     Kernels that only run after another one are compiled in all their configs, not only in the one that runs.
     """
     digests: dict[Job, Any] = {}
-    followers: dict[KernelSpec, dict[Problem, None]] = {}
+    followers: dict[KernelSpec, dict[Any, None]] = {}
 
-    def add(spec: KernelSpec, problems: Iterable[Problem]) -> None:
+    def add(spec: KernelSpec, problems: Iterable[Any]) -> None:
         arch = arch_of(spec)
         for problem in problems:
             if spec.refuses is not None and spec.refuses(problem, arch):

@@ -115,11 +115,6 @@ class NextKernel:
             one = one.then
 
 
-def _never(problem: Any, arch: Arch, config: Any) -> None:
-    """Return that a config takes what `refuses` does not refuse."""
-    del problem, arch, config
-
-
 def _unset(config: Any, signature: Signature) -> Buildable:
     raise NotImplementedError
 
@@ -145,13 +140,13 @@ class KernelSpec:
     signatures : callable
         ``signatures(arch)`` are the specialisations that tests compile for `arch`: every combination of element types
         that matters.
+    why_not : callable
+        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. With
+        `refuses` the only statement of the kernel's limits: a spec gives here only what depends on the config.
     signature : callable
         ``signature(problem, config)`` is what the kernel must be specialised for.
     launch : callable
         ``launch(problem, config)`` is the launch recipe. The problem has at most `batch_dims` batch dimensions.
-    why_not : callable, optional
-        ``why_not(problem, arch, config)`` is None where the kernel can take the problem, else the reason. With
-        `refuses` the only statement of the kernel's limits: a spec gives here only what depends on the config.
     build : callable, optional
         ``build(config, signature)`` imports kernel.py and returns what is to be compiled; ``buildable(config,
         dict(signature))`` of ``package.kernel`` unless given.
@@ -193,9 +188,9 @@ class KernelSpec:
     archs: tuple[Arch, ...]
     configs: tuple[Config, ...]
     signatures: Callable[[Arch], tuple[Signature, ...]] = dataclasses.field(compare=False)
+    why_not: Callable[[Any, Arch, Any], str | None] = dataclasses.field(compare=False)
     signature: Callable[[Any, Any], Signature] = dataclasses.field(compare=False)
     launch: Callable[[Any, Any], Launch] = dataclasses.field(compare=False)
-    why_not: Callable[[Any, Arch, Any], str | None] = dataclasses.field(default=_never, compare=False)
     build: Callable[[Any, Signature], Buildable] = dataclasses.field(default=_unset, compare=False)
     batch_dims: int = 1
     in_place: bool = False

@@ -12,7 +12,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper import tile_config
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
 
 from .ozaki_config import (
@@ -82,6 +82,7 @@ RESIDUES = KernelSpec(
     archs=(HOPPER,),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
     signatures=every_signature(a_major="km", b_major="kn", moduli=_MODULI),
+    why_not=refuse_no_config,
     signature=_residues_signature,
     launch=_residues_launch,
     batch_dims=0,
@@ -164,6 +165,7 @@ PRODUCTS = KernelSpec(
         ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
     ),
     signatures=every_signature(element=[INT8], adds=("no", "yes")),
+    why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
     refuses=_why_not_products,
@@ -214,6 +216,7 @@ RECONSTRUCTION = KernelSpec(
     archs=(HOPPER,),
     configs=(ReconstructionConfig(),),
     signatures=every_signature(adds=("no", "yes"), moduli=_MODULI),
+    why_not=refuse_no_config,
     signature=_reconstruction_signature,
     launch=_reconstruction_launch,
     batch_dims=0,

@@ -20,7 +20,7 @@ from gemmule.core.signature import adds_key, every_signature, major_keys, majors
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
 from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
@@ -120,6 +120,7 @@ PRODUCTS = KernelSpec(
         SixProductsConfig(tile_n=64, stages=9),
     ),
     signatures=every_signature(a_major="km", b_major="nk", adds=("no", "yes")),
+    why_not=refuse_no_config,
     signature=_products_signature,
     launch=_products_launch,
     refuses=_why_not_products,

@@ -21,7 +21,7 @@ from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESI
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.next_kernel import choose_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 
 #: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
@@ -170,6 +170,7 @@ SPEC = KernelSpec(
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
     signatures=every_signature(a_major="km", b_major="nk", moduli=INT8_PRODUCTS.values()),
+    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     batch_dims=0,
