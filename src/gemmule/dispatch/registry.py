@@ -6,7 +6,7 @@ from gemmule.core.spec import KernelSpec
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6_GEMM
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI_GEMM
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
-from gemmule.kernels.float64.syrk.spec import SPEC as FLOAT64_SYRK
+from gemmule.kernels.float64.syrk import SPEC as FLOAT64_SYRK
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as HOPPER_GEMM_K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACKED
@@ -20,7 +20,7 @@ from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H0
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
 from gemmule.kernels.ladder.transpose_rungs import T01, T02, T03, T04, T05, T06, T07, T08, T09, T10, T11
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
-from gemmule.kernels.simt.syrk.spec import SPEC as SIMT_SYRK
+from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED
 from gemmule.kernels.transpose.in_place.spec import SPEC as TRANSPOSE_IN_PLACE
 from gemmule.kernels.transpose.in_registers.spec import SPEC as TRANSPOSE_IN_REGISTERS
