@@ -14,7 +14,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
-from gemmule.kernels.transpose.byte_tile_config import LANES, LONG_ROW, ByteTileConfig, packed_rows
+from gemmule.kernels.transpose.tile_config import LANES, LONG_ROW, ByteTileConfig, packed_rows
 
 # Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8

@@ -14,8 +14,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, shifted
-from gemmule.kernels.transpose.byte_tile_config import packed_rows
-from gemmule.kernels.transpose.sector_tile_config import SECTOR, SectorTileConfig
+from gemmule.kernels.transpose.frame import device_memory
+from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig, packed_rows
 
 # Words that a thread has on their way at most: to wait twice costs more than to have room for fewer threads.
 _IN_FLIGHT = 40
@@ -46,7 +46,7 @@ class SectorTile:
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
         self.written, self.held = config.write_bytes // self.size, config.held(self.item)
-        self.pitch = config.pitch(self.item)
+        self.row_words = config.row_words(self.item)
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
@@ -56,7 +56,7 @@ class SectorTile:
     @cute.jit
     def allocate(self, smem: SmemAllocator):
         """Return shared memory for a tile."""
-        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.pitch), 16)
+        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.row_words), 16)
 
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
@@ -84,7 +84,7 @@ class SectorTile:
         self.read_words(gS, sT, i0, j0, False)
         cute.arch.sync_threads()
         if is_here:
-            index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
+            index = (i % self.pack * self.columns + i // self.pack) * (self.row_words * self.pack) + row
             target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
             cute.make_tensor(target, cute.make_layout(1))[0] = end
 
@@ -129,7 +129,7 @@ class SectorTile:
             for p in cutlass.range_constexpr(self.together):
                 word = first + (turn * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
-                    sT[column * self.pitch + word] = read[0, p]
+                    sT[column * self.row_words + word] = read[0, p]
                 else:
                     square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
@@ -137,7 +137,7 @@ class SectorTile:
                     exchange(square)
                     if lane < self.lanes:
                         for e in cutlass.range_constexpr(self.pack):
-                            sT[(e * self.columns + column) * self.pitch + word] = square[e]
+                            sT[(e * self.columns + column) * self.row_words + word] = square[e]
 
     @cute.jit
     def word_start(self, address):
@@ -225,12 +225,12 @@ class SectorTile:
             for k in cutlass.range_constexpr(cute.size(words)):
                 rest = left - k * self.pack
                 if rest >= self.pack:
-                    word = self.at(self.word, address + k * self.size)
+                    word = device_memory(self.word, address + k * self.size)
                     word[0] = words[k]
                 else:
                     for e in cutlass.range_constexpr(self.pack - 1):
                         if e < rest:
-                            last = self.at(self.element, address + k * self.size + e * self.item)
+                            last = device_memory(self.element, address + k * self.size + e * self.item)
                             last[0] = self.low_element(words[k] >> (8 * self.item * e))
 
     @cute.jit
@@ -244,7 +244,7 @@ class SectorTile:
             j = self.elements_ahead(begin) - (most - k) * self.pack
             if i < self.tile_i and i0 + i < gD.shape[0]:
                 if j >= 0:
-                    word = self.at(self.word, begin + j * self.item)
+                    word = device_memory(self.word, begin + j * self.item)
                     word[0] = self.word_of(sT, i, j)
                 elif cutlass.const_expr(self.pack > 1):
                     for e in cutlass.range_constexpr(self.pack - 1):
@@ -261,10 +261,11 @@ class SectorTile:
         """Return the row `further` below i. Rows of neighbouring lanes lie side by side, those of one far apart."""
         if cutlass.const_expr(further % self.pack == 0):
             # The address is a sum with a constant.
-            start = (i % self.pack * self.columns + i // self.pack) * self.pitch + further // self.pack * self.pitch
+            start = (i % self.pack * self.columns + i // self.pack) * self.row_words
+            start += further // self.pack * self.row_words
         else:
-            start = ((i + further) % self.pack * self.columns + (i + further) // self.pack) * self.pitch
-        return cute.make_tensor(sT.iterator + start, cute.make_layout(self.pitch))
+            start = ((i + further) % self.pack * self.columns + (i + further) // self.pack) * self.row_words
+        return cute.make_tensor(sT.iterator + start, cute.make_layout(self.row_words))
 
     @cute.jit
     def word_of(self, sT: cute.Tensor, i, j):
@@ -284,13 +285,6 @@ class SectorTile:
         return value
 
     @cute.jit
-    def at(self, kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int] = 1):
-        """Return device memory as a tensor; its address must be a multiple of its size."""
-        size = cutlass.const_expr(count * kind.width // 8)
-        place = cute.make_ptr(kind, address, cute.AddressSpace.gmem, assumed_align=size)
-        return cute.make_tensor(place, cute.make_layout(count))
-
-    @cute.jit
     def store(self, words: cute.Tensor, address):
         """Write words to device memory, to a multiple of their size."""
-        cute.autovec_copy(words, self.at(self.word, address, cute.size(words)))
+        cute.autovec_copy(words, device_memory(self.word, address, cute.size(words)))
