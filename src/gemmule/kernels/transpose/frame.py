@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Uint32, cute
+from cutlass import cute
 
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.words import packed, words_at
-from gemmule.kernels.transpose.tile_config import TileConfig, WordTileConfig, packed_rows
+from gemmule.kernels.transpose.tile_config import TileConfig, packed_rows
 
 
 class Transpose:
@@ -26,31 +25,6 @@ class Transpose:
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
         # The launch recipe has the grid; only the block is compiled in.
         self.kernel(mS, mD).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
-
-
-class WordTranspose(Transpose):
-    """Base of kernels for small matrices of 1- and 2-byte elements, whose threads write words."""
-
-    def __init__(self, config: WordTileConfig, types: dict[str, str]) -> None:
-        super().__init__(config, types)
-        self.tile_i, self.tile_words = config.tile_i(self.item), config.tile_words
-        # Bytes at a multiple of which the first word of a row of the target begins.
-        self.begin = config.row_alignment
-
-    @cute.jit
-    def first_of(self, row: cute.Pointer, word):
-        """Return the first element of a word of a row of the target; it may come before the row does."""
-        return word * self.pack - cutlass.Int32(row.toint() & (self.begin - 1)) // self.item
-
-    @cute.jit
-    def write_word(self, place: cute.Pointer, elements: cute.Tensor, j, last):
-        """Write the elements j to j + pack - 1 of a row, j at `place`, as a word; at the row's ends those within it."""
-        if j >= 0 and j + self.pack - 1 <= last:
-            words_at(place, 1)[0] = Uint32(packed(elements))
-        else:
-            for e in cutlass.range_constexpr(self.pack):
-                if j + e >= 0 and j + e <= last:
-                    cute.make_tensor(place + e, cute.make_layout(1))[0] = elements[e]
 
 
 @cute.jit

@@ -1,9 +1,9 @@
-"""A tile of a matrix whose rows begin anywhere: read in whole words, written in whole sectors.
+"""A tile of a matrix with unaligned rows: read in whole words, written in whole sectors.
 
-The L2 cache is slow at putting a sector together that two requests write. Therefore a row of a tile begins where a
-sector of the target does, which is another element in every row: the tile holds a sector more of each row than it
-writes, and its neighbour reads that too. Where elements are smaller than words, the words of the source begin within
-them; a word is cut out of those of two neighbouring lanes.
+The L2 cache is slow at merging two writes to one sector. Therefore a row of a tile begins where a sector of the target
+does, which is another element in every row: the tile holds a sector more of each row than it writes, and its neighbour
+reads that too. Where elements are smaller than words, the source's rows begin within a word; a word is shifted together
+from those of two adjacent lanes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gemmule.kernels.parts.words import exchange, shifted
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig, packed_rows
 
-# Words that a thread has on their way at most: to wait twice costs more than to have room for fewer threads.
+# Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
 # Elements at each end of a row that may share a word with what is outside.
 _ENDS = 4
 
 
 class SectorTile:
-    """Moves tiles of S, with neighbours along i, to D, with neighbours along j: D[i, j] = S[i, j].
+    """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class SectorTile:
         # Elements of a word along j, and bytes of a word.
         self.pack, self.size = packed_rows(self.item), max(self.item, 4)
         self.word = Uint32 if self.pack > 1 else self.element
-        # Words of a source's row, and of it those of a warp; words of a target's row: written, held, from row to row.
+        # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
         self.written, self.held = config.write_bytes // self.size, config.held(self.item)
@@ -60,7 +60,7 @@ class SectorTile:
 
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
+        """Load the tile at (i0, j0) into shared memory; elements outside the matrix are undefined."""
         whole = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
         # The matrix's first word may begin before it.
         if whole and (self.pack == 1 or i0 > 0 or (j0 > 0 and gS.stride[1] > 0)):
@@ -72,14 +72,14 @@ class SectorTile:
 
     @cute.jit
     def read_with_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Read words that lie in the matrix, and the elements that share one with what is outside of all of it."""
+        """Load the words that are in the matrix, and the elements of words that are partly outside of it."""
         tid, _, _ = cute.arch.thread_idx()
         e, row = tid % (2 * _ENDS), (gS.shape[1] - 1 if tid // (2 * _ENDS) == 1 else 0) - j0
         i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
         is_here = tid < 4 * _ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i
         end = self.element(0)
         if is_here:
-            # Asked for before the words, and stored behind them.
+            # Loaded before the words, and stored after them.
             end = self.element(gS[i0 + i, j0 + row])
         self.read_words(gS, sT, i0, j0, False)
         cute.arch.sync_threads()
@@ -90,44 +90,44 @@ class SectorTile:
 
     @cute.jit
     def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Bring the tile into shared memory; `whole` promises that every word that is read lies in the matrix.
+        """Load the tile into shared memory; `whole` promises that every word is in the matrix.
 
-        Else other words of the matrix are read for those that do not, so that no thread waits for a test.
+        Else other words of the matrix are read for those outside, so that no thread branches.
         """
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
         i, j = i0 + column * self.pack, j0 + first * self.pack
         if cutlass.const_expr(not whole):
-            # Lanes beyond the row's end read one word, which completes the last that is within.
+            # Lanes beyond the row's end read one word, which completes the last one within it.
             i = cutlass.min(i, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
         line = Int64(gS.stride[1]) * self.item
         begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
-        # Rows from one word of a thread to its next: they begin at the same place in a word.
+        # Rows from one word of a thread to its next: they begin at the same byte of a word.
         rows = cutlass.const_expr(self.step * self.pack)
         pace = line * rows
         starts = [self.word_start(begin + line * r) for r in range(self.pack)]
         bits = [Uint32((begin + line * r) & 3) * 8 for r in range(self.pack)]
         if cutlass.const_expr(not whole):
             lowest, highest = self.words_within(gS)
-        for turn in cutlass.range(self.count // self.together, unroll=1):
-            places = [start + pace * (turn * self.together) for start in starts]
+        for batch in cutlass.range(self.count // self.together, unroll=1):
+            places = [start + pace * (batch * self.together) for start in starts]
             read = cute.make_rmem_tensor(cute.make_layout((self.pack, self.together)), self.word)
             for p in cutlass.range_constexpr(self.together):
                 for r in cutlass.range_constexpr(self.pack):
                     place = places[r]
                     if cutlass.const_expr(not whole):
-                        # Rows behind the last are the last once more.
-                        behind = cutlass.max(j + (turn * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
+                        # Beyond the last row it is read again.
+                        behind = cutlass.max(j + (batch * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
                         place = self.word_start(place - line * behind)
                         if cutlass.const_expr(self.pack > 1):
                             place = cutlass.min(cutlass.max(place, lowest), highest)
                     read[r, p] = self.load(place)
                     places[r] += pace
-            # Else the compiler saves registers, and waits for some words before it asks for the others.
+            # Else the compiler saves registers, and waits for some words before it loads the others.
             cute.arch.sync_warp()
             for p in cutlass.range_constexpr(self.together):
-                word = first + (turn * self.together + p) * self.step
+                word = first + (batch * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
                     sT[column * self.row_words + word] = read[0, p]
                 else:
@@ -146,7 +146,7 @@ class SectorTile:
 
     @cute.jit
     def words_within(self, gS: cute.Tensor):
-        """Return the addresses of the first and the last word of 4 bytes all of which lies between a matrix's ends."""
+        """Return the addresses of the first and the last word of 4 bytes that is within a matrix's memory."""
         begin = gS.iterator.toint()
         far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
         low, high = begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0))
@@ -154,7 +154,7 @@ class SectorTile:
 
     @cute.jit
     def load(self, address):
-        """Return the word at an address. What is left of its line of 128 bytes, a neighbour reads soon."""
+        """Return the word at an address, and prefetch its line of 128 bytes, which a neighbour reads soon."""
         if cutlass.const_expr(self.size == 8):
             return cute.arch.inline_ptx(
                 "ld.global.L2::128B.b64 {$w0}, [{$r0}];", write_only_types=[Uint64], read_only_args=[address]
@@ -165,7 +165,7 @@ class SectorTile:
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Write what of the tile at (i0, j0) lies in the matrix: rows from their first whole sector on."""
+        """Write the part of the tile at (i0, j0) that is in the matrix: rows from their first whole sector on."""
         if j0 + self.held * self.pack <= gD.shape[1]:
             self.write_rows(gD, sT, i0, j0, True)
         else:
@@ -175,9 +175,9 @@ class SectorTile:
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Write rows of the tile. Where words are put together, a thread writes 4, side by side.
+        """Write rows of the tile; where words are shifted, a thread writes 4 contiguous ones.
 
-        `whole` promises that no row of the tile reaches over the end of the matrix's.
+        `whole` promises that no row of the tile reaches beyond the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
         length = cutlass.const_expr(4 if self.pack > 1 else 1)
@@ -187,7 +187,7 @@ class SectorTile:
         begin = (gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)).toint()
         line = Int64(gD.stride[0]) * (step * self.item)
         rows = cutlass.min(gD.shape[0] - i0, self.tile_i)
-        # After so many passes a thread's row begins at the same place in a sector again.
+        # After so many passes a thread's row begins at the same byte of a sector again.
         period = cutlass.const_expr(max(SECTOR // (step * self.item), 1))
         aheads = [self.elements_ahead(begin + line * p) for p in range(period)]
         # The thread's first element in the row, and the word that holds it.
@@ -235,7 +235,7 @@ class SectorTile:
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
-        """Write what of the matrix's rows comes before their first whole sector: words, and up to 3 bytes before."""
+        """Write the part of the matrix's rows before their first whole sector: words, and up to 3 bytes before."""
         tid, _, _ = cute.arch.thread_idx()
         most = cutlass.const_expr(SECTOR // self.size)
         for p in cutlass.range(-(-self.tile_i * most // self.threads), unroll=4):
@@ -258,7 +258,7 @@ class SectorTile:
 
     @cute.jit
     def row_of(self, sT: cute.Tensor, i, further: cutlass.Constexpr[int] = 0):
-        """Return the row `further` below i. Rows of neighbouring lanes lie side by side, those of one far apart."""
+        """Return the row `further` below i. Rows of adjacent lanes are contiguous, those of one lane far apart."""
         if cutlass.const_expr(further % self.pack == 0):
             # The address is a sum with a constant.
             start = (i % self.pack * self.columns + i // self.pack) * self.row_words

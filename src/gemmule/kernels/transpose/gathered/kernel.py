@@ -16,20 +16,22 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import cute
+from cutlass import Int32, Uint32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.transpose.frame import WordTranspose, device_memory, transpose_arguments
+from gemmule.kernels.parts.words import packed, words_at
+from gemmule.kernels.transpose.frame import Transpose, device_memory, transpose_arguments
 from gemmule.kernels.transpose.tile_config import GatheredConfig
 
 
-class GatheredTranspose(WordTranspose):
+class GatheredTranspose(Transpose):
     """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j."""
 
     def __init__(self, config: GatheredConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        self.lanes_i = config.lanes
+        self.tile_i, self.tile_words = config.tile_i(self.item), config.tile_words
+        self.lanes_i, self.begin = config.lanes, config.row_alignment
         # Words of a thread, and elements from one to the next.
         self.words, self.step = config.words, 32 // config.lanes * self.pack
 
@@ -42,7 +44,9 @@ class GatheredTranspose(WordTranspose):
         gS, gD = (mX[None, None, batch, 0, 0] for mX in (mS, mD))
         last = gS.shape[1] - 1
         row = gD.iterator + cute.crd2idx((i, 0), gD.layout)
-        first = self.first_of(row, tile_j * self.tile_words + lane // self.lanes_i)
+        # The first element of the thread's first word; it may come before the row does.
+        first = (tile_j * self.tile_words + lane // self.lanes_i) * self.pack
+        first -= Int32(row.toint() & (self.begin - 1)) // self.item
         addresses = []
         for k in cutlass.range_constexpr(self.words):
             for e in cutlass.range_constexpr(self.pack):
@@ -57,7 +61,12 @@ class GatheredTranspose(WordTranspose):
                     elements[e, k] = device_memory(self.element, addresses[k * self.pack + e])[0]
             for k in cutlass.range_constexpr(self.words):
                 j = first + k * self.step
-                self.write_word(row + j, elements[None, k], j, last)
+                if j >= 0 and j + self.pack - 1 <= last:
+                    words_at(row + j, 1)[0] = Uint32(packed(elements[None, k]))
+                else:
+                    for e in cutlass.range_constexpr(self.pack):
+                        if j + e >= 0 and j + e <= last:
+                            gD[i, j + e] = elements[e, k]
 
 
 def buildable(config: GatheredConfig, types: dict[str, str]) -> Buildable:

@@ -21,16 +21,16 @@ from cutlass import Uint32, cute
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import exchange, words_at
-from gemmule.kernels.transpose.frame import WordTranspose, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose, transpose_arguments
 from gemmule.kernels.transpose.tile_config import WORD, WarpTileConfig
 
 
-class InRegistersTranspose(WordTranspose):
+class InRegistersTranspose(Transpose):
     """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j."""
 
     def __init__(self, config: WarpTileConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        self.lanes_i = config.lanes
+        self.lanes_i, self.tile_i, self.tile_words = config.lanes, config.tile_i(self.item), config.tile_words
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):

@@ -22,17 +22,18 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.parts.words import packed
-from gemmule.kernels.transpose.frame import WordTranspose, device_memory, transpose_arguments
+from gemmule.kernels.parts.words import packed, words_at
+from gemmule.kernels.transpose.frame import Transpose, device_memory, transpose_arguments
 from gemmule.kernels.transpose.tile_config import WordAlignedConfig
 
 
-class WordAlignedTranspose(WordTranspose):
+class WordAlignedTranspose(Transpose):
     """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j."""
 
     def __init__(self, config: WordAlignedConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        self.lanes, self.words = config.lanes, config.words
+        self.lanes, self.words, self.begin = config.lanes, config.words, config.begin
+        self.tile_i = config.tile_i(self.item)
         # Rows of the source from one word of a thread to its next, and rows of the target.
         self.step_j, self.step_i = self.threads // self.lanes, self.threads // self.words
         # Strides of rows and classes, rows of the source in the tile, and those that a thread reads a word of.
@@ -125,7 +126,12 @@ class WordAlignedTranspose(WordTranspose):
                     source = sources[e] + q * self.step_i * self.item
                     pointer = cute.make_ptr(self.element, source, cute.AddressSpace.smem)
                     elements[e] = cute.make_tensor(pointer, cute.make_layout(1))[0]
-                self.write_word(place, elements, j, last)
+                if j >= 0 and j + self.pack - 1 <= last:
+                    words_at(place, 1)[0] = Uint32(packed(elements))
+                else:
+                    for e in cutlass.range_constexpr(self.pack):
+                        if j + e >= 0 and j + e <= last:
+                            cute.make_tensor(place + e, cute.make_layout(1))[0] = elements[e]
             place += gD.stride[0] * self.step_i
 
 
