@@ -14,6 +14,8 @@ from gemmule.kernels.transpose.tile_config import TileConfig, packed_rows
 class Transpose:
     """Base of kernels with a CTA for each tile."""
 
+    kernel: Any
+
     def __init__(self, config: TileConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8

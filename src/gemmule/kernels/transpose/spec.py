@@ -35,7 +35,7 @@ def transpose_spec(
     **fields
         Other fields of KernelSpec: name, summary, package and configs, and those that differ.
     """
-    defaults = {
+    defaults: dict[str, Any] = {
         "operation": "transpose",
         "archs": (Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
         "signatures": functools.partial(_signatures, itemsizes),
