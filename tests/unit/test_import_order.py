@@ -104,6 +104,13 @@ def violations(source):
     return found
 
 
+def test_files_of_tests_have_different_names():
+    """pytest imports them as modules without packages: of two with one name it refuses the second."""
+    names = [path.name for path in pathlib.Path(__file__).parents[1].rglob("test_*.py")]
+    assert len(names) > 200
+    assert sorted(names) == sorted(set(names))
+
+
 def test_specs_need_no_compiler():
     """Importing every spec imports neither the compiler nor an executor."""
     program = "import sys, gemmule.dispatch.registry; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
