@@ -7,6 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
+from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.tile_config import TileConfig, packed_rows
 
@@ -15,6 +16,8 @@ class Transpose:
     """Base of kernels with a CTA for each tile."""
 
     kernel: Any
+    #: Bytes that the rows of source and target are aligned to; an element where those are larger.
+    alignment = 1
 
     def __init__(self, config: TileConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
@@ -28,6 +31,14 @@ class Transpose:
         # The launch recipe has the grid; only the block is compiled in.
         self.kernel(mS, mD).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
+    @classmethod
+    def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
+        """Return the kernel for a specialisation, with stand-ins for its arguments."""
+        name = types["element"]
+        size = 16 if types.get("rows") == "wide" else cls.alignment
+        vector = max(8 * size // cute_type(name).width, 1)
+        return Buildable(cls(config, types), tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in (0, 1)))
+
 
 @cute.jit
 def device_memory(kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int] = 1):
@@ -35,13 +46,3 @@ def device_memory(kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int
     size = cutlass.const_expr(count * kind.width // 8)
     place = cute.make_ptr(kind, address, cute.AddressSpace.gmem, assumed_align=size)
     return cute.make_tensor(place, cute.make_layout(count))
-
-
-def transpose_arguments(types: dict[str, str], size: int = 1) -> tuple[Any, Any]:
-    """Return stand-ins for source and target with three batch modes.
-
-    Their rows are aligned to 16 bytes where ``types["rows"]`` is ``wide``, else to `size` bytes or an element.
-    """
-    name = types["element"]
-    vector = max(8 * (16 if types.get("rows") == "wide" else size) // cute_type(name).width, 1)
-    return major_tensor(name, 0, batch=3, vector=vector), major_tensor(name, 1, batch=3, vector=vector)

@@ -155,12 +155,9 @@ class SectorTile:
     @cute.jit
     def load(self, address):
         """Return the word at an address, and prefetch its line of 128 bytes, which a neighbour reads soon."""
-        if cutlass.const_expr(self.size == 8):
-            return cute.arch.inline_ptx(
-                "ld.global.L2::128B.b64 {$w0}, [{$r0}];", write_only_types=[Uint64], read_only_args=[address]
-            )
+        kind, bits = cutlass.const_expr((Uint64, "64") if self.size == 8 else (Uint32, "32"))
         return cute.arch.inline_ptx(
-            "ld.global.L2::128B.b32 {$w0}, [{$r0}];", write_only_types=[Uint32], read_only_args=[address]
+            "ld.global.L2::128B.b" + bits + " {$w0}, [{$r0}];", write_only_types=[kind], read_only_args=[address]
         )
 
     @cute.jit

@@ -22,7 +22,7 @@ _OVERLAPPING = 8 << 20
 
 
 def transpose_spec(
-    *, itemsizes: tuple[int, ...], refuses: Callable[[TransposeProblem, Arch], str | None], **fields: Any
+    *, itemsizes: tuple[int, ...], refuses: Callable[[TransposeProblem], str | None], **fields: Any
 ) -> KernelSpec:
     """Return the spec of a transpose with a CTA for each tile, specialised for the size of elements.
 
@@ -31,7 +31,7 @@ def transpose_spec(
     itemsizes : tuple of int
         Sizes of elements that it is specialised for.
     refuses : callable
-        As of KernelSpec; what depends on the config, the config refuses itself.
+        ``refuses(problem)`` is why no config takes a problem, or None; the rest is `TileConfig.why_not`.
     **fields
         Other fields of KernelSpec: name, summary, package and configs, and those that differ.
     """
@@ -44,7 +44,7 @@ def transpose_spec(
         "launch": _launch,
         "batch_dims": BATCH_DIMS,
     }
-    return KernelSpec(refuses=refuses, **(defaults | fields))
+    return KernelSpec(refuses=functools.partial(_refuses, refuses), **(defaults | fields))
 
 
 def _signatures(itemsizes: tuple[int, ...], arch: Arch) -> tuple[Signature, ...]:
@@ -60,6 +60,11 @@ def _signature(problem: TransposeProblem, config: TileConfig) -> Signature:
 def element_signature(itemsize: int) -> Signature:
     """Return the specialisation for a size of elements."""
     return (("element", opaque_dtype(itemsize).name),)
+
+
+def _refuses(refuses: Callable[[TransposeProblem], str | None], problem: TransposeProblem, arch: Arch) -> str | None:
+    del arch
+    return refuses(problem)
 
 
 def _why_not(problem: TransposeProblem, arch: Arch, config: TileConfig) -> str | None:

@@ -142,6 +142,8 @@ class ByteTileConfig(GroupedTileConfig):
         return self.read_bytes * self.write_bytes // itemsize
 
     def why_not(self, problem: TransposeProblem) -> str | None:
+        if problem.in_place and self.read_bytes != self.write_bytes:
+            return "tiles that are exchanged must be square"
         item, moved = problem.itemsize, self.threads * VECTOR_BYTES
         size = self.tile_bytes(item)
         if size < moved * packed_rows(item) or moved < self.write_bytes:
@@ -159,11 +161,6 @@ class TilePairConfig(ByteTileConfig):
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         tiles, _ = self.tiles(problem)
         return (tiles + 1) * -(-tiles // 2) * math.prod(problem.batch), 1, 1
-
-    def why_not(self, problem: TransposeProblem) -> str | None:
-        if self.read_bytes != self.write_bytes:
-            return "tiles that are exchanged must be square"
-        return super().why_not(problem)
 
 
 @dataclasses.dataclass(frozen=True)

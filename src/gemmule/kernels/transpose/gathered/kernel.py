@@ -18,10 +18,9 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, Uint32, cute
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed, words_at
-from gemmule.kernels.transpose.frame import Transpose, device_memory, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose, device_memory
 from gemmule.kernels.transpose.tile_config import GatheredConfig
 
 
@@ -69,6 +68,4 @@ class GatheredTranspose(Transpose):
                             gD[i, j + e] = elements[e, k]
 
 
-def buildable(config: GatheredConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    return Buildable(GatheredTranspose(config, types), transpose_arguments(types))
+buildable = GatheredTranspose.buildable

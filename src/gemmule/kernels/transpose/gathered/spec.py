@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
-from gemmule.core.problem import TransposeProblem
+import functools
+
 from gemmule.kernels.transpose.cost import measured_cost
 from gemmule.kernels.transpose.refusals import why_not_small_unaligned
 from gemmule.kernels.transpose.spec import transpose_spec
@@ -11,12 +11,6 @@ from gemmule.kernels.transpose.tile_config import GatheredConfig
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 100 << 10, 2: 400 << 10}
-
-
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
-    del arch
-    return why_not_small_unaligned(problem, _LARGEST)
-
 
 SPEC = transpose_spec(
     name="transpose_gathered",
@@ -30,6 +24,6 @@ SPEC = transpose_spec(
         GatheredConfig(4, 8, 2),
     ),
     itemsizes=tuple(_LARGEST),
-    refuses=_refuses,
-    cost=measured_cost(dict.fromkeys(_LARGEST, GatheredConfig())),
+    refuses=functools.partial(why_not_small_unaligned, largest=_LARGEST),
+    cost=functools.partial(measured_cost, dict.fromkeys(_LARGEST, GatheredConfig())),
 )

@@ -9,8 +9,6 @@ Data movement
     As the tiled transpose, in half of the memory.
 Limits
     Device memory. Only two axes of equal length can be exchanged.
-Sources
-    None beyond those of the tiled transpose.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ from __future__ import annotations
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.transpose.byte_tiles import ByteTile
-from gemmule.kernels.transpose.frame import Transpose, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose
 from gemmule.kernels.transpose.tile_config import TilePairConfig
 
 
@@ -60,6 +57,4 @@ class InPlaceTranspose(Transpose):
                 self.tile.write(gD, sImage, j0, i0)
 
 
-def buildable(config: TilePairConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size and those rows, with stand-ins for its arguments."""
-    return Buildable(InPlaceTranspose(config, types), transpose_arguments(types))
+buildable = InPlaceTranspose.buildable

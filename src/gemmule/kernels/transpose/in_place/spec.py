@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
 from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.tile_config import TilePairConfig
 from gemmule.kernels.transpose.tiled.spec import byte_tile_spec, refuse_byte_tiles
 
 
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
+def _refuses(problem: TransposeProblem) -> str | None:
     if not problem.in_place:
         return "this kernel transposes within one memory"
     source, target = problem.source, problem.target
     mirrored = (target.row_stride, target.col_stride, target.batch_strides)
     if problem.rows != problem.cols or mirrored != (source.col_stride, source.row_stride, source.batch_strides):
         return "within one memory only two axes of equal length can be exchanged"
-    return refuse_byte_tiles(problem, arch)
+    return refuse_byte_tiles(problem)
 
 
 SPEC = byte_tile_spec(

@@ -18,15 +18,16 @@ from __future__ import annotations
 import cutlass
 from cutlass import Uint32, cute
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import exchange, words_at
-from gemmule.kernels.transpose.frame import Transpose, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose
 from gemmule.kernels.transpose.tile_config import WORD, WarpTileConfig
 
 
 class InRegistersTranspose(Transpose):
     """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j."""
+
+    alignment = WORD
 
     def __init__(self, config: WarpTileConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
@@ -51,6 +52,4 @@ class InRegistersTranspose(Transpose):
                 words_at(gD.iterator + cute.crd2idx((i + e, j), gD.layout), 1)[0] = square[e]
 
 
-def buildable(config: WarpTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    return Buildable(InRegistersTranspose(config, types), transpose_arguments(types, WORD))
+buildable = InRegistersTranspose.buildable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
 from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.refusals import rows_are_aligned, why_not_small
 from gemmule.kernels.transpose.spec import transpose_spec
@@ -12,8 +11,7 @@ from gemmule.kernels.transpose.tile_config import WORD, WarpTileConfig
 _LARGEST = {1: 160 << 10, 2: 4 << 10}
 
 
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
-    del arch
+def _refuses(problem: TransposeProblem) -> str | None:
     if not rows_are_aligned(problem, WORD):
         return f"the kernel moves words: rows must begin and end at multiples of {WORD} bytes"
     return why_not_small(problem, _LARGEST)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
-from gemmule.core.arch import Arch
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_GRID
@@ -37,11 +37,6 @@ class ReferenceConfig(Config):
         """Return None: it fits every problem."""
 
 
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
-    del arch
-    return why_not_itemsize(problem, ITEMSIZES)
-
-
 def _launch(problem: TransposeProblem, config: ReferenceConfig) -> Launch:
     tiles = -(-problem.rows // config.tile) * -(-problem.cols // config.tile) * math.prod(problem.batch)
     operands = (("a", problem.source), ("d", problem.target))
@@ -60,6 +55,6 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(ReferenceConfig(),),
     itemsizes=ITEMSIZES,
-    refuses=_refuses,
+    refuses=functools.partial(why_not_itemsize, itemsizes=ITEMSIZES),
     launch=_launch,
 )

@@ -31,11 +31,10 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.transpose.byte_tiles import ByteTile
-from gemmule.kernels.transpose.frame import Transpose, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose
 from gemmule.kernels.transpose.sector_tiles import SectorTile
 from gemmule.kernels.transpose.tile_config import ByteTileConfig, SectorTileConfig
 
@@ -75,6 +74,4 @@ class TiledTranspose(Transpose):
         self.tile.write(mD[None, None, l0, l1, l2], sT, i0, j0)
 
 
-def buildable(config: ByteTileConfig | SectorTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size and those rows, with stand-ins for its arguments."""
-    return Buildable(TiledTranspose(config, types), transpose_arguments(types))
+buildable = TiledTranspose.buildable

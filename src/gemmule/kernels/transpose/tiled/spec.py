@@ -16,18 +16,11 @@ from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 def byte_tile_spec(**fields: Any) -> KernelSpec:
     """Return the spec of a transpose in byte tiles; fields of KernelSpec, as `transpose_spec` takes them."""
-    return transpose_spec(
-        itemsizes=ITEMSIZES,
-        signatures=_signatures,
-        signature=_signature,
-        costs=tile_costs,
-        **fields,
-    )
+    return transpose_spec(itemsizes=ITEMSIZES, signatures=_signatures, signature=_signature, costs=tile_costs, **fields)
 
 
-def refuse_byte_tiles(problem: TransposeProblem, arch: Arch) -> str | None:
+def refuse_byte_tiles(problem: TransposeProblem) -> str | None:
     """Return why no byte tiles can be moved, or None where that depends on the config."""
-    del arch
     if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
         return reason
     if problem.itemsize == VECTOR_BYTES and not rows_are_aligned(problem):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
 from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.cost import sector_cost
 from gemmule.kernels.transpose.refusals import (
@@ -22,8 +21,7 @@ _LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
 _MIN_ROW = 64
 
 
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
-    del arch
+def _refuses(problem: TransposeProblem) -> str | None:
     item = problem.itemsize
     if reason := why_not_itemsize(problem, _LARGE) or why_not_contiguous(problem) or why_not_separate(problem, WORD):
         return reason

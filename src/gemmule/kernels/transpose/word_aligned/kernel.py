@@ -20,10 +20,9 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed, words_at
-from gemmule.kernels.transpose.frame import Transpose, device_memory, transpose_arguments
+from gemmule.kernels.transpose.frame import Transpose, device_memory
 from gemmule.kernels.transpose.tile_config import WordAlignedConfig
 
 
@@ -135,6 +134,4 @@ class WordAlignedTranspose(Transpose):
             place += gD.stride[0] * self.step_i
 
 
-def buildable(config: WordAlignedConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size, with stand-ins for its arguments."""
-    return Buildable(WordAlignedTranspose(config, types), transpose_arguments(types))
+buildable = WordAlignedTranspose.buildable

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
+import functools
+
 from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.cost import measured_cost
 from gemmule.kernels.transpose.refusals import why_not_separate, why_not_small_unaligned
@@ -15,8 +16,7 @@ _LARGEST = {1: 1 << 20, 2: 2 << 20}
 _MAX_SPAN = 1 << 30
 
 
-def _refuses(problem: TransposeProblem, arch: Arch) -> str | None:
-    del arch
+def _refuses(problem: TransposeProblem) -> str | None:
     if reason := why_not_small_unaligned(problem, _LARGEST) or why_not_separate(problem, WORD):
         return reason
     if abs(problem.source.col_stride) * problem.cols * problem.itemsize >= _MAX_SPAN:
@@ -38,5 +38,5 @@ SPEC = transpose_spec(
     ),
     itemsizes=tuple(_LARGEST),
     refuses=_refuses,
-    cost=measured_cost({1: WordAlignedConfig(), 2: WordAlignedConfig(32, 16, 256)}),
+    cost=functools.partial(measured_cost, {1: WordAlignedConfig(), 2: WordAlignedConfig(32, 16, 256)}),
 )
