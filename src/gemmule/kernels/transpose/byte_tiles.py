@@ -11,15 +11,15 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
-from gemmule.kernels.transpose.tile_config import LANES, LONG_ROW, ByteTileConfig, packed_rows
+from gemmule.kernels.transpose.frame import Words
+from gemmule.kernels.transpose.tile_config import LANES, LONG_ROW, ByteTileConfig
 
 # Loads of one element each that a thread has in flight, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
 
 
-class ByteTile:
+class ByteTile(Words):
     """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
@@ -31,14 +31,10 @@ class ByteTile:
     """
 
     def __init__(self, config: ByteTileConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
+        super().__init__(config, types)
         self.wide = types["rows"] == "wide"
         self.tile_i, self.tile_j = config.tile(self.item)
-        self.threads = config.threads
-        # Elements of a word along j, and 32-bit units of a word and of the tile's row stride.
-        self.pack = packed_rows(self.item)
-        self.word = Uint32 if self.pack > 1 else self.element
+        # 32-bit units of a word and of the tile's row stride.
         self.unit, self.row_words = max(self.item // 4, 1), config.write_bytes // 4
         # Elements of a vector of 16 bytes, and vectors of a row.
         self.vector = 16 // self.item
@@ -99,15 +95,15 @@ class ByteTile:
             vector, word = self.place(tid + p * self.threads)
             for v in cutlass.range_constexpr(4 // self.unit):
                 # Word v of each row: `pack` elements, contiguous along i.
-                square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                 for r in cutlass.range_constexpr(self.pack):
-                    square[r] = read[v, r, p]
-                exchange(square)
+                    block[r] = read[v, r, p]
+                exchange(block)
                 for e in cutlass.range_constexpr(self.pack):
                     i = vector * self.vector + v * self.pack + e
                     target = words_at(sT + self.chunked(i, word), self.unit)
                     if cutlass.const_expr(self.unit == 1):
-                        target[0] = square[e]
+                        target[0] = block[e]
                     else:
                         source = cute.make_rmem_tensor(cute.make_layout(self.unit), Uint32)
                         for u in cutlass.range_constexpr(self.unit):
@@ -181,7 +177,8 @@ class ByteTile:
             for p in cutlass.range_constexpr(together):
                 ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
                 ahead_word = cutlass.const_expr((first + p) // passes_i * step)
-                self.put_word(sT, i, word, ahead_i, ahead_word, read[None, p])
+                target = self.word_at(sT, i, word, ahead_i, ahead_word)
+                target[0] = packed(read[None, p]) if cutlass.const_expr(self.pack > 1) else read[0, p]
 
     @cute.jit
     def read_rows(self, gS: cute.Tensor, row: cute.Pointer, read: cute.Tensor):
@@ -195,18 +192,6 @@ class ByteTile:
         """Read an element of each row of a word, the first at (i, j), the last again beyond the edge."""
         for r in cutlass.range_constexpr(self.pack):
             read[r] = gS[cutlass.min(i, gS.shape[0] - 1), cutlass.min(j + r, gS.shape[1] - 1)]
-
-    @cute.jit
-    def put_word(
-        self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int], ahead_word: cutlass.Constexpr[int],
-        read: cute.Tensor,
-    ):  # fmt: skip
-        """Write elements as a word of the tile."""
-        target = self.word_at(sT, i, word, ahead_i, ahead_word)
-        if cutlass.const_expr(self.pack == 1):
-            target[0] = read[0]
-        else:
-            target[0] = packed(read)
 
     @cute.jit
     def word_at(

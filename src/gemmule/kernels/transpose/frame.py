@@ -5,26 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Uint32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.transpose.tile_config import TileConfig, packed_rows
 
 
-class Transpose:
+class Words:
+    """Types of a kernel or a tile: elements, and the words of 32 bits, or an element if larger, that it moves."""
+
+    def __init__(self, config: TileConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        # Elements of a word.
+        self.pack = packed_rows(self.item)
+        self.word = Uint32 if self.pack > 1 else self.element
+        self.threads = config.threads
+
+
+class Transpose(Words):
     """Base of kernels with a CTA for each tile."""
 
     kernel: Any
     #: Bytes that the rows of source and target are aligned to; an element where those are larger.
     alignment = 1
-
-    def __init__(self, config: TileConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
-        # Elements of a word of 32 bits.
-        self.pack = packed_rows(self.item)
-        self.threads = config.threads
 
     @cute.jit
     def __call__(self, mS: cute.Tensor, mD: cute.Tensor):

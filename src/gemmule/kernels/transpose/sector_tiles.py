@@ -12,10 +12,9 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, Uint64, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, shifted
-from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig, packed_rows
+from gemmule.kernels.transpose.frame import Words, device_memory
+from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
 
 # Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
@@ -23,7 +22,7 @@ _IN_FLIGHT = 40
 _ENDS = 4
 
 
-class SectorTile:
+class SectorTile(Words):
     """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
@@ -35,13 +34,10 @@ class SectorTile:
     """
 
     def __init__(self, config: SectorTileConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
+        super().__init__(config, types)
         self.tile_i, self.tile_j = config.tile(self.item)
-        self.threads, self.spans = config.threads, config.spans
-        # Elements of a word along j, and bytes of a word.
-        self.pack, self.size = packed_rows(self.item), max(self.item, 4)
-        self.word = Uint32 if self.pack > 1 else self.element
+        # Warps along i, and bytes of a word.
+        self.spans, self.size = config.spans, max(self.item, 4)
         # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
@@ -118,8 +114,8 @@ class SectorTile:
                     place = places[r]
                     if cutlass.const_expr(not whole):
                         # Beyond the last row it is read again.
-                        behind = cutlass.max(j + (batch * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
-                        place = self.word_start(place - line * behind)
+                        beyond = cutlass.max(j + (batch * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
+                        place = self.word_start(place - line * beyond)
                         if cutlass.const_expr(self.pack > 1):
                             place = cutlass.min(cutlass.max(place, lowest), highest)
                     read[r, p] = self.load(place)
@@ -131,13 +127,13 @@ class SectorTile:
                 if cutlass.const_expr(self.pack == 1):
                     sT[column * self.row_words + word] = read[0, p]
                 else:
-                    square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                    block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
-                        square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
-                    exchange(square)
+                        block[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
+                    exchange(block)
                     if lane < self.lanes:
                         for e in cutlass.range_constexpr(self.pack):
-                            sT[(e * self.columns + column) * self.row_words + word] = square[e]
+                            sT[(e * self.columns + column) * self.row_words + word] = block[e]
 
     @cute.jit
     def word_start(self, address):
@@ -208,7 +204,7 @@ class SectorTile:
                             words[k] = shifted(low, high, Uint32(first % self.pack * (8 * self.item)))
                             low = high
                     if cutlass.const_expr(whole):
-                        self.store(words, place + across * self.size)
+                        cute.autovec_copy(words, device_memory(self.word, place + across * self.size, length))
                     else:
                         left = gD.shape[1] - j0 - first - across * self.pack
                         self.store_inside(words, place + across * self.size, left)
@@ -217,7 +213,7 @@ class SectorTile:
     def store_inside(self, words: cute.Tensor, address, left):
         """Write words, or as many of their elements as there are left in the row."""
         if left >= cute.size(words) * self.pack:
-            self.store(words, address)
+            cute.autovec_copy(words, device_memory(self.word, address, cute.size(words)))
         elif cutlass.const_expr(self.pack > 1):
             for k in cutlass.range_constexpr(cute.size(words)):
                 rest = left - k * self.pack
@@ -276,12 +272,4 @@ class SectorTile:
     @cute.jit
     def low_element(self, word):
         """Return the element in the lowest bits of a word."""
-        value = word
-        if cutlass.const_expr(self.pack > 1):
-            value = self.element(word & (2 ** (8 * self.item) - 1))
-        return value
-
-    @cute.jit
-    def store(self, words: cute.Tensor, address):
-        """Write words to device memory, to a multiple of their size."""
-        cute.autovec_copy(words, device_memory(self.word, address, cute.size(words)))
+        return self.element(word & (2 ** (8 * self.item) - 1))

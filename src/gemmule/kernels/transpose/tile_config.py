@@ -244,7 +244,7 @@ class WordTileConfig(TileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class WarpTileConfig(WordTileConfig):
-    """Tile of warps along the source's rows, a word a lane: squares of elements exchanged in registers.
+    """Tile of warps along the source's rows, a word a lane: blocks of elements transposed in registers.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ class GatheredConfig(WarpTileConfig):
 
 @dataclasses.dataclass(frozen=True)
 class WordAlignedConfig(WordTileConfig):
-    """Tile of the aligned words that the source's rows lie in.
+    """Tile of the aligned words that hold the source's rows.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Small matrices with aligned rows: squares of elements exchanged in registers.
+"""Small matrices with aligned rows: blocks of elements transposed in registers.
 
 Idea
     A small matrix is in the L2 cache, and its transpose takes as long as a chain of latencies. A thread that reads a
@@ -44,12 +44,12 @@ class InRegistersTranspose(Transpose):
         sources = [gS.iterator + cute.crd2idx((i, j + r), gS.layout) for r in range(self.pack)]
         overlap_predecessor(tuple(source.toint() for source in sources))
         if i < gS.shape[0] and j < gS.shape[1]:
-            square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+            block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
             for r in cutlass.range_constexpr(self.pack):
-                square[r] = words_at(sources[r], 1)[0]
-            exchange(square)
+                block[r] = words_at(sources[r], 1)[0]
+            exchange(block)
             for e in cutlass.range_constexpr(self.pack):
-                words_at(gD.iterator + cute.crd2idx((i + e, j), gD.layout), 1)[0] = square[e]
+                words_at(gD.iterator + cute.crd2idx((i + e, j), gD.layout), 1)[0] = block[e]
 
 
 buildable = InRegistersTranspose.buildable

@@ -44,7 +44,7 @@ class TransposeReference:
         tx, ty, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
-        # One element of padding: a column of the tile lies in different banks.
+        # One element of padding: the elements of a column are in different banks.
         layout = cute.make_layout((self.tile, self.tile), stride=(self.tile + 1, 1))
         sT = SmemAllocator().allocate_tensor(self.element, layout, 16)
 
