@@ -29,6 +29,29 @@ def packed_rows(itemsize: int) -> int:
     return max(WORD // itemsize, 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class ReferenceConfig(Config):
+    """Tile that a CTA moves.
+
+    Attributes
+    ----------
+    tile : int
+        Rows and columns of the tile.
+    rows : int
+        Rows of threads: a thread moves tile / rows elements.
+    """
+
+    tile: int = 32
+    rows: int = 8
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Return the bytes of the tile, each row padded by an element."""
+        return self.tile * (self.tile + 1) * itemsize
+
+    def why_not(self, problem: TransposeProblem) -> None:
+        """Return None: it fits every problem."""
+
+
 class TileConfig(Config):
     """Base of configs of transposes with a CTA for each tile."""
 

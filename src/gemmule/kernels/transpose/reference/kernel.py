@@ -22,8 +22,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
-
-from .spec import ReferenceConfig
+from gemmule.kernels.transpose.tile_config import ReferenceConfig
 
 
 class TransposeReference:

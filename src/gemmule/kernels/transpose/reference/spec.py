@@ -1,40 +1,16 @@
-"""The transpose without limits: its config and launch recipe."""
+"""The transpose without limits: its launch recipe."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 
 from gemmule.core.launch import Launch
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_GRID
-from gemmule.core.spec import Config
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.spec import batched_param, transpose_spec
-
-
-@dataclasses.dataclass(frozen=True)
-class ReferenceConfig(Config):
-    """Tile that a CTA moves.
-
-    Attributes
-    ----------
-    tile : int
-        Rows and columns of the tile.
-    rows : int
-        Rows of threads: a thread moves tile / rows elements.
-    """
-
-    tile: int = 32
-    rows: int = 8
-
-    def shared_bytes(self, itemsize: int) -> int:
-        """Return the bytes of the tile, each row padded by an element."""
-        return self.tile * (self.tile + 1) * itemsize
-
-    def why_not(self, problem: TransposeProblem) -> None:
-        """Return None: it fits every problem."""
+from gemmule.kernels.transpose.tile_config import ReferenceConfig
 
 
 def _launch(problem: TransposeProblem, config: ReferenceConfig) -> Launch:
