@@ -38,6 +38,8 @@ class SectorTile(Words):
         self.tile_i, self.tile_j = config.tile(self.item)
         # Warps along i, and bytes of a word.
         self.spans, self.size = config.spans, max(self.item, 4)
+        self.load_ptx = f"ld.global.L2::128B.b{8 * self.size} {{$w0}}, [{{$r0}}];"
+        self.loaded = Uint64 if self.size == 8 else Uint32
         # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
@@ -151,10 +153,7 @@ class SectorTile(Words):
     @cute.jit
     def load(self, address):
         """Return the word at an address, and prefetch its line of 128 bytes, which a neighbour reads soon."""
-        kind, bits = cutlass.const_expr((Uint64, "64") if self.size == 8 else (Uint32, "32"))
-        return cute.arch.inline_ptx(
-            "ld.global.L2::128B.b" + bits + " {$w0}, [{$r0}];", write_only_types=[kind], read_only_args=[address]
-        )
+        return cute.arch.inline_ptx(self.load_ptx, write_only_types=[self.loaded], read_only_args=[address])
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
