@@ -4,9 +4,9 @@ export PYTHONPATH=tests:tests/gpu
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py
 compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py --plant    # must fail
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py
-compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t14 t15    # kernels of these names
+compute-sanitizer --tool memcheck --error-exitcode 1 python tests/gpu/memcheck.py t10 t11    # kernels of these prefixes
 compute-sanitizer --tool racecheck --error-exitcode 1 python tests/gpu/memcheck.py h01 --part 3/16    # beside 15 others
-compute-sanitizer --tool initcheck --error-exitcode 1 python tests/gpu/memcheck.py h09 --runs 2    # the first two
+compute-sanitizer --tool initcheck --error-exitcode 1 python tests/gpu/memcheck.py hopper_syrk --runs 2    # two of them
 
 Most of the time is the compiler's: processes that each take a part of the configs and dtypes compile side by side.
 """
@@ -166,7 +166,7 @@ def runs_of(spec, asked):
     index, parts = asked.part
     gemm = spec.operation == "gemm"
     shapes, layouts = (SHAPES, LAYOUTS) if asked.runs is None else (FEW_SHAPES, FEW_LAYOUTS)
-    # Tiles of t14 that lie within a matrix are as large as that.
+    # Tiles of transpose_whole_sectors that lie within a matrix are as large as that.
     places = [*itertools.product(shapes if gemm else [*shapes, (301, 523, 1)], layouts, (0, 1))]
     artifacts = [*itertools.product(spec.configs, DTYPES if gemm else (1, 2, 4, 8, 16))]
     for config, element in artifacts[index::parts]:

@@ -272,7 +272,7 @@ def test_what_a_call_would_run_is_measured_once():
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_launches_in_order(in_order, monkeypatch):
-    """t15 lets its launch begin early, unless it is measured otherwise; the figures' table says which."""
+    """Launches overlap unless they are measured in order; the table of the figures says which."""
     device, found = Device({"transpose_in_registers": 1e-3, **SECONDS}), []
     kernel = device.kernel
 

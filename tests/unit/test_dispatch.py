@@ -23,7 +23,7 @@ from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.parts.block_triangle import STEP
-from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
+from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.lab.products import gemm_problem, own_product
 from gemmule.lab.transposes import problem_for
 

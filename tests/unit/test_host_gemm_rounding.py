@@ -16,6 +16,7 @@ from gemm_arrays import (
     poisoned,
 )
 
+import gemmule as gm
 from gemmule.host.gemm import gemm
 
 
@@ -103,3 +104,16 @@ def test_wide_sums_are_rounded_once(dtype, bits, source):
     gemm(np.ones((1, 1), source), values, out)
     step = 2.0 ** (1 - bits)
     np.testing.assert_array_equal(out.astype("d").ravel(), [1, 1 + step, 1, -1 - step, 1 + step])
+
+
+def test_float64_out_of_float32_holds_sums_in_float32():
+    # 2**24 + 1 is no float32.
+    a, b = np.array([[2.0**24, 1.0]], np.float32), np.ones((2, 1), np.float32)
+    narrow = gm.matmul(a, b, out_dtype=np.float64, executor="host")
+    assert (narrow.dtype, narrow[0, 0]) == (np.float64, 2.0**24)
+    assert gm.matmul(a, b.astype(np.float64), executor="host")[0, 0] == 2.0**24 + 1
+    out = np.empty((1, 1))
+    gm.multiply(a, b, out, executor="host")
+    assert out[0, 0] == 2.0**24
+    gm.multiply(a, b, out, compute_dtype=np.float64, executor="host")
+    assert out[0, 0] == 2.0**24 + 1

@@ -37,7 +37,7 @@ _RULES = {
     "config.py": "config.py imports core and kernels, but no spec.py and no kernel.py",
 }
 #: Kernels whose kernel.py imports no spec.py: kernel → config ← spec.
-_NO_SPEC = re.compile(r"kernels/(hopper|emulation)/|kernels/ladder/h\d\d_")
+_NO_SPEC = re.compile(r"kernels/(hopper|emulation|transpose)/|kernels/ladder/h\d\d_")
 GPU_PACKAGES = {"cuda", "cupy", "cutlass", "jax", "nvmath", "torch"}
 
 
@@ -112,6 +112,13 @@ def violations(source):
             if path.name == "kernel.py" and _NO_SPEC.match(own) and "spec.py" in map(_kind, words[3:5]):
                 found.append(f"{here}; kernel.py imports no spec.py; move what both need to config.py")
     return found
+
+
+def test_files_of_tests_have_different_names():
+    """pytest imports them as modules without packages: of two with one name it refuses the second."""
+    names = [path.name for path in pathlib.Path(__file__).parents[1].rglob("test_*.py")]
+    assert len(names) > 200
+    assert sorted(names) == sorted(set(names))
 
 
 def test_specs_need_no_compiler():

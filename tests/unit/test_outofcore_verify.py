@@ -161,7 +161,7 @@ def test_values_that_are_not_finite():
 
 
 def as_integers(x, count, axis):
-    """Return units and integers that h14 makes of float64, by rows (axis 1) or columns."""
+    """Return units and integers that the Ozaki scheme makes of float64, by rows (axis 1) or columns."""
     mantissa, exponent = norm_limit(count)
     norms = np.hypot.reduce(x, axis=axis, keepdims=True)
     units = np.exp2(-np.floor(np.log2(math.sqrt(math.ldexp(mantissa, exponent)) / norms)))

@@ -115,13 +115,13 @@ def test_what_is_chosen():
 
 def test_tuned_entries_of_plain_products_do_not_hide_it(table):
     plain = gemm_problem(4096, 4096, 4096, "bfloat16", "bfloat16", "nt")
-    h09 = chosen(plain)
-    write_tuned(table, [entry(h09.config, problem=plain, us=170.0)])
+    plain_choice = chosen(plain)
+    write_tuned(table, [entry(plain_choice.config, problem=plain, us=170.0)])
     forget()
     assert chosen(plain).chosen_by == "tuned"
     assert chosen(own(4096, 4096)).spec is SPEC
     # Faster than what is predicted: it is measured.
-    write_tuned(table, [entry(h09.config, problem=plain, us=1.0)])
+    write_tuned(table, [entry(plain_choice.config, problem=plain, us=1.0)])
     forget()
     found = chosen(own(4096, 4096))
     assert (found.spec.name, found.chosen_by) == ("hopper_gemm", "tuned")

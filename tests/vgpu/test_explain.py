@@ -133,7 +133,7 @@ COMPILED_LONGEST = ("h01_mma_sync", "g05_conflict_free", "g06_double_buffer", "g
 
 @pytest.mark.parametrize("spec", EXPLAINED, ids=lambda spec: spec.name)
 def test_every_kernel_is_explained(spec):
-    # t14 takes only rows that begin anywhere.
+    # Unaligned rows for the kernel that takes no others.
     transposed = "100,100" if spec.in_place else "101,67" if spec.name == "transpose_whole_sectors" else "100,68"
     # Pitches of whole 16 bytes, or none of them for what packs operands first.
     product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.next_kernel is None else "100,70,90"

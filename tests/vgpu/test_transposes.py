@@ -260,8 +260,8 @@ def test_words_as_they_lie_are_asked_for_twice(itemsize, read, written):
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_whole_vectors_that_end_within_sectors(itemsize, rng, monkeypatch):
-    """Rows of 16 bytes more than whole sectors, which t14 takes of large matrices."""
-    monkeypatch.setattr("gemmule.kernels.transpose.sector_tile_config._LARGE", {itemsize: 0})
+    """Rows of 16 bytes more than whole sectors, which transpose_whole_sectors takes of large matrices."""
+    monkeypatch.setattr("gemmule.kernels.transpose.whole_sectors.spec._LARGE", {itemsize: 0})
     source = random_rows(rng, (304 // itemsize, 528 // itemsize), itemsize)
     spec = named("transpose_whole_sectors")
     assert spec.why_not(transpose_of(source, source.T.copy()), ARCH, spec.default) is None

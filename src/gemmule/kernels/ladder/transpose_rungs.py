@@ -11,7 +11,7 @@ from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, why_not_grid
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.transpose.byte_tile_config import rows_are_wide, why_not_touching
+from gemmule.kernels.transpose.refusals import rows_are_aligned, why_not_contiguous
 
 from .transpose_rung_config import BlockConfig, PaddedTileConfig, TileConfig, UnrolledConfig, VectorConfig
 
@@ -76,9 +76,9 @@ def _why_not(
     source, target = problem.source, problem.target
     if copies and (source.row_stride, target.row_stride) != (1, 1):
         return "this kernel only copies: source and target must lie in memory alike, neighbours along the rows"
-    if not copies and (reason := why_not_touching(problem)):
+    if not copies and (reason := why_not_contiguous(problem)):
         return reason
-    if wide and not rows_are_wide(problem):
+    if wide and not rows_are_aligned(problem):
         return "this kernel takes rows that begin and end at multiples of 16 bytes"
     if max(problem.rows, problem.cols) > MAX_EXTENT:
         return f"an extent of {problem.rows} x {problem.cols} is more than {MAX_EXTENT}"

@@ -1,9 +1,8 @@
-"""A tile of a matrix on its way through shared memory: read along the source's rows, written along the target's.
+"""A tile of a matrix through shared memory: read along the source's rows, written along the target's.
 
-The tile holds words of 32 bits, or elements where these are larger. A word has neighbours along j, so that elements of
-1 or 2 bytes are packed on the way in. Wide rows begin and end at multiples of 16 bytes and are moved in vectors of 16
-bytes; narrow rows begin anywhere: they are read element by element, and written in vectors that begin where the
-target's multiples of 16 bytes do.
+The tile holds words of 32 bits, or elements if they are larger. A word is contiguous along j, so that elements of 1 or
+2 bytes are packed when they are read. Wide rows are aligned to 16 bytes and moved in vectors of 16 bytes; narrow rows
+are not: they are read element by element, and written in the target's aligned vectors of 16 bytes.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ import cutlass
 from cutlass import Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
-from gemmule.kernels.transpose.byte_tile_config import LANES, LONG_ROW, ByteTileConfig, packed_rows
+from gemmule.kernels.transpose.frame import Words
+from gemmule.kernels.transpose.tile_config import LANES, LONG_ROW, ByteTileConfig
 
-# Loads of one element each that a thread has on their way, and vectors that it reads from shared memory at once.
+# Loads of one element each that a thread has in flight, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
 
 
-class ByteTile:
-    """Moves tiles of S, with neighbours along i, to D, with neighbours along j: D[i, j] = S[i, j].
+class ByteTile(Words):
+    """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
     ----------
@@ -32,33 +31,29 @@ class ByteTile:
     """
 
     def __init__(self, config: ByteTileConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
+        super().__init__(config, types)
         self.wide = types["rows"] == "wide"
         self.tile_i, self.tile_j = config.tile(self.item)
-        self.threads = config.threads
-        # Elements of a word along j, and 32-bit units of a word and of a row of the tile.
-        self.pack = packed_rows(self.item)
-        self.word = Uint32 if self.pack > 1 else self.element
-        self.unit, self.pitch = max(self.item // 4, 1), config.write_bytes // 4
+        # 32-bit units of a word and of the tile's row stride.
+        self.unit, self.row_words = max(self.item // 4, 1), config.write_bytes // 4
         # Elements of a vector of 16 bytes, and vectors of a row.
         self.vector = 16 // self.item
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
-        # Lanes of a warp along i, and chunks of a row that change places.
+        # Lanes of a warp along i, and chunks of a row that are swizzled.
         self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
-        # Tiles with long rows are those of large matrices, whose result the L2 cache cannot hold.
+        # Tiles with long rows are those of large matrices, whose result exceeds the L2 cache.
         self.streams = config.write_bytes >= LONG_ROW
-        # Passes of all threads over the elements at both ends of the tile's rows, a vector's for each row.
+        # Passes of all threads over the elements at both ends of the tile's rows, a vector for each row.
         self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 
     @cute.jit
     def allocate(self, smem: SmemAllocator):
         """Return shared memory for a tile."""
-        return smem.allocate_tensor(Uint32, cute.make_layout(self.tile_i * self.pitch), 16).iterator
+        return smem.allocate_tensor(Uint32, cute.make_layout(self.tile_i * self.row_words), 16).iterator
 
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0):
-        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
+        """Load the tile at (i0, j0) into shared memory; elements outside the matrix are undefined."""
         if cutlass.const_expr(self.wide):
             self.read_wide(gS, sT, i0, j0)
         elif self.is_whole(gS, i0, j0):
@@ -68,7 +63,7 @@ class ByteTile:
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
-        """Write what of the tile at (i0, j0) lies in the matrix."""
+        """Write the part of the tile at (i0, j0) that is in the matrix."""
         if cutlass.const_expr(self.wide):
             self.write_wide(gD, sT, i0, j0)
         elif self.is_whole(gD, i0, j0):
@@ -78,12 +73,12 @@ class ByteTile:
 
     @cute.jit
     def is_whole(self, gX: cute.Tensor, i0, j0):
-        """Return whether the tile at (i0, j0) lies in the matrix."""
+        """Return whether the whole tile at (i0, j0) is in the matrix."""
         return i0 + self.tile_i <= gX.shape[0] and j0 + self.tile_j <= gX.shape[1]
 
     @cute.jit
     def read_wide(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0):
-        """Bring the tile into shared memory, vectors of 16 bytes along i from as many rows j as make a word."""
+        """Load the tile into shared memory, vectors of 16 bytes along i from `pack` rows j, which make a word."""
         tid, _, _ = cute.arch.thread_idx()
         rows, cols = gS.shape[0], gS.shape[1]
         words_j = cutlass.const_expr(self.tile_j // self.pack)
@@ -92,23 +87,23 @@ class ByteTile:
         for p in cutlass.range_constexpr(count):
             vector, word = self.place(tid + p * self.threads)
             for r in cutlass.range_constexpr(self.pack):
-                # Outside the matrix the last vector is read again; nobody writes it.
+                # Outside the matrix the last vector is read again, and not written.
                 i = cutlass.min(i0 + vector * self.vector, rows - self.vector)
                 j = cutlass.min(j0 + word * self.pack + r, cols - 1)
                 load_16_bytes(gS.iterator + cute.crd2idx((i, j), gS.layout), read[None, r, p])
         for p in cutlass.range_constexpr(count):
             vector, word = self.place(tid + p * self.threads)
             for v in cutlass.range_constexpr(4 // self.unit):
-                # Word v of each row: `pack` elements, neighbours along i.
-                square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                # Word v of each row: `pack` elements, contiguous along i.
+                block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                 for r in cutlass.range_constexpr(self.pack):
-                    square[r] = read[v, r, p]
-                exchange(square)
+                    block[r] = read[v, r, p]
+                exchange(block)
                 for e in cutlass.range_constexpr(self.pack):
                     i = vector * self.vector + v * self.pack + e
                     target = words_at(sT + self.chunked(i, word), self.unit)
                     if cutlass.const_expr(self.unit == 1):
-                        target[0] = square[e]
+                        target[0] = block[e]
                     else:
                         source = cute.make_rmem_tensor(cute.make_layout(self.unit), Uint32)
                         for u in cutlass.range_constexpr(self.unit):
@@ -125,9 +120,9 @@ class ByteTile:
 
     @cute.jit
     def chunked(self, i, word):
-        """Return where a word lies in the tile: 16-byte chunks, those of row i exchanged by an XOR with its vector."""
+        """Return the offset of a word in the tile: 16-byte chunks, swizzled by an XOR with the vector of row i."""
         offset = word * self.unit
-        return i * self.pitch + ((offset // 4) ^ (i // self.vector % self.swizzled)) * 4 + offset % 4
+        return i * self.row_words + ((offset // 4) ^ (i // self.vector % self.swizzled)) * 4 + offset % 4
 
     @cute.jit
     def write_wide(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
@@ -136,12 +131,12 @@ class ByteTile:
         count = cutlass.const_expr(self.tile_i * self.vectors_j // self.threads)
         together = cutlass.const_expr(min(count, _AT_ONCE))
         for first in cutlass.range_constexpr(0, count, together):
-            # All are read before the first is written, so that they wait together.
+            # All are read before the first is written: one latency for all.
             vectors = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, chunk = number // self.vectors_j, number % self.vectors_j
-                source = words_at(sT + i * self.pitch + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
+                source = words_at(sT + i * self.row_words + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
                 cute.autovec_copy(source, vectors[None, p])
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
@@ -155,12 +150,12 @@ class ByteTile:
 
     @cute.jit
     def read_narrow(self, gS: cute.Tensor, sT: cute.Pointer, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Bring the tile into shared memory, element by element along i, from as many rows j as make a word.
+        """Load the tile into shared memory, element by element along i, from `pack` rows j, which make a word.
 
-        `whole` promises that all of it lies in the matrix. Else the last element is read again; nobody writes it.
+        `whole` promises that all of it is in the matrix. Else the last element is read again, and not written.
         """
         tid, _, _ = cute.arch.thread_idx()
-        # The threads stand side by side along i, and if there are more of them, in several rows of words.
+        # The threads are contiguous along i, and if there are more of them, in several rows of words.
         abreast = cutlass.const_expr(min(self.threads, self.tile_i))
         passes_i, step = cutlass.const_expr(self.tile_i // abreast), cutlass.const_expr(self.threads // abreast)
         i, word = tid % abreast, tid // abreast
@@ -182,41 +177,29 @@ class ByteTile:
             for p in cutlass.range_constexpr(together):
                 ahead_i = cutlass.const_expr((first + p) % passes_i * abreast)
                 ahead_word = cutlass.const_expr((first + p) // passes_i * step)
-                self.put_word(sT, i, word, ahead_i, ahead_word, read[None, p])
+                target = self.word_at(sT, i, word, ahead_i, ahead_word)
+                target[0] = packed(read[None, p]) if cutlass.const_expr(self.pack > 1) else read[0, p]
 
     @cute.jit
     def read_rows(self, gS: cute.Tensor, row: cute.Pointer, read: cute.Tensor):
-        """Read an element of as many rows as make a word; the first one is at `row`."""
+        """Read an element of each row of a word; the first one is at `row`."""
         for r in cutlass.range_constexpr(self.pack):
             read[r] = cute.make_tensor(row, cute.make_layout(1))[0]
             row += gS.stride[1]
 
     @cute.jit
     def read_inside(self, gS: cute.Tensor, i, j, read: cute.Tensor):
-        """Read an element of as many rows as make a word, the first at (i, j), the last again beyond the edge."""
+        """Read an element of each row of a word, the first at (i, j), the last again beyond the edge."""
         for r in cutlass.range_constexpr(self.pack):
             read[r] = gS[cutlass.min(i, gS.shape[0] - 1), cutlass.min(j + r, gS.shape[1] - 1)]
-
-    @cute.jit
-    def put_word(
-        self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int], ahead_word: cutlass.Constexpr[int],
-        read: cute.Tensor,
-    ):  # fmt: skip
-        """Write what was read as a word of the tile."""
-        target = self.word_at(sT, i, word, ahead_i, ahead_word)
-        if cutlass.const_expr(self.pack == 1):
-            target[0] = read[0]
-        else:
-            target[0] = packed(read)
 
     @cute.jit
     def word_at(
         self, sT: cute.Pointer, i, word, ahead_i: cutlass.Constexpr[int] = 0, ahead_word: cutlass.Constexpr[int] = 0
     ):
-        """Return a word of the tile, or an element that is larger: those of row i are exchanged by an XOR with i.
+        """Return word ``word + ahead_word`` of row ``i + ahead_i``, or an element if larger: swizzled by an XOR with i.
 
-        It is the word `ahead_word` behind `word`, in the row `ahead_i` below `i`; these have no binary digit in common
-        with those, so that the sums are exclusive ors, and the address is one instruction.
+        The summands have no bit in common, so that the sums are exclusive ors, and the address is one instruction.
         """
         row = cutlass.const_expr(self.tile_j // self.pack)
         banks = cutlass.const_expr(min(32 // self.unit, row))
@@ -226,7 +209,7 @@ class ByteTile:
 
     @cute.jit
     def write_narrow(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
-        """Write a tile that lies in the matrix: vectors at multiples of 16 bytes along j, then the ends of its rows."""
+        """Write a tile that is in the matrix: aligned vectors of 16 bytes along j, then the ends of its rows."""
         tid, _, _ = cute.arch.thread_idx()
         words, step = cutlass.const_expr(self.tile_j // self.pack), cutlass.const_expr(self.threads // self.vectors_j)
         length = cutlass.const_expr(words // self.vectors_j)
@@ -260,7 +243,7 @@ class ByteTile:
 
     @cute.jit
     def write_ends(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
-        """Write the elements at both ends of the tile's rows that make no whole vector, where there are any."""
+        """Write the elements at both ends of the tile's rows that make no whole vector, if any."""
         tid, _, _ = cute.arch.thread_idx()
         for p in cutlass.range(self.passes_ends):
             number = tid + p * self.threads

@@ -1,9 +1,9 @@
-"""A tile of a matrix whose rows begin anywhere: read in whole words, written in whole sectors.
+"""A tile of a matrix with unaligned rows: read in whole words, written in whole sectors.
 
-The L2 cache is slow at putting a sector together that two requests write. Therefore a row of a tile begins where a
-sector of the target does, which is another element in every row: the tile holds a sector more of each row than it
-writes, and its neighbour reads that too. Where elements are smaller than words, the words of the source begin within
-them; a word is cut out of those of two neighbouring lanes.
+The L2 cache is slow at merging two writes to one sector. Therefore a row of a tile begins where a sector of the target
+does, which is another element in every row: the tile holds a sector more of each row than it writes, and its neighbour
+reads that too. Where elements are smaller than words, the source's rows begin within a word; a word is shifted together
+from those of two adjacent lanes.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, Uint64, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import exchange, shifted
-from gemmule.kernels.transpose.byte_tile_config import packed_rows
-from gemmule.kernels.transpose.sector_tile_config import SECTOR, SectorTileConfig
+from gemmule.kernels.transpose.frame import Words, device_memory
+from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
 
-# Words that a thread has on their way at most: to wait twice costs more than to have room for fewer threads.
+# Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
 # Elements at each end of a row that may share a word with what is outside.
 _ENDS = 4
 
 
-class SectorTile:
-    """Moves tiles of S, with neighbours along i, to D, with neighbours along j: D[i, j] = S[i, j].
+class SectorTile(Words):
+    """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
     ----------
@@ -35,18 +34,17 @@ class SectorTile:
     """
 
     def __init__(self, config: SectorTileConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
+        super().__init__(config, types)
         self.tile_i, self.tile_j = config.tile(self.item)
-        self.threads, self.spans = config.threads, config.spans
-        # Elements of a word along j, and bytes of a word.
-        self.pack, self.size = packed_rows(self.item), max(self.item, 4)
-        self.word = Uint32 if self.pack > 1 else self.element
-        # Words of a source's row, and of it those of a warp; words of a target's row: written, held, from row to row.
+        # Warps along i, and bytes of a word.
+        self.spans, self.size = config.spans, max(self.item, 4)
+        self.load_ptx = f"ld.global.L2::128B.b{8 * self.size} {{$w0}}, [{{$r0}}];"
+        self.loaded = Uint64 if self.size == 8 else Uint32
+        # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
         self.written, self.held = config.write_bytes // self.size, config.held(self.item)
-        self.pitch = config.pitch(self.item)
+        self.row_words = config.row_words(self.item)
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
@@ -56,11 +54,11 @@ class SectorTile:
     @cute.jit
     def allocate(self, smem: SmemAllocator):
         """Return shared memory for a tile."""
-        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.pitch), 16)
+        return smem.allocate_tensor(self.word, cute.make_layout(self.tile_i * self.row_words), 16)
 
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Bring the tile at (i0, j0) into shared memory; what lies outside the matrix is filled with anything."""
+        """Load the tile at (i0, j0) into shared memory; elements outside the matrix are undefined."""
         whole = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
         # The matrix's first word may begin before it.
         if whole and (self.pack == 1 or i0 > 0 or (j0 > 0 and gS.stride[1] > 0)):
@@ -72,72 +70,72 @@ class SectorTile:
 
     @cute.jit
     def read_with_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Read words that lie in the matrix, and the elements that share one with what is outside of all of it."""
+        """Load the words that are in the matrix, and the elements of words that are partly outside of it."""
         tid, _, _ = cute.arch.thread_idx()
         e, row = tid % (2 * _ENDS), (gS.shape[1] - 1 if tid // (2 * _ENDS) == 1 else 0) - j0
         i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
         is_here = tid < 4 * _ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i
         end = self.element(0)
         if is_here:
-            # Asked for before the words, and stored behind them.
+            # Loaded before the words, and stored after them.
             end = self.element(gS[i0 + i, j0 + row])
         self.read_words(gS, sT, i0, j0, False)
         cute.arch.sync_threads()
         if is_here:
-            index = (i % self.pack * self.columns + i // self.pack) * (self.pitch * self.pack) + row
+            index = (i % self.pack * self.columns + i // self.pack) * (self.row_words * self.pack) + row
             target = cute.make_ptr(self.element, sT.iterator.toint() + index * self.item, cute.AddressSpace.smem)
             cute.make_tensor(target, cute.make_layout(1))[0] = end
 
     @cute.jit
     def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Bring the tile into shared memory; `whole` promises that every word that is read lies in the matrix.
+        """Load the tile into shared memory; `whole` promises that every word is in the matrix.
 
-        Else other words of the matrix are read for those that do not, so that no thread waits for a test.
+        Else other words of the matrix are read for those outside, so that no thread branches.
         """
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
         i, j = i0 + column * self.pack, j0 + first * self.pack
         if cutlass.const_expr(not whole):
-            # Lanes beyond the row's end read one word, which completes the last that is within.
+            # Lanes beyond the row's end read one word, which completes the last one within it.
             i = cutlass.min(i, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
         line = Int64(gS.stride[1]) * self.item
         begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
-        # Rows from one word of a thread to its next: they begin at the same place in a word.
+        # Rows from one word of a thread to its next: they begin at the same byte of a word.
         rows = cutlass.const_expr(self.step * self.pack)
         pace = line * rows
         starts = [self.word_start(begin + line * r) for r in range(self.pack)]
         bits = [Uint32((begin + line * r) & 3) * 8 for r in range(self.pack)]
         if cutlass.const_expr(not whole):
             lowest, highest = self.words_within(gS)
-        for turn in cutlass.range(self.count // self.together, unroll=1):
-            places = [start + pace * (turn * self.together) for start in starts]
+        for batch in cutlass.range(self.count // self.together, unroll=1):
+            places = [start + pace * (batch * self.together) for start in starts]
             read = cute.make_rmem_tensor(cute.make_layout((self.pack, self.together)), self.word)
             for p in cutlass.range_constexpr(self.together):
                 for r in cutlass.range_constexpr(self.pack):
                     place = places[r]
                     if cutlass.const_expr(not whole):
-                        # Rows behind the last are the last once more.
-                        behind = cutlass.max(j + (turn * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
-                        place = self.word_start(place - line * behind)
+                        # Beyond the last row it is read again.
+                        beyond = cutlass.max(j + (batch * self.together + p) * rows + r - (gS.shape[1] - 1), 0)
+                        place = self.word_start(place - line * beyond)
                         if cutlass.const_expr(self.pack > 1):
                             place = cutlass.min(cutlass.max(place, lowest), highest)
                     read[r, p] = self.load(place)
                     places[r] += pace
-            # Else the compiler saves registers, and waits for some words before it asks for the others.
+            # Else the compiler saves registers, and waits for some words before it loads the others.
             cute.arch.sync_warp()
             for p in cutlass.range_constexpr(self.together):
-                word = first + (turn * self.together + p) * self.step
+                word = first + (batch * self.together + p) * self.step
                 if cutlass.const_expr(self.pack == 1):
-                    sT[column * self.pitch + word] = read[0, p]
+                    sT[column * self.row_words + word] = read[0, p]
                 else:
-                    square = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+                    block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
                     for r in cutlass.range_constexpr(self.pack):
-                        square[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
-                    exchange(square)
+                        block[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
+                    exchange(block)
                     if lane < self.lanes:
                         for e in cutlass.range_constexpr(self.pack):
-                            sT[(e * self.columns + column) * self.pitch + word] = square[e]
+                            sT[(e * self.columns + column) * self.row_words + word] = block[e]
 
     @cute.jit
     def word_start(self, address):
@@ -146,7 +144,7 @@ class SectorTile:
 
     @cute.jit
     def words_within(self, gS: cute.Tensor):
-        """Return the addresses of the first and the last word of 4 bytes all of which lies between a matrix's ends."""
+        """Return the addresses of the first and the last word of 4 bytes that is within a matrix's memory."""
         begin = gS.iterator.toint()
         far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
         low, high = begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0))
@@ -154,18 +152,12 @@ class SectorTile:
 
     @cute.jit
     def load(self, address):
-        """Return the word at an address. What is left of its line of 128 bytes, a neighbour reads soon."""
-        if cutlass.const_expr(self.size == 8):
-            return cute.arch.inline_ptx(
-                "ld.global.L2::128B.b64 {$w0}, [{$r0}];", write_only_types=[Uint64], read_only_args=[address]
-            )
-        return cute.arch.inline_ptx(
-            "ld.global.L2::128B.b32 {$w0}, [{$r0}];", write_only_types=[Uint32], read_only_args=[address]
-        )
+        """Return the word at an address, and prefetch its line of 128 bytes, which a neighbour reads soon."""
+        return cute.arch.inline_ptx(self.load_ptx, write_only_types=[self.loaded], read_only_args=[address])
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
-        """Write what of the tile at (i0, j0) lies in the matrix: rows from their first whole sector on."""
+        """Write the part of the tile at (i0, j0) that is in the matrix: rows from their first whole sector on."""
         if j0 + self.held * self.pack <= gD.shape[1]:
             self.write_rows(gD, sT, i0, j0, True)
         else:
@@ -175,9 +167,9 @@ class SectorTile:
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Write rows of the tile. Where words are put together, a thread writes 4, side by side.
+        """Write rows of the tile; where words are shifted, a thread writes 4 contiguous ones.
 
-        `whole` promises that no row of the tile reaches over the end of the matrix's.
+        `whole` promises that no row of the tile reaches beyond the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
         length = cutlass.const_expr(4 if self.pack > 1 else 1)
@@ -187,7 +179,7 @@ class SectorTile:
         begin = (gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)).toint()
         line = Int64(gD.stride[0]) * (step * self.item)
         rows = cutlass.min(gD.shape[0] - i0, self.tile_i)
-        # After so many passes a thread's row begins at the same place in a sector again.
+        # After so many passes a thread's row begins at the same byte of a sector again.
         period = cutlass.const_expr(max(SECTOR // (step * self.item), 1))
         aheads = [self.elements_ahead(begin + line * p) for p in range(period)]
         # The thread's first element in the row, and the word that holds it.
@@ -211,7 +203,7 @@ class SectorTile:
                             words[k] = shifted(low, high, Uint32(first % self.pack * (8 * self.item)))
                             low = high
                     if cutlass.const_expr(whole):
-                        self.store(words, place + across * self.size)
+                        cute.autovec_copy(words, device_memory(self.word, place + across * self.size, length))
                     else:
                         left = gD.shape[1] - j0 - first - across * self.pack
                         self.store_inside(words, place + across * self.size, left)
@@ -220,22 +212,22 @@ class SectorTile:
     def store_inside(self, words: cute.Tensor, address, left):
         """Write words, or as many of their elements as there are left in the row."""
         if left >= cute.size(words) * self.pack:
-            self.store(words, address)
+            cute.autovec_copy(words, device_memory(self.word, address, cute.size(words)))
         elif cutlass.const_expr(self.pack > 1):
             for k in cutlass.range_constexpr(cute.size(words)):
                 rest = left - k * self.pack
                 if rest >= self.pack:
-                    word = self.at(self.word, address + k * self.size)
+                    word = device_memory(self.word, address + k * self.size)
                     word[0] = words[k]
                 else:
                     for e in cutlass.range_constexpr(self.pack - 1):
                         if e < rest:
-                            last = self.at(self.element, address + k * self.size + e * self.item)
+                            last = device_memory(self.element, address + k * self.size + e * self.item)
                             last[0] = self.low_element(words[k] >> (8 * self.item * e))
 
     @cute.jit
     def write_heads(self, gD: cute.Tensor, sT: cute.Tensor, i0):
-        """Write what of the matrix's rows comes before their first whole sector: words, and up to 3 bytes before."""
+        """Write the part of the matrix's rows before their first whole sector: words, and up to 3 bytes before."""
         tid, _, _ = cute.arch.thread_idx()
         most = cutlass.const_expr(SECTOR // self.size)
         for p in cutlass.range(-(-self.tile_i * most // self.threads), unroll=4):
@@ -244,7 +236,7 @@ class SectorTile:
             j = self.elements_ahead(begin) - (most - k) * self.pack
             if i < self.tile_i and i0 + i < gD.shape[0]:
                 if j >= 0:
-                    word = self.at(self.word, begin + j * self.item)
+                    word = device_memory(self.word, begin + j * self.item)
                     word[0] = self.word_of(sT, i, j)
                 elif cutlass.const_expr(self.pack > 1):
                     for e in cutlass.range_constexpr(self.pack - 1):
@@ -258,13 +250,14 @@ class SectorTile:
 
     @cute.jit
     def row_of(self, sT: cute.Tensor, i, further: cutlass.Constexpr[int] = 0):
-        """Return the row `further` below i. Rows of neighbouring lanes lie side by side, those of one far apart."""
+        """Return the row `further` below i. Rows of adjacent lanes are contiguous, those of one lane far apart."""
         if cutlass.const_expr(further % self.pack == 0):
             # The address is a sum with a constant.
-            start = (i % self.pack * self.columns + i // self.pack) * self.pitch + further // self.pack * self.pitch
+            start = (i % self.pack * self.columns + i // self.pack) * self.row_words
+            start += further // self.pack * self.row_words
         else:
-            start = ((i + further) % self.pack * self.columns + (i + further) // self.pack) * self.pitch
-        return cute.make_tensor(sT.iterator + start, cute.make_layout(self.pitch))
+            start = ((i + further) % self.pack * self.columns + (i + further) // self.pack) * self.row_words
+        return cute.make_tensor(sT.iterator + start, cute.make_layout(self.row_words))
 
     @cute.jit
     def word_of(self, sT: cute.Tensor, i, j):
@@ -278,19 +271,4 @@ class SectorTile:
     @cute.jit
     def low_element(self, word):
         """Return the element in the lowest bits of a word."""
-        value = word
-        if cutlass.const_expr(self.pack > 1):
-            value = self.element(word & (2 ** (8 * self.item) - 1))
-        return value
-
-    @cute.jit
-    def at(self, kind: cutlass.Constexpr, address, count: cutlass.Constexpr[int] = 1):
-        """Return device memory as a tensor; its address must be a multiple of its size."""
-        size = cutlass.const_expr(count * kind.width // 8)
-        place = cute.make_ptr(kind, address, cute.AddressSpace.gmem, assumed_align=size)
-        return cute.make_tensor(place, cute.make_layout(count))
-
-    @cute.jit
-    def store(self, words: cute.Tensor, address):
-        """Write words to device memory, to a multiple of their size."""
-        cute.autovec_copy(words, self.at(self.word, address, cute.size(words)))
+        return self.element(word & (2 ** (8 * self.item) - 1))

@@ -22,8 +22,8 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
 from gemmule.kernels.hopper.repack_config import REPACKED_BYTES
 from gemmule.kernels.ladder.h01_mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.ladder.h01_mma_sync.spec import predicted_us as mma_sync_us
-from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
-from gemmule.kernels.transpose.byte_tile_cost import tile_costs
+from gemmule.kernels.transpose.cost import tile_costs
+from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
 
 

@@ -1,17 +1,14 @@
-"""Rung 13: square matrices within their own memory, by pairs of tiles that change places.
+"""Square matrices within their own memory: pairs of tiles are exchanged.
 
 Idea
-    A tile may be written only where everything has been read: a CTA reads a tile and its mirror image, and writes each
-    where the other one was. The tiles of the diagonal are their own images.
-Change from the rung before
-    Two tiles in shared memory; the grid has a CTA for each pair. Row y of the tiles above the diagonal and row
-    tiles - 1 - y make one line of tiles + 1 pairs together, so that the grid is a rectangle.
+    A tile may be written only after all that it overwrites has been read: a CTA reads a tile and its mirror image into
+    shared memory, and writes each in the place of the other. The tiles of the diagonal are their own images. Row y of
+    the tiles on and above the diagonal and row tiles - 1 - y have tiles + 1 pairs together, so that the grid is a
+    rectangle.
 Data movement
-    As rung 12, in half of the memory.
+    As the tiled transpose, in half of the memory.
 Limits
-    Device memory. Only two axes of equal length can change places like this.
-Sources
-    None beyond those of the rungs before.
+    Device memory. Only two axes of equal length can be exchanged.
 """
 
 from __future__ import annotations
@@ -19,27 +16,19 @@ from __future__ import annotations
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.byte_tiles import ByteTile
+from gemmule.kernels.transpose.frame import Transpose
+from gemmule.kernels.transpose.tile_config import TilePairConfig
 
 
-class InPlaceTranspose:
-    """Exchanges S[i, j, l] and S[j, i, l]: D is the memory of S, with i and j in each other's place."""
+class InPlaceTranspose(Transpose):
+    """Exchanges S[i, j, l] and S[j, i, l]: D is the memory of S, with i and j exchanged."""
 
-    def __init__(self, config: ByteTileConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: TilePairConfig, types: dict[str, str]) -> None:
+        super().__init__(config, types)
         self.tile = ByteTile(config, types)
-        self.side, self.threads = self.tile.tile_i, config.threads
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        tiles = cute.ceil_div(mS.shape[0], self.side)
-        pairs = (tiles + 1) * cute.ceil_div(tiles, 2)
-        self.kernel(mS, mD).launch(
-            grid=(pairs * mS.shape[2] * mS.shape[3] * mS.shape[4], 1, 1), block=(self.threads, 1, 1)
-        )
+        self.side = self.tile.tile_i
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -68,9 +57,4 @@ class InPlaceTranspose:
                 self.tile.write(gD, sImage, j0, i0)
 
 
-def buildable(config: ByteTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size and those rows, with stand-ins for its arguments."""
-    name = types["element"]
-    vector = 128 // cute_type(name).width if types["rows"] == "wide" else 1
-    arguments = tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in (0, 1))
-    return Buildable(InPlaceTranspose(config, types), arguments)
+buildable = InPlaceTranspose.buildable

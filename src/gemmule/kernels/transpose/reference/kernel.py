@@ -1,4 +1,4 @@
-"""The transpose that is never wrong: a tile through shared memory with a predicate on every access.
+"""The transpose without limits: a tile through shared memory with a predicate on every access.
 
 Idea
     A CTA of 32 x 8 threads moves a 32 x 32 tile. It reads along the source's contiguous direction into shared memory
@@ -7,7 +7,7 @@ Data movement
     Every element is read once and written once: 2 * itemsize bytes an element, and no arithmetic.
 Limits
     None on shapes, strides or alignment: extents, strides and offsets are 64 bits wide, accesses one element wide. A
-    warp moves 32 elements at once: 32 bytes for 1-byte elements, a quarter of what a full line would be.
+    warp moves 32 elements at once: 32 bytes of 1-byte elements, a quarter of a line.
 Sources
     M. Harris, "An Efficient Matrix Transpose in CUDA C/C++", NVIDIA technical blog: the padded tile.
 """
@@ -22,8 +22,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.tensors import cute_type, dynamic_tensor
-
-from .spec import ReferenceConfig
+from gemmule.kernels.transpose.tile_config import ReferenceConfig
 
 
 class TransposeReference:
@@ -44,7 +43,7 @@ class TransposeReference:
         tx, ty, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
-        # One element of padding: a column of the tile lies in different banks.
+        # One element of padding: the elements of a column are in different banks.
         layout = cute.make_layout((self.tile, self.tile), stride=(self.tile + 1, 1))
         sT = SmemAllocator().allocate_tensor(self.element, layout, 16)
 
@@ -73,7 +72,7 @@ class TransposeReference:
 
     @cute.jit
     def walk(self, fast, slow, stride_i):
-        """Give neighbouring threads neighbouring rows where these are neighbours in memory, else columns."""
+        """Return (i, j) of a thread: contiguous along i where the stride is 1, else along j."""
         i, j = slow, fast
         if stride_i == 1:
             i, j = fast, slow
@@ -82,7 +81,5 @@ class TransposeReference:
 
 def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element type, with stand-ins for its arguments."""
-    element = types["element"]
-    return Buildable(
-        TransposeReference(config, cute_type(element)), (dynamic_tensor(element, 5), dynamic_tensor(element, 5))
-    )
+    name = types["element"]
+    return Buildable(TransposeReference(config, cute_type(name)), (dynamic_tensor(name, 5), dynamic_tensor(name, 5)))

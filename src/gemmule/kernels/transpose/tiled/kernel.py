@@ -31,17 +31,15 @@ import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.raster import grouped_tile
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.transpose.byte_tile_config import ByteTileConfig
 from gemmule.kernels.transpose.byte_tiles import ByteTile
-from gemmule.kernels.transpose.sector_tile_config import SectorTileConfig
+from gemmule.kernels.transpose.frame import Transpose
 from gemmule.kernels.transpose.sector_tiles import SectorTile
+from gemmule.kernels.transpose.tile_config import ByteTileConfig, SectorTileConfig
 
 
-class TiledTranspose:
+class TiledTranspose(Transpose):
     """D[i, j, l] = S[i, j, l] for S contiguous along i, and D contiguous along j.
 
     Parameters
@@ -53,15 +51,9 @@ class TiledTranspose:
     """
 
     def __init__(self, config: ByteTileConfig | SectorTileConfig, types: dict[str, str]) -> None:
+        super().__init__(config, types)
         self.tile = SectorTile(config, types) if isinstance(config, SectorTileConfig) else ByteTile(config, types)
-        self.threads, self.group = config.threads, config.group
-
-    @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor):
-        tiles = cute.ceil_div(mS.shape[0], self.tile.tile_i) * cute.ceil_div(mS.shape[1], self.tile.tile_j)
-        self.kernel(mS, mD).launch(
-            grid=(tiles * mS.shape[2] * mS.shape[3] * mS.shape[4], 1, 1), block=(self.threads, 1, 1)
-        )
+        self.group = config.group
 
     @cute.kernel
     def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
@@ -82,9 +74,4 @@ class TiledTranspose:
         self.tile.write(mD[None, None, l0, l1, l2], sT, i0, j0)
 
 
-def buildable(config: ByteTileConfig | SectorTileConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for that element size and those rows, with stand-ins for its arguments."""
-    name = types["element"]
-    vector = 128 // cute_type(name).width if types.get("rows") == "wide" else 1
-    arguments = tuple(major_tensor(name, unit, batch=3, vector=vector) for unit in (0, 1))
-    return Buildable(TiledTranspose(config, types), arguments)
+buildable = TiledTranspose.buildable

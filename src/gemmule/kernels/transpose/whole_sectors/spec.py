@@ -1,39 +1,46 @@
-"""The transpose of rows that begin anywhere: what it takes, how it is launched."""
+"""The tiled transpose of unaligned rows, by whole words and sectors: its limits."""
 
 from __future__ import annotations
 
-from gemmule.core.arch import Arch
-from gemmule.core.dtype import opaque_dtype
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.transpose.byte_tile_config import BATCH_DIMS, tile_launch
-from gemmule.kernels.transpose.sector_tile_config import ITEMSIZES, SectorTileConfig, sector_cost, why_not_sector_tiles
+from gemmule.kernels.transpose.cost import sector_cost
+from gemmule.kernels.transpose.refusals import (
+    rows_are_aligned,
+    target_is_aligned,
+    why_not_contiguous,
+    why_not_itemsize,
+    why_not_separate,
+)
+from gemmule.kernels.transpose.spec import transpose_spec
+from gemmule.kernels.transpose.tile_config import SECTOR, WORD, SectorTileConfig
+
+# Bytes of matrices with aligned rows from which on whole sectors were measured to be faster, by those of an element: in
+# smaller ones the L2 cache merges the writes to a sector.
+_LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
+# Shorter rows leave most of a tile empty.
+_MIN_ROW = 64
 
 
-def why_not(problem: TransposeProblem, arch: Arch, config: SectorTileConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    del arch
-    return why_not_sector_tiles(problem, config)
+def _refuses(problem: TransposeProblem) -> str | None:
+    item = problem.itemsize
+    if reason := why_not_itemsize(problem, _LARGE) or why_not_contiguous(problem) or why_not_separate(problem, WORD):
+        return reason
+    if rows_are_aligned(problem):
+        if target_is_aligned(problem, SECTOR):
+            return "every row is aligned to 16 bytes, the target's to 32: whole vectors are faster"
+        if problem.rows * problem.cols * item < _LARGE[item]:
+            return (
+                f"every row is aligned to 16 bytes: below a matrix of {_LARGE[item] >> 20} MiB whole vectors are faster"
+            )
+    if min(problem.rows, problem.cols) * item < _MIN_ROW:
+        return f"rows of {min(problem.rows, problem.cols)} elements are less than {_MIN_ROW} bytes"
+    return None
 
 
-def signature(problem: TransposeProblem, config: SectorTileConfig) -> Signature:
-    """Specialise for the element size."""
-    del config
-    return (("element", opaque_dtype(problem.itemsize).name),)
-
-
-def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every specialisation."""
-    del arch
-    return tuple((("element", opaque_dtype(size).name),) for size in ITEMSIZES)
-
-
-SPEC = KernelSpec(
+SPEC = transpose_spec(
     name="transpose_whole_sectors",
-    operation="transpose",
-    summary="elements of 1 to 8 bytes, rows that begin anywhere: whole words read, whole sectors written, batch",
+    summary="elements of 1 to 8 bytes, unaligned rows, batch: whole words read, whole sectors written",
     package="gemmule.kernels.transpose.tiled",
-    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         SectorTileConfig(),
         SectorTileConfig(group=0),
@@ -43,10 +50,7 @@ SPEC = KernelSpec(
         SectorTileConfig(1, 64, 256, 0),
         SectorTileConfig(1, 64, 128, 0),
     ),
-    signatures=signatures,
-    why_not=why_not,
-    signature=signature,
-    launch=tile_launch,
-    batch_dims=BATCH_DIMS,
+    itemsizes=tuple(_LARGE),
+    refuses=_refuses,
     cost=sector_cost,
 )

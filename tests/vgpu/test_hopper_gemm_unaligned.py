@@ -1,4 +1,4 @@
-"""h10 on the virtual GPU, all checks on: results from any element on, C, layouts, both ways of sharing tiles."""
+"""hopper_gemm_unaligned on the virtual GPU, all checks on: unaligned results, C, layouts, both schedules of tiles."""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.sector_tile_config import SECTOR, SectorTileConfig, sector_cost, why_not_sector_tiles
+from gemmule.kernels.transpose.cost import sector_cost
+from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
+from gemmule.kernels.transpose.whole_sectors.spec import SPEC
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -37,22 +39,31 @@ def test_configs_that_make_no_sense(fields, rule):
     ("problem", "config", "reason"),
     [
         (transpose_of(100, 100, 16), {}, "elements of 16 bytes"),
-        (transpose_of(128, 128, 4), {}, "whole vectors are better"),
+        (transpose_of(128, 128, 4), {}, "whole vectors are faster"),
         (transpose_of(101, 15, 4), {}, "rows of 15 elements are less than 64 bytes"),
         (transpose_of(2**30 + 1, 65, 1), {}, "is more than"),
         (transpose_of(301, 301, 4), {"write_bytes": 512, "threads": 512, "spans": 16}, "shared memory"),
         (transpose_of(301, 301, 8), {"threads": 1024}, "do not share the tile evenly"),
-        (transpose_of(65, 2**23 - 1, 8), {"group": 0, "spans": 1, "threads": 128}, "group=0 takes one matrix"),
+        (transpose_of(65, 2**23 - 1, 8), {"group": 0, "spans": 1, "threads": 128}, "CTAs along y, more than the 65535"),
     ],
 )
 def test_what_is_refused(problem, config, reason):
-    assert reason in why_not_sector_tiles(problem, SectorTileConfig(**config))
+    assert reason in SPEC.why_not(problem, HOPPER, SectorTileConfig(**config))
 
 
-def test_gaps_between_neighbours_are_refused():
+def test_gaps_between_elements_are_refused():
     problem = transpose_of(101, 99, 4)
-    apart = dataclasses.replace(problem, source=dataclasses.replace(problem.source, row_stride=2))
-    assert "2 elements apart in the source" in why_not_sector_tiles(apart, SectorTileConfig())
+    gaps = dataclasses.replace(problem, source=dataclasses.replace(problem.source, row_stride=2))
+    assert "a stride of 2 in the source" in SPEC.why_not(gaps, HOPPER, SectorTileConfig())
+
+
+def test_an_empty_batch_launches_nothing():
+    problem = dataclasses.replace(transpose_of(1000, 1001, 4), batch=(0,))
+    matrices = {
+        name: dataclasses.replace(one, batch_strides=(1000 * 1001,)) for name, one in problem.operands().items()
+    }
+    for config in SPEC.configs:
+        assert 0 in SPEC.launch(problem.with_operands((0,), matrices), config).grid
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
@@ -69,9 +80,9 @@ def test_the_tile_holds_what_it_writes_and_a_sector_more(config, itemsize):
     tile_i, tile_j = config.tile(itemsize)
     word = max(itemsize, 4)
     assert config.held(itemsize) * word == tile_j * itemsize + SECTOR
-    assert config.pitch(itemsize) % 2 == 1
-    assert config.pitch(itemsize) >= config.held(itemsize)
-    assert config.tile_bytes(itemsize) == tile_i * config.pitch(itemsize) * word
+    assert config.row_words(itemsize) % 2 == 1
+    assert config.row_words(itemsize) >= config.held(itemsize)
+    assert config.tile_bytes(itemsize) == tile_i * config.row_words(itemsize) * word
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])

@@ -1,4 +1,4 @@
-"""The widening of h13 on the virtual GPU, all checks on: every value, any pitch and offset, mixed types, batches."""
+"""The upcast of hopper_gemm_upcast on the virtual GPU, all checks on: values, row strides, mixed types, batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from oracle import random_matrix
+from test_hopper_gemm_repacked import seen
 from test_kernels import laid_out, problem_of
-from test_packing import seen
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16

@@ -1,4 +1,4 @@
-"""The packing of h11 on the virtual GPU, all checks on: any pitch and offset, both layouts, batches, one or two."""
+"""The packing of hopper_gemm_repacked on the virtual GPU, all checks on: row strides, offsets, layouts, batches."""
 
 from __future__ import annotations
 

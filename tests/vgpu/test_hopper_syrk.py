@@ -1,4 +1,4 @@
-"""h15 on the virtual GPU, all checks on: a matrix times its own transpose, every way to lie, ragged tiles, batches."""
+"""hopper_syrk on the virtual GPU, all checks on: A times its own transpose, layouts, predicated tiles, batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of arguments that its function does not take, and of memory beyond the arrays."""
+"""Plans: arguments that the function does not take, the choice of a kernel, workspaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import contiguous_gemm
 
-X = np.ones((4, 4))
+X, X32 = np.ones((4, 4)), np.ones((16, 16), np.float32)
 SPECS = {spec.name: spec for spec in REGISTRY}
 
 
@@ -67,3 +67,24 @@ def test_parts_of_float32_are_workspaces():
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
     assert "then: bf16x6_products, in" in str(plan)
+
+
+def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
+    plan = gm.plan(X32, X32, executor="host")
+    assert (plan.chosen_by, plan.chosen_from, plan.predicted_us) == ("", "", None)
+    assert "chosen by" not in str(plan)
+
+
+def test_a_plan_says_what_chose_and_what_is_expected():
+    plan = gm.plan(X32, X32, executor="vgpu")
+    assert plan.chosen_by == "only one"
+    assert "chosen by: only one\n" in f"{plan}\n"
+    # The refused ones come with their reasons.
+    assert (
+        "hopper_gemm",
+        "A and B are float32; this kernel rounds them to TF32, for precision='tf32'",
+    ) in plan.refused
+    tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
+    assert "chosen by: tuned (tuned.json: H200, today); 9.0 us expected\n" in str(tuned)
+    predicted = dataclasses.replace(plan, chosen_by="cost", predicted_us=12.0)
+    assert "chosen by: cost; 12.0 us expected\n" in str(predicted)

@@ -1,0 +1,115 @@
+"""Predicted times of transposes in tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Config
+
+from .refusals import rows_are_aligned
+from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
+
+# What an SM of an H200 holds at once.
+_RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
+# Byte tiles on an H200: bytes a second of an SM, with many CTAs and with one alone, and seconds from the first read to
+# the last write of a CTA.
+_BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
+# Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
+# element.
+_FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+# Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
+# and the share of repeated reads that reaches memory.
+_SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
+_A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
+# Spans and bytes of a row of the tiles that were fastest for large matrices, where the sum alone does not say so.
+_FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
+_SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
+
+
+class _Tiles(NamedTuple):
+    """Properties of configs, a column each; rows of two are of the source's rows and of the target's."""
+
+    tile: Any  # elements
+    straddled: Any  # sectors that a row of a tile touches beyond those that it fills
+    sectors: Any  # sectors of a whole row of a tile
+    work: Any  # instructions of a CTA's threads, as bytes
+    resident: Any  # CTAs of an SM
+    alone: Any  # seconds of a CTA
+    preferred: Any  # factors that order configs of equal time
+
+
+def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
+    """Return about the seconds that byte tiles of each config take.
+
+    The larger of two: the sectors between the L2 cache and the SMs, or the instructions of all threads, those outside
+    of the matrix too; and the waves of CTAs, each of which waits for its reads.
+    """
+    item, batch = problem.itemsize, math.prod(problem.batch)
+    of = _tiles(configs, item, rows_are_aligned(problem))
+    lengths = np.array(((problem.rows,), (problem.cols,)), np.float64)
+    whole = np.floor(lengths / of.tile)
+    rest = lengths - whole * of.tile
+    cut = rest > 0
+    sectors = whole * of.sectors + np.ceil(rest * (item / SECTOR)) + cut * of.straddled
+    moved = (lengths[::-1] * sectors).sum(axis=0) * (SECTOR * batch)
+    whole += cut
+    ctas = whole[0] * whole[1] * batch
+    waves = np.ceil(ctas / (of.resident * gpu.multiprocessors))
+    together = np.maximum(moved, of.work * ctas) / (gpu.multiprocessors * _BYTES_A_SECOND)
+    found: list[float] = (of.preferred * np.maximum(together, waves * of.alone)).tolist()
+    return found
+
+
+@cache_for_configs
+def _tiles(configs: Sequence[ByteTileConfig], item: int, aligned: bool) -> _Tiles:
+    wide = np.array([aligned and one.is_wide for one in configs])
+    tile = np.array([one.tile(item) for one in configs]).T
+    sizes = np.array([one.tile_bytes(item) for one in configs])
+    threads = np.array([one.threads for one in configs])
+    fastest = np.array([_FASTEST_THREADS[item][min(one.read_bytes, one.write_bytes) >= LONG_ROW] for one in configs])
+    straddled = np.where(wide, 0, 1)
+    resident = np.minimum(np.minimum(_RESIDENT_BYTES // sizes, _RESIDENT_THREADS // threads), _RESIDENT_CTAS)
+    every = (
+        tile,
+        straddled,
+        -(-tile * item // SECTOR) + straddled,
+        np.where(wide, 0.3, 0.5 + 0.2 * packed_rows(item)) * 2 * sizes,
+        np.maximum(resident, 1),
+        _LATENCY + 2 * sizes / _BYTES_A_SECOND_ALONE,
+        # The grid of two dimensions, and the threads that were fastest.
+        np.where([one.group == 0 for one in configs], 1.0, 1.02) * np.where(threads == fastest, 1.0, 1.01),
+    )
+    return _Tiles(*(np.array(one, np.float64) for one in every))
+
+
+def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
+    """Return about the seconds that sector tiles of a config take: their bytes, or the CTAs' latencies."""
+    item = problem.itemsize
+    ctas = math.prod((*config.tiles(problem), *problem.batch))
+    row = config.columns(item) * max(item, WORD)
+    # Rows of the source straddle a sector more than they fill, and a sector of the target's is read by two tiles.
+    repeated = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
+    moved = ctas * config.tile(item)[0] * config.write_bytes * (2 + _REPEATED * repeated)
+    words = packed_rows(item) * config.held(item) * config.spans / (config.threads // WARP)
+    alone = _FIRST_WORDS + _A_WORD[item] * words
+    resident = min(
+        _RESIDENT_BYTES // config.tile_bytes(item), _SECTOR_RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
+    )
+    waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
+    preferred = 1.0 if config.group == 0 else 1.02
+    if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
+        preferred *= 1.02
+    return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+
+
+def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:
+    """Return 0 for the config that was measured to be the fastest for a size of elements, and 1 for others."""
+    del gpu
+    return 0.0 if config == fastest[problem.itemsize] else 1.0
