@@ -22,12 +22,11 @@ from cutlass import Int32
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
-from .config import PackedConfig
 
-
-def buildable(config: PackedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element size and number of operands, with stand-ins for its arguments."""
     name = types["element"]
     width = cute_type(name).width
