@@ -16,8 +16,7 @@ from gemmule.kernels.parts.absolute_maximum import keep_largest
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
-from .subtile_values import read_part
-from .subtiles import Scale, WarpRows, parts_of, write_part
+from .subtiles import Scale, WarpRows, parts_of, read_part, write_part
 
 _ROWS_APART, _COLS_APART, _WARP = 8, 8, 32
 
@@ -29,8 +28,6 @@ class FusedSubtile(NamedTuple):
     ----------
     rows : WarpRows
         Where it lies in shared memory.
-    column_major : bool
-        Whether the subtile's columns lie in memory.
     accumulators : Tensor
         This thread's accumulators, flat, as wgmma leaves them.
     first, up : int
@@ -40,7 +37,6 @@ class FusedSubtile(NamedTuple):
     """
 
     rows: WarpRows
-    column_major: bool
     accumulators: Any
     first: int
     up: int
@@ -111,8 +107,8 @@ class FragmentEpilogue(EpilogueInputs):
         table = pair_operations(out)
         v = 0
         # Part by part, since there may be few registers beside the accumulators.
-        for q, count in parts_of(rows.width, out):
-            c: Any = read_part(rows, q, count, subtile.column_major) if scale.reads_c else None
+        for q, count in parts_of(rows):
+            c: Any = read_part(rows, q, count) if scale.reads_c else None
             values = cute.make_rmem_tensor(cute.make_layout(count), Float32)
             for own in range(0, count, 2):
                 first = subtile.first + v
@@ -135,7 +131,7 @@ class FragmentEpilogue(EpilogueInputs):
                     for e in range(2):
                         keep_largest(extras[-1], values[own + e], subtile.inside(v + e))
                 v += 2
-            write_part(rows, q, values, subtile.column_major)
+            write_part(rows, q, values, (0, count), Scale(Float32(1), Float32(0), False))
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
         """Return a predicate, whether D has this thread's element `v` of a subtile; row and column as of `load`."""

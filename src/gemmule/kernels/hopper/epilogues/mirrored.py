@@ -10,7 +10,7 @@ from cutlass import cute
 from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
 
 from .subtile_layout import SubtileLayout
-from .subtiles import Scale, WarpRows, write_columns, write_rows
+from .subtiles import Scale, WarpRows, write_subtile
 
 
 class Mirrored(SubtileLayout):
@@ -40,10 +40,10 @@ class Mirrored(SubtileLayout):
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
                 address, first = ctx.smem.iterator.toint() + buffer * subtile_bytes, n * self.shape[1] // 2
                 scale = Scale(*ctx.scale, False)
-                write_rows(WarpRows(address, self.warp() * 16, self.shape[1], self.out), accumulators, first, scale)
+                write_subtile(WarpRows(address, self.warp() * 16, self.shape[1], self.out), accumulators, first, scale)
                 if below > 0:
-                    rows = WarpRows(address + subtile_bytes, self.warp() * 16, self.shape[1], self.out)
-                    write_columns(rows, accumulators, first, scale)
+                    rows = WarpRows(address + subtile_bytes, self.warp() * 16, self.shape[1], self.out, True)
+                    write_subtile(rows, accumulators, first, scale)
                 cute.arch.fence_proxy("async.shared", space="cta")
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
                 if self.warp() == 0:
