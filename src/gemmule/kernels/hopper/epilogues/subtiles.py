@@ -84,13 +84,15 @@ def write_part(rows, q: cutlass.Constexpr[int], accumulators, span: cutlass.Cons
         written.store(values.load().to(rows.out))
         store_matrices(place, cute.recast_tensor(written, Int32), rows.column_major)
     else:
-        size = cutlass.const_expr(_elements(rows))
+        size = cutlass.const_expr(1 if rows.column_major else 2)
         for v in cutlass.range_constexpr(count // size):
-            place = _elements_at(rows, q, v)
-            # The conversion to 8 bits takes four at once.
-            values = cute.make_rmem_tensor(cute.make_layout(4 if rows.out.width == 8 else size), _computed(rows))
+            place = _elements_at(rows, q, v, size)
             if cutlass.const_expr(rows.out.width == 8):
+                # The conversion takes four at once.
+                values = cute.make_rmem_tensor(cute.make_layout(4), Float32)
                 values.fill(0)
+            else:
+                values = cute.make_rmem_tensor(cute.make_layout(size), rows.out)
             for e in cutlass.range_constexpr(size):
                 values[e] = accumulators[first + size * v + e] * scale.alpha
             if cutlass.const_expr(scale.reads_c):
@@ -114,44 +116,34 @@ def read_part(rows, q: cutlass.Constexpr[int], count: cutlass.Constexpr[int]):
         for v in cutlass.range_constexpr(count):
             values[v] = elements[v].to(Float32)
     else:
-        size = cutlass.const_expr(_elements(rows))
+        size = cutlass.const_expr(2 if rows.out.width == 8 else 1)
         for v in cutlass.range_constexpr(count // size):
-            loaded = _floats(_elements_at(rows, q, v), rows)
+            loaded = _floats(_elements_at(rows, q, v, size), rows)
             for e in cutlass.range_constexpr(size):
                 values[size * v + e] = loaded[e]
     return values
 
 
-def _computed(rows: WarpRows) -> Any:
-    """Return the type of a linear combination."""
-    return rows.out if rows.out.width == 32 else Float32
-
-
-def _elements(rows: WarpRows) -> int:
-    """Return how many elements of 8 or 32 bits a thread accesses at once."""
-    return 1 if rows.column_major else 2
-
-
 @cute.jit
-def _elements_at(rows, q: cutlass.Constexpr[int], v: cutlass.Constexpr[int]):
-    """Return elements of 8 or 32 bits of this thread as a tensor, those of 8 bits as a number of 16.
+def _elements_at(rows, q: cutlass.Constexpr[int], v: cutlass.Constexpr[int], size: cutlass.Constexpr[int]):
+    """Return `size` elements of 8 or 32 bits of this thread, from `v` times as many on; two of 8 bits as one of 16.
 
-    Two contiguous ones of a row, of that 8 below, and of the same 8 columns further; of columns one after the other.
+    In rows two are contiguous, the next two are 8 rows below; of 8 bits then follow those 8 columns further. In columns
+    they are accessed one by one.
     """
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
-    kind, count, align = rows.out, 2, 8
+    kind, count, align = rows.out, size, 4 * size
     if cutlass.const_expr(rows.out.width == 8):
         kind, count, align = Uint16, 1, 2
         place = _chunk_at(rows.address, rows.row + lane // 4 + v % 2 * 8, q, rows.width) + v // 2 * 8 + lane % 4 * 2
     elif cutlass.const_expr(rows.column_major):
-        count, align = 1, 4
         element, column = rows.row + lane // 4 + v // 2 * 8, 8 * q + lane % 4 * 2 + v % 2
         half = rows.address + element // 32 * rows.width * 128
         place = _chunk_at(half, column, element % 32 // 4, 128) + element % 4 * 4
     else:
-        row, chunk = rows.row + lane // 4 + 8 * v, 2 * q + lane % 4 // 2
-        place = _chunk_at(rows.address, row, chunk, 4 * rows.width) + lane % 2 * 8
+        row, chunk = rows.row + lane // 4 + v * size // 2 * 8, 2 * q + lane % 4 // 2
+        place = _chunk_at(rows.address, row, chunk, 4 * rows.width) + lane % 2 * 8 + v * size % 2 * 4
     pointer = cute.make_ptr(kind, place, cute.AddressSpace.smem, assumed_align=align)
     return cute.make_tensor(pointer, cute.make_layout(count))
 
