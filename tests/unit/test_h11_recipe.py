@@ -15,7 +15,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
-from gemmule.kernels.hopper.gemm_unaligned.config import RaggedResultConfig
+from gemmule.kernels.hopper.gemm_unaligned.config import UnalignedGemmConfig
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.lab.products import gemm_problem, own_product
@@ -196,11 +196,11 @@ def test_what_the_kernel_for_ragged_results_refuses(change, reason):
     [
         (RepackConfig, {"threads": 33}),
         (RepackConfig, {"vectors": 0}),
-        (RaggedResultConfig, {"tile_m": 96}),
-        (RaggedResultConfig, {"tile_n": 320}),
-        (RaggedResultConfig, {"stages": 7}),
-        (RaggedResultConfig, {"tile_m": 256, "tile_n": 128}),
-        (RaggedResultConfig, {"ctas": 0}),
+        (UnalignedGemmConfig, {"tile_m": 96}),
+        (UnalignedGemmConfig, {"tile_n": 320}),
+        (UnalignedGemmConfig, {"stages": 7}),
+        (UnalignedGemmConfig, {"tile_m": 256, "tile_n": 128}),
+        (UnalignedGemmConfig, {"ctas": 0}),
     ],
 )
 def test_configs_that_cannot_be(kind, fields):

@@ -132,7 +132,7 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="hopper_gemm_repacked",
     operation="gemm",
-    summary="as h09 and h10, whatever the pitches of A and B: they are copied to pitches of whole 16 bytes first",
+    summary="any alignment and leading dimension of A and B: copied to multiples of 16 bytes first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
     configs=(RepackConfig(), RepackConfig(threads=256), RepackConfig(threads=256, vectors=1), RepackConfig(vectors=4)),

@@ -11,7 +11,7 @@ PAD = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class RaggedResultConfig(WarpScheduleConfig):
+class UnalignedGemmConfig(WarpScheduleConfig):
     """Tile of D, stages, and how the two consumer warpgroups share the work.
 
     Attributes

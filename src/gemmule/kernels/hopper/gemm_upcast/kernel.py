@@ -1,4 +1,4 @@
-"""Widening: lines of 8-bit floats, wherever they begin, as 16-bit floats to where the copy engine can take them.
+"""Upcast: lines of 8-bit floats of any alignment, copied as 16-bit floats to where TMA can load them.
 
 Idea
     Every value of float8_e4m3fn and float8_e5m2 is one of float16, and of bfloat16, too. A and B are converted in one
@@ -28,7 +28,7 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
 
-class WidenedLines(PackedLines):
+class UpcastLines(PackedLines):
     """D[:, j, l] = S[:, j, l] for one or two pairs, S of one byte an element, D of two of that type."""
 
     def __init__(self, config: RepackConfig, wide: Any) -> None:
@@ -57,4 +57,4 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
         for name in (types["element"], types["second"])
         if name != "none"
     ]
-    return Buildable(WidenedLines(config, cute_type(types["wide"])), (pairs, Int32(1)))
+    return Buildable(UpcastLines(config, cute_type(types["wide"])), (pairs, Int32(1)))

@@ -76,7 +76,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
-    """Specialise for the types of what is widened, and for what it becomes."""
+    """Specialise for the types before and after the conversion."""
     del config
     return _signature([problem.operands()[one.operand].dtype for one in _narrow(problem)], _wide(problem))
 
@@ -122,7 +122,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 SPEC = KernelSpec(
     name="hopper_gemm_upcast",
     operation="gemm",
-    summary="8-bit floats, any layout, pitch and result: they become 16-bit floats first, for h09, h10 or h01",
+    summary="8-bit floats, any layout, leading dimension and result: upcast to 16 bits first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
     configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),

@@ -36,7 +36,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .config import BLOCK, THREADS, TILE_K, TILES_N, WIDENERS, MixedConfig
+from .config import BLOCK, THREADS, TILE_K, TILES_N, UPCAST_WARPS, W8A16Config
 
 _MMA_M = 64
 #: Warps that multiply; after them come those that upcast rows of A, and then the producer.
@@ -83,9 +83,9 @@ class Result(NamedTuple):
 class HopperGemmW8A16:
     """D = alpha * X @ W.T + beta * C for W (N, K, L) of 8 bits, X (M, K, L), and D (M, N, L), row-major."""
 
-    def __init__(self, config: MixedConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: W8A16Config, types: dict[str, str]) -> None:
         weight, token = (cute_type(types[name]) for name in "ba")
-        self.upcast_threads = 32 * (WIDENERS // config.teams)
+        self.upcast_threads = 32 * (UPCAST_WARPS // config.teams)
         # Units of work that a thread has at a time: with two CTAs on a multiprocessor registers are scarce.
         self.units = 2 if config.residents > 1 else 1 if config.tile_n > 64 else 4
         self.registers: Any = _REGISTERS.get((config.residents, config.blocks, config.tile_n))
@@ -104,7 +104,7 @@ class HopperGemmW8A16:
         self.upcast = Pipeline(self.slots)
         self.epilogue: Any = VectorEpilogue(types) if "epilogue" in types else None
         # Whether partial sums that arrive have memory of their own, so that no CTA waits for the receivers.
-        self.own_memory = config.apart
+        self.own_memory = config.own_memory
         threads = CONSUMERS * WARPGROUP
         reads_c = types["adds"] == "yes"
         self.tile = SplitKTile(config.tile_n, config.tile_w, config.cluster_k, threads, self.epilogue, reads_c)
@@ -173,9 +173,9 @@ class HopperGemmW8A16:
         else:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_decrease(self.registers[1])
-            if warp < _MULTIPLIERS + WIDENERS:
+            if warp < _MULTIPLIERS + UPCAST_WARPS:
                 self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), pipelines, count)
-            elif warp == _MULTIPLIERS + WIDENERS:
+            elif warp == _MULTIPLIERS + UPCAST_WARPS:
                 self.produce(operands, (sW, sX), pipelines.loaded, (tile_w, tile_x, batch), (first, count))
 
     @cute.jit
@@ -207,7 +207,7 @@ class HopperGemmW8A16:
         warp = cute.arch.make_warp_uniform(tid // 32) - _MULTIPLIERS
         team = cutlass.const_expr(self.upcast_threads // 32)
         stages = self.mainloop.stages
-        for k in cutlass.range(warp // team, count, cutlass.const_expr(WIDENERS // team)):
+        for k in cutlass.range(warp // team, count, cutlass.const_expr(UPCAST_WARPS // team)):
             stage, slot = k % stages, k % self.slots
             # An empty slot implies that the stage's k-tile before this one was full, too: its phase is over.
             cute.arch.mbarrier_wait(upcast_empty + slot, k // self.slots % 2 ^ 1)
@@ -290,7 +290,7 @@ class HopperGemmW8A16:
         self.tile.write(received, tid, Result(gC, gD, result.scale, extras), first_row, first_col)
 
 
-def buildable(config: MixedConfig, types: dict[str, str]) -> Buildable:
+def buildable(config: W8A16Config, types: dict[str, str]) -> Buildable:
     """Return the kernel for those types, with stand-ins for its arguments."""
     weights, tokens = (
         major_tensor(types[name], 1, batch=1, vector=128 // cute_type(types[name]).width) for name in "ba"
