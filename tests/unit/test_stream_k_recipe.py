@@ -209,11 +209,11 @@ def test_older_records_do_not_name_it():
     assert not PLAIN.is_recorded(fields | {"tile_n": 128})
 
 
-def test_gated_forms_are_computed_tile_by_tile():
+def test_gated_epilogues_are_refused():
     gated = Epilogue(Expression(("acc", "up", "mul 0 1")), second=PROBLEM.b)
     problem = dataclasses.replace(PROBLEM, c=None, beta=0, epilogue=gated)
     assert SPEC.why_not(problem, HOPPER, PLAIN) is None
-    assert "tile by tile" in SPEC.why_not(problem, HOPPER, SHARED)
+    assert "no gated epilogue" in SPEC.why_not(problem, HOPPER, SHARED)
 
 
 def test_tiles_that_are_shared_out_cannot_be_sampled():

@@ -11,7 +11,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .fused_fragments import FragmentEpilogue, FusedSubtile
 from .subtile_layout import SubtileLayout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cutlass
 from cutlass import cute
 
-from gemmule.kernels.hopper.mainloops.operands import WARPGROUP
+from gemmule.kernels.hopper.tile_config import WARPGROUP
 
 from .subtile_layout import SubtileLayout
 from .subtiles import Scale, WarpRows, write_subtile

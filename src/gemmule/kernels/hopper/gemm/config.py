@@ -197,14 +197,7 @@ SEARCH_STREAM_K = False
 
 
 def every_config() -> tuple[HopperGemmConfig, ...]:
-    """Return every tile, cluster and way to share it that fits, with as many stages as there is memory for."""
-    found = _every_plain_config()
-    if SEARCH_STREAM_K:
-        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
-    return tuple(found)
-
-
-def _every_plain_config() -> list[HopperGemmConfig]:
+    """Return every tile, cluster and schedule that fits, with as many stages as there is memory for."""
     found = []
     for (blocks, pingpong), tile_n, cluster, swap_ab in itertools.product(_ROWS, _COLUMNS, _CLUSTER_SHAPES, (0, 1)):
         cluster_m, cluster_n, cluster_k = cluster
@@ -218,4 +211,6 @@ def _every_plain_config() -> list[HopperGemmConfig]:
                 continue
             found.append(one)
             break
-    return found
+    if SEARCH_STREAM_K:
+        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
+    return tuple(found)

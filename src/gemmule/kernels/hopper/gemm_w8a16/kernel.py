@@ -56,21 +56,6 @@ _REGISTERS_FOR_16_BITS = (184, 72)
 _MULTIPLIERS_BARRIER = 1
 
 
-class Pipelines(NamedTuple):
-    """Barriers of both pipelines.
-
-    Attributes
-    ----------
-    loaded : Barriers
-        Stages that TMA fills.
-    upcast : Barriers
-        Stages of A's k-tiles as 16-bit floats.
-    """
-
-    loaded: Any
-    upcast: Any
-
-
 class Result(NamedTuple):
     """What the epilogue reads and writes."""
 
@@ -125,7 +110,7 @@ class HopperGemmW8A16:
     def kernel(self, operands, result):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        pipelines = Pipelines(self.mainloop.barriers(smem), self.upcast.barriers(smem))
+        loaded, upcast = self.mainloop.barriers(smem), self.upcast.barriers(smem)
         # The cluster's partial sums have arrived.
         full = smem.allocate_array(cutlass.Int64, 1)
         sW, sX = self.operands.allocate(smem)
@@ -145,8 +130,8 @@ class HopperGemmW8A16:
             for operand in operands:
                 cpasync.prefetch_descriptor(operand.atom)
             with cute.arch.elect_one():
-                self.mainloop.init(pipelines.loaded, 1, _MULTIPLIERS + self.upcast_threads // 32)
-                self.upcast.init(pipelines.upcast, self.upcast_threads // 32, _MULTIPLIERS)
+                self.mainloop.init(loaded, 1, _MULTIPLIERS + self.upcast_threads // 32)
+                self.upcast.init(upcast, self.upcast_threads // 32, _MULTIPLIERS)
                 if cutlass.const_expr(self.cluster_k > 1):
                     cute.arch.mbarrier_init(full, 1)
             cute.arch.mbarrier_init_fence()
@@ -169,14 +154,14 @@ class HopperGemmW8A16:
                 cute.arch.setmaxregister_increase(self.registers[0])
             place = (tile_w * self.tile_w, tile_x * self.tile_n, batch)
             received = Received(parts, full, rank, rows)
-            self.consume(result, (sW.iterator.toint(), sB), pipelines, count, received, place)
+            self.consume(result, (sW.iterator.toint(), sB), (loaded, upcast), count, received, place)
         else:
             if cutlass.const_expr(self.registers is not None):
                 cute.arch.setmaxregister_decrease(self.registers[1])
             if warp < _MULTIPLIERS + UPCAST_WARPS:
-                self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), pipelines, count)
+                self.upcast_rows(sX.iterator.toint(), sB.iterator.toint(), (loaded, upcast), count)
             elif warp == _MULTIPLIERS + UPCAST_WARPS:
-                self.produce(operands, (sW, sX), pipelines.loaded, (tile_w, tile_x, batch), (first, count))
+                self.produce(operands, (sW, sX), loaded, (tile_w, tile_x, batch), (first, count))
 
     @cute.jit
     def produce(self, operands, stages, barriers, place, k_range):

@@ -24,8 +24,7 @@ from typing import Any
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.mirrored import Mirrored
-from gemmule.kernels.hopper.epilogues.mirrored_rows import MirroredRows
+from gemmule.kernels.hopper.epilogues.mirrored import Mirrored, MirroredRows
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor
 from gemmule.kernels.hopper.schedulers.triangular import TriangularScheduler
