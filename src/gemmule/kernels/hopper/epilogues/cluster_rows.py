@@ -101,7 +101,7 @@ class SplitKTile:
 
     @cute.jit
     def send(self, received, accumulators: cute.Tensor, first_col):
-        """Send a warp's partial sums of 16 weights from `first_col` on, as wgmma leaves them, to the CTAs that add them."""
+        """Send the CTAs that add them a warp's partial sums of 16 weights from `first_col` on, as wgmma leaves them."""
         start, full, rank, rows = received
         lane = cute.arch.lane_idx()
         # Of the four accumulators of a block that a lane has, it gets one with its neighbours.

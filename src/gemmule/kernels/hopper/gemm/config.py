@@ -1,4 +1,4 @@
-"""The configs of Hopper's production kernel: what each takes of a CTA, and which there are."""
+"""Configs of hopper_gemm: their shared memory and limits, those that a call chooses among, and those of a search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 
 @dataclasses.dataclass(frozen=True)
 class HopperGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4) or self.cluster > min(8, self.ctas):
             return "clusters have 1, 2 or 4 CTAs along M and N, and at most 8 in all"
         if self.tile_n % (8 * self.cluster_m):
-            return "each CTA of a cluster loads 8 lines or more of a k-tile"
+            return "each CTA of a cluster loads 8 rows or more of a k-tile"
         if self.cluster_k > 8 or self.tile_n % (8 * self.cluster_k):
             return "cluster_k must be 1 to 8, and tile_n a multiple of 8 times as much"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
@@ -112,7 +112,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         half = self.tile_n // 2
         if self.swap_ab or self.cluster_k > 1:
             return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, cluster_k=1"
-        # TMA loads whole rows of the swizzle's pattern of each B; the compiler lays out K-major lines 16 at a time
+        # TMA loads whole rows of the swizzle's pattern of each B; K-major, the compiler lays out columns 16 at a time
         # where they are more than 8, and those of 32-bit elements 32 at a time where they are more than that.
         unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
         unit = max(unit, 8 * self.cluster_m)

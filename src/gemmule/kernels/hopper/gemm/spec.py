@@ -1,4 +1,4 @@
-"""Hopper's production kernel: what it takes, how it is launched."""
+"""hopper_gemm: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for name, matrix in (("A", problem.a), ("B", problem.b.transposed())):
         if matrix.dtype.itemsize != _MN_MAJOR_BYTES and not matrix.lies_in_rows:
             return (
-                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands across it: "
-                "give A in rows and B in columns"
+                f"{name} is {matrix.dtype} and not contiguous along K; wgmma takes only 16-bit operands MN-major: "
+                "give A row-major and B column-major"
             )
     if problem.a.dtype == INT8 and problem.k > _MOST_EXACT:
         return (

@@ -1,4 +1,4 @@
-"""Hopper's kernel for results whose rows begin anywhere: what it takes, how it is launched."""
+"""hopper_gemm_unaligned, for C and D of any alignment: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 

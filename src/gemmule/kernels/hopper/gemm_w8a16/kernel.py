@@ -57,7 +57,7 @@ _MULTIPLIERS_BARRIER = 1
 
 
 class Result(NamedTuple):
-    """What the epilogue reads and writes."""
+    """Operands of the epilogue."""
 
     c: Any
     d: Any

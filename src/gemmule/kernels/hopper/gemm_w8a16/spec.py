@@ -1,4 +1,4 @@
-"""Products of few rows by 8-bit weights: what the kernel takes, and how it is launched."""
+"""hopper_gemm_w8a16, few rows by 8-bit weights: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _ROW_BYTES = 144
 
 @dataclasses.dataclass(frozen=True)
 class SyrkConfig(HopperGemmConfig):
-    """Tile of D, stages, the cluster, and how the two consumer warpgroups share the work.
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
     Attributes
     ----------

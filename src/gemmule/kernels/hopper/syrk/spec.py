@@ -1,4 +1,4 @@
-"""Hopper's SYRK kernel, a matrix times its own transpose: what it takes, how it is launched."""
+"""hopper_syrk, a matrix times its own transpose: its limits, launch recipe and cost."""
 
 from __future__ import annotations
 
