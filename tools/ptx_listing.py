@@ -1,9 +1,9 @@
 """Lists what a checkout compiles: ``python tools/ptx_listing.py keys``, or ``… compile`` with keys on standard input.
 
 `compare_ptx.py` runs it once for each of two commits, with that commit's sources on ``PYTHONPATH``. A key is a JSON
-list of kernel, config and signature. ``keys`` prints those of every registered kernel and config that some product
-or transpose needs; ``compile`` prints, for each key that it
-reads, the normalised PTX and the launch recipes, as a JSON object a line.
+list of kernel, config and signature. ``keys`` prints those of every kernel and config that some product or transpose
+needs: registered kernels, and those that only run after one of them. ``compile`` prints, for each key that it reads,
+the normalised PTX and the launch recipes, as a JSON object a line.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import KernelSpec
@@ -30,8 +31,9 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.parts.block_triangle import STEP
 
 ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
-# Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides.
-_EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048))
+# Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that
+# it is accumulated in parts.
+_EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {
     ("float64", "float64", "float64"): (Precision.IEEE, Precision.INT8X14, Precision.INT8X15, Precision.INT8X16),
@@ -109,11 +111,15 @@ def transposes() -> tuple[TransposeProblem, ...]:
 
 @functools.cache
 def launches() -> dict[Job, str]:
-    """Return what the problems have compiled, each with a digest of its launch recipes."""
+    """Return what the problems have compiled, each with a digest of its launch recipes.
+
+    Kernels that only run after another one are compiled in all their configs, not only in the one that runs.
+    """
     digests: dict[Job, Any] = {}
-    for spec in REGISTRY:
+    followers: dict[KernelSpec, dict[Any, None]] = {}
+
+    def add(spec: KernelSpec, problems: Iterable[Any]) -> None:
         arch = arch_of(spec)
-        problems: tuple[Any, ...] = products() if spec.operation == "gemm" else transposes()
         for problem in problems:
             if spec.refuses is not None and spec.refuses(problem, arch):
                 continue
@@ -122,6 +128,16 @@ def launches() -> dict[Job, str]:
                     job = Job(spec, config, spec.signature(problem, config), arch)
                     digest = digests.setdefault(job, hashlib.sha256())
                     digest.update(repr(dataclasses.asdict(spec.launch(problem, config))).encode())
+                    if spec.next_kernel is not None:
+                        for one in spec.next_kernel(problem, config, H200_RATES).chain():
+                            digest.update(repr([one.operands, one.workspaces, one.beyond]).encode())
+                            if one.spec not in REGISTRY:
+                                followers.setdefault(one.spec, {})[one.problem] = None
+
+    for spec in REGISTRY:
+        add(spec, products() if spec.operation == "gemm" else transposes())
+    for spec, problems in followers.items():
+        add(spec, problems)
     return {job: digest.hexdigest()[:16] for job, digest in digests.items()}
 
 

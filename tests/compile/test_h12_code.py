@@ -12,8 +12,7 @@ from test_wgmma_waits import early
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
-from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC
-from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
 from gemmule.lab.products import gemm_problem
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -9,9 +9,7 @@ from test_wgmma_waits import early
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
-from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
-from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

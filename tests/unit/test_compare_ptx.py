@@ -100,3 +100,18 @@ def test_what_has_no_pair_is_reported(tools, monkeypatch):
     assert "'tile': 1" in found[0]
     assert found[1].startswith("only in HEAD")
     assert "'tile': 2" in found[1]
+
+
+def test_kernels_that_only_run_after_another_are_compiled_in_every_config_and_signature(tools):
+    _, listing = tools
+    arch = listing.ARCHS[0]
+    found = {}
+    for job in listing.launches():
+        found.setdefault(job.spec, []).append(job)
+    after = {spec for spec in found if spec not in listing.REGISTRY}
+    assert {spec.name for spec in after} == {
+        "bf16x6_products", "ozaki_products", "ozaki_reconstruction", "ozaki_residues"
+    }  # fmt: skip
+    for spec in after:
+        assert {job.config for job in found[spec]} == set(spec.configs)
+        assert {job.signature for job in found[spec]} == set(spec.signatures(arch))

@@ -15,7 +15,7 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
-from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
 from gemmule.kernels.emulation.residues import MODULI, product
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch

@@ -13,9 +13,9 @@ from test_kernels import laid_out, problem_of
 from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.spec import Choice
-from gemmule.kernels.float64.syrk.spec import SPEC as DOUBLE
+from gemmule.kernels.float64.syrk import SPEC as DOUBLE
 from gemmule.kernels.parts.block_triangle import STEP
-from gemmule.kernels.simt.syrk.spec import SPEC as SINGLE
+from gemmule.kernels.simt.syrk import SPEC as SINGLE
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

@@ -7,6 +7,11 @@ all operands; ``a_major`` and ``b_major`` are the contiguous dimensions of A and
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+
+from .arch import Arch
 from .dtype import DType, accumulator
 from .problem import GemmProblem
 from .spec import Signature
@@ -30,3 +35,14 @@ def majors_of(problem: GemmProblem) -> tuple[str, str]:
 def adds_key(adds: bool) -> Signature:
     """Return the key of whether C is read."""
     return (("adds", "yes" if adds else "no"),)
+
+
+def every_signature(**values: Iterable[object]) -> Callable[[Arch], tuple[Signature, ...]]:
+    """Return `KernelSpec.signatures` with every combination of the values of each key, on any architecture."""
+    every = (zip(values, map(str, one), strict=True) for one in itertools.product(*values.values()))
+    return functools.partial(_on_any, tuple(map(tuple, every)))
+
+
+def _on_any(signatures: tuple[Signature, ...], arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return signatures

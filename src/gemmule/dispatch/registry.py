@@ -6,7 +6,7 @@ from gemmule.core.spec import KernelSpec
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6_GEMM
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI_GEMM
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
-from gemmule.kernels.float64.syrk.spec import SPEC as FLOAT64_SYRK
+from gemmule.kernels.float64.syrk import SPEC as FLOAT64_SYRK
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as HOPPER_GEMM_K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACKED
@@ -43,7 +43,7 @@ from gemmule.kernels.ladder.t09_shared_tile.spec import SPEC as T09
 from gemmule.kernels.ladder.t10_padded.spec import SPEC as T10
 from gemmule.kernels.ladder.t11_swizzled_vectorised.spec import SPEC as T11
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
-from gemmule.kernels.simt.syrk.spec import SPEC as SIMT_SYRK
+from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED
 from gemmule.kernels.transpose.in_place.spec import SPEC as TRANSPOSE_IN_PLACE
 from gemmule.kernels.transpose.in_registers.spec import SPEC as TRANSPOSE_IN_REGISTERS

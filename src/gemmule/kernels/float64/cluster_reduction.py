@@ -22,16 +22,12 @@ def store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
     threads : int
         Threads of the CTA.
     """
-    blocks = cutlass.const_expr(cute.size(rC, mode=[1]))
-    start = _own(partials)
-    for j in cutlass.range_constexpr(cute.size(rC, mode=[2])):
-        for i in cutlass.range_constexpr(blocks):
-            for half in cutlass.range_constexpr(2):
-                number = cutlass.const_expr((j * blocks + i) * 2 + half)
-                cute.arch.inline_ptx(
-                    "st.shared.v2.f64 [{$r0}], {{$r1}, {$r2}};",
-                    read_only_args=[start + number * threads * _BYTES, *(rC[2 * half + v, i, j] for v in range(2))],
-                )
+    values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(partials)
+    for number in cutlass.range_constexpr(cute.size(rC) // 2):
+        cute.arch.inline_ptx(
+            "st.shared.v2.f64 [{$r0}], {{$r1}, {$r2}};",
+            read_only_args=[start + number * threads * _BYTES, *(values[2 * number + v] for v in range(2))],
+        )
 
 
 @cute.jit
@@ -47,26 +43,23 @@ def reduce_columns(out: cute.Tensor, partials, rank, ctas: cutlass.Constexpr[int
     rank, ctas : int
         This CTA's rank in the cluster, whose first CTA has the first columns, and the CTAs of the cluster.
     """
-    blocks, columns = cutlass.const_expr((cute.size(out, mode=[1]), cute.size(out, mode=[2])))
-    start = _own(partials) + rank * (columns * blocks * 2 * threads * _BYTES)
+    values = cute.make_tensor(out.iterator, cute.make_layout(cute.size(out)))
+    start = _own(partials) + rank * (cute.size(out) // 2 * threads * _BYTES)
     for cta in cutlass.range_constexpr(ctas):
         there = cute.arch.inline_ptx(
             "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
             write_only_types=[Int32],
             read_only_args=[start, Int32(cta)],
         )
-        for j in cutlass.range_constexpr(columns):
-            for i in cutlass.range_constexpr(blocks):
-                for half in cutlass.range_constexpr(2):
-                    number = cutlass.const_expr((j * blocks + i) * 2 + half)
-                    found = cute.arch.inline_ptx(
-                        "ld.shared::cluster.v2.f64 {{$w0}, {$w1}}, [{$r0}];",
-                        write_only_types=[Float64] * 2,
-                        read_only_args=[there + number * threads * _BYTES],
-                    )
-                    for v in cutlass.range_constexpr(2):
-                        place = cutlass.const_expr(2 * half + v)
-                        out[place, i, j] = found[v] if cta == 0 else out[place, i, j] + found[v]
+        for number in cutlass.range_constexpr(cute.size(out) // 2):
+            found = cute.arch.inline_ptx(
+                "ld.shared::cluster.v2.f64 {{$w0}, {$w1}}, [{$r0}];",
+                write_only_types=[Float64] * 2,
+                read_only_args=[there + number * threads * _BYTES],
+            )
+            for v in cutlass.range_constexpr(2):
+                place = cutlass.const_expr(2 * number + v)
+                values[place] = found[v] if cta == 0 else values[place] + found[v]
 
 
 @cute.jit

@@ -10,6 +10,7 @@ from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import row_result, why_not_extents
+from gemmule.core.spec import Config
 
 from .tma_tiles import why_not_tma
 
@@ -85,3 +86,8 @@ def _why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> st
         reason = why_not_tma("b", matrix, batch)
         return reason and f"of the second factor, {reason}"
     return why_not_tma(name, matrix, batch)
+
+
+def refuse_no_config(problem: GemmProblem, arch: Arch, config: Config) -> None:
+    """Return that every config takes what `refuses` does not refuse: `KernelSpec.why_not` of many kernels."""
+    del problem, arch, config

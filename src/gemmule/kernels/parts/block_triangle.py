@@ -1,13 +1,16 @@
-"""Specs of SYRK kernels: a GEMM kernel whose CTAs are only the tiles on and below the block diagonal of D.
+"""SYRK by a GEMM kernel: one launch whose CTAs are only the tiles on and below the block diagonal of D.
 
-A block lower triangle has steps of 256 rows and columns; columns to the left of its first step are computed in all
-rows.
+A * A.T is symmetric: half of it needs no computing. The number of a CTA leads to a tile of a block lower triangle with
+steps of 256, in groups of rows as in the GEMM. Blocks on the diagonal are computed whole: of a triangle with n rows,
+about 256 / n more than the half. Columns to the left of the first step are computed in all rows. There is only one last
+wave of CTAs that may leave multiprocessors idle, where parts of the triangle, launched one by one, would have one each.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +19,7 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
 
 #: Rows and columns of the steps of a block triangle: a multiple of the extents of tiles.
 STEP = 256
@@ -39,43 +42,55 @@ def syrk_spec(
     *,
     name: str,
     summary: str,
-    package: str,
     configs: Sequence[Config],
     costs: Callable[[Any, Sequence[Any], GpuRates], Sequence[float]],
 ) -> KernelSpec:
-    """Return the spec of the SYRK kernel beside a GEMM kernel `whole`, whose last parameter is ``first``.
+    """Return the spec of the SYRK by a GEMM kernel, with the scheduler `LowerTriangularTiles` in place of its own.
 
     Parameters
     ----------
     whole : KernelSpec
-        The GEMM kernel, of whose limits all hold too.
-    name, summary, package, configs, costs
+        The GEMM kernel, all of whose limits hold; its ``buildable(config, types, scheduler)`` takes the scheduler.
+    name, summary, configs, costs
         As of `KernelSpec`.
     """
-    return KernelSpec(
+    return dataclasses.replace(
+        whole,
         name=name,
-        operation=whole.operation,
         summary=summary,
-        package=package,
-        archs=whole.archs,
         configs=tuple(configs),
         signatures=functools.partial(_signatures, whole),
-        why_not=whole.why_not,
         signature=functools.partial(_signature, whole),
         launch=functools.partial(_launch, whole),
+        build=functools.partial(_build, whole.package),
         refuses=functools.partial(_refuses, whole),
+        cost=None,
         costs=costs,
-        cost_in_us=whole.cost_in_us,
     )
+
+
+def _build(package: str, config: Any, signature: Signature) -> Buildable:
+    from .tile_schedulers import LowerTriangularTiles
+
+    kernel = importlib.import_module(f"{package}.kernel")
+    found: Buildable = kernel.buildable(config, dict(signature), LowerTriangularTiles)
+    return found
 
 
 def _refuses(whole: KernelSpec, problem: GemmProblem, arch: Arch) -> str | None:
     assert whole.refuses is not None
-    return why_not_below(problem) or whole.refuses(problem, arch)
+    return _why_not_below(problem) or whole.refuses(problem, arch)
 
 
 def _signature(whole: KernelSpec, problem: GemmProblem, config: Any) -> Signature:
-    return signature_below(whole.signature(problem, config), problem)
+    """Return the GEMM's, with predicated tiles where the last step reaches beyond the columns of the result.
+
+    Tiles divide such a result, and the last of a row is beyond it: whole tiles would be written into the next row.
+    """
+    found = whole.signature(problem, config)
+    if problem.needed is None or problem.needed.columns(max(problem.m - 1, 0)) <= problem.n:
+        return found
+    return tuple((name, "ragged" if name == "tiles" else value) for name, value in found)
 
 
 def _signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
@@ -85,12 +100,14 @@ def _signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
 
 
 def _launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
+    """Return the GEMM's launch recipe with fewer CTAs, and the number of tiles to the left of the first step."""
+    assert problem.needed is not None
     recipe = whole.launch(problem, config)
-    grid = (tiles_below(problem, config), 1, 1)
-    return dataclasses.replace(recipe, grid=grid, params=(*recipe.params, first_tile(problem, config)))
+    first = ScalarParam("first", INT32, problem.needed.first // config.tile_n)
+    return dataclasses.replace(recipe, grid=(tiles_below(problem, config), 1, 1), params=(*recipe.params, first))
 
 
-def why_not_below(problem: GemmProblem) -> str | None:
+def _why_not_below(problem: GemmProblem) -> str | None:
     """Say why a SYRK kernel cannot compute the block triangle of a problem, or None where it can."""
     if problem.needed is None:
         return "all of the result is needed; this kernel computes a block lower triangle"
@@ -117,19 +134,3 @@ def tiles_below(problem: GemmProblem, config: TileConfig) -> int:
     up, over, first = STEP // config.tile_m, STEP // config.tile_n, problem.needed.first // config.tile_n
     steps, left = divmod(-(-problem.m // config.tile_m), up)
     return up * (steps * first + over * (steps * (steps + 1) // 2)) + left * (first + over * (steps + 1))
-
-
-def signature_below(signature: Signature, problem: GemmProblem) -> Signature:
-    """Return the signature with predicated tiles where the last step reaches beyond the columns of the result.
-
-    Tiles divide such a result, and the last of a row is beyond it: whole tiles would be written into the next row.
-    """
-    if problem.needed is None or problem.needed.columns(max(problem.m - 1, 0)) <= problem.n:
-        return signature
-    return tuple((name, "ragged" if name == "tiles" else value) for name, value in signature)
-
-
-def first_tile(problem: GemmProblem, config: TileConfig) -> ScalarParam:
-    """Return the parameter with the number of tiles to the left of the first step."""
-    assert problem.needed is not None
-    return ScalarParam("first", INT32, problem.needed.first // config.tile_n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutlass import cute
+from cutlass import Int32, cute
 
 from .block_triangle import STEP
 from .raster import block_triangle_tile, grouped_tile
@@ -26,6 +26,11 @@ class GroupedTiles:
     def __init__(self, tile_m: int, tile_n: int, group: int, cluster_k: int = 1) -> None:
         self.tile_m, self.tile_n, self.group, self.cluster_k = tile_m, tile_n, group, cluster_k
 
+    @staticmethod
+    def stand_ins() -> tuple[Any, ...]:
+        """Return stand-ins for the arguments that only this scheduler reads."""
+        return ()
+
     @cute.jit
     def ctas(self, mD: cute.Tensor):
         """Return how many CTAs there are at most; the launch recipe decides."""
@@ -44,6 +49,11 @@ class GroupedTiles:
 
 class LowerTriangularTiles(GroupedTiles):
     """The tiles of one result on and below its block diagonal, in groups of rows; no CTA is without a tile."""
+
+    @staticmethod
+    def stand_ins() -> tuple[Any, ...]:
+        """Return that of `first`."""
+        return (Int32(0),)
 
     @cute.jit
     def tile(self, mD: cute.Tensor, first: Any = None):

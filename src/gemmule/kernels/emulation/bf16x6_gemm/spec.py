@@ -4,113 +4,194 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
-from gemmule.kernels.emulation.bf16x6_products.config import PARTS, SLICE
-from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.core.row_major import row_result
+from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
 from gemmule.kernels.hopper.next_kernel import Prepared, choose_next, why_no_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.tile_config import THREADS
+from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as PLAIN
-
-from .config import RUN, SplitConfig
+from gemmule.kernels.parts.batched_launch import tile_grid
 
 _MAX_RUNS = 2**31 - 1
-_SIGNATURE: Signature = (("element", FLOAT32.name),)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Split:
-    """A matrix as the kernel sees it, lines of neighbours, and the lines of its parts.
+def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where all do.
 
-    Attributes
-    ----------
-    operand : str
-        Its name.
-    length, lines, matrices : int
-        Elements of a line, lines of a matrix, and matrices.
-    pitch, step : int
-        Elements from one line, and one matrix, to the next.
-    part_length, part_lines : int
-        Elements and lines of a part that are written, zeros beyond the matrix.
-    part_strides : tuple of int
-        Elements from a line, a part and a matrix of the parts to the next.
-    along_k : bool
-        Whether lines go along K: then the parts of a line are one line. Else a part is lines behind those of the last.
+    Its A (M, K) and B (K, N) hold three parts of K / 3 columns or rows, one after the other.
+    """
+    if (problem.a.dtype, problem.b.dtype) != (BFLOAT16, BFLOAT16) or problem.precision is not Precision.BF16X6:
+        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes the parts that bf16x6_gemm makes"
+    if problem.k % (PARTS * SLICE):
+        return f"K={problem.k} is not {PARTS} parts of whole k-tiles of {SLICE}"
+    for name, matrix in problem.operands().items():
+        if name in "cd" and matrix.dtype != FLOAT32:
+            return f"{name.upper()} is {matrix.dtype}; this kernel writes float32 and adds it"
+    inner, _, _ = split_batch(problem, PRODUCTS.batch_dims)
+    for name, matrix in (("a", inner.a), ("b", inner.b)):
+        if reason := why_not_tma(name, matrix, _batch_of(matrix, inner.batch)):
+            return reason
+    return refuse_hopper(problem, arch)
+
+
+def _batch_of(matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the batch of an operand: 1 where one matrix is for all of the batch; it is split once."""
+    return batch if any(matrix.batch_strides) else (1,) * len(batch)
+
+
+def _products_signature(problem: GemmProblem, config: SixProductsConfig) -> Signature:
+    """Specialise for the direction in which A and B are contiguous, and whether there is a C."""
+    del config
+    oriented, _, _ = row_result(problem)
+    return (*major_keys(*majors_of(oriented)), *adds_key(problem.c is not None))
+
+
+def _products_launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
+    """Return the launch recipe: as many CTAs as share the tiles, maps of the parts, and C and D as they lie."""
+    problem, first, second = row_result(problem)
+    batch = problem.batch or (1,)
+    # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
+    a, b = problem.a, problem.b.transposed()
+    params: tuple[Param, ...] = (
+        *operand_params(first, a, _batch_of(a, batch), config.tile_m),
+        *operand_params(second, b, _batch_of(b, batch), config.tile_n),
+        *row_params(problem, batch),
+        *scale_params(problem),
+    )
+    ctas = min(tile_grid(problem, config.tile_m, config.tile_n)[0], config.ctas)
+    workspaces: tuple[Workspace, ...] = ()
+    if problem.k > PARTS * SLICE * ASIDE:
+        workspaces = (Workspace("long sums", ctas * config.outputs * FLOAT32.itemsize),)
+    # For a short K nothing is stored there, and any address will do.
+    aside = ("long sums", ctas * config.outputs) if workspaces else ("d", 0)
+    return Launch(
+        grid=(ctas, 1, 1),
+        block=(THREADS, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=(*params, TensorParam(aside[0], (aside[1],), ())),
+        overlaps=True,
+        workspaces=workspaces,
+    )
+
+
+#: Microseconds on an H200: a launch; writing 128 x 128; and six products of a k-tile by columns of the tile.
+_PRODUCTS_LAUNCH, _WRITE = 1.9, 1.0
+_K_TILE = {192: 2.94, 128: 1.98, 64: 1.04}
+
+
+def _products_costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds: tiles that an SM computes one after another."""
+    problem, _, _ = row_result(problem)
+    k_tiles = problem.k // (PARTS * SLICE)
+    found = []
+    for config in configs:
+        tiles, _, _ = tile_grid(problem, config.tile_m, config.tile_n)
+        waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
+        written = _WRITE * config.tile_n / 128 * (1 if problem.c is None else 2)
+        each = gpu.multiply * k_tiles * _K_TILE[config.tile_n] + gpu.load * written
+        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * each)
+    return found
+
+
+PRODUCTS = KernelSpec(
+    name="bf16x6_products",
+    operation="gemm",
+    summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, "
+    "accumulators rounded every 32 of K",
+    package="gemmule.kernels.emulation.bf16x6_products",
+    archs=(HOPPER,),
+    configs=(
+        SixProductsConfig(),
+        SixProductsConfig(tile_n=128, stages=6),
+        SixProductsConfig(tile_n=64, stages=9),
+    ),
+    signatures=every_signature(a_major="km", b_major="nk", adds=("no", "yes")),
+    why_not=refuse_no_config,
+    signature=_products_signature,
+    launch=_products_launch,
+    refuses=_why_not_products,
+    costs=_products_costs,
+    cost_in_us=True,
+)
+
+
+class _Split(NamedTuple):
+    """A matrix as lines of contiguous elements, (length, lines, matrices), and its parts, (length, lines, 3, matrices).
+
+    Parts are padded with zeros.
     """
 
-    operand: str
-    length: int
-    lines: int
-    matrices: int
-    pitch: int
-    step: int
-    part_length: int
-    part_lines: int
-    part_strides: tuple[int, int, int]
-    along_k: bool
+    source: TensorParam
+    parts: TensorParam
 
     @property
-    def runs(self) -> int:
-        """What threads are needed for."""
-        return self.part_length // RUN * self.part_lines * self.matrices
+    def vectors(self) -> int:
+        """Vectors of the result of each part."""
+        return math.prod(self.parts.shape) // (PARTS * RUN)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the parts."""
-        return self.part_strides[2] * self.matrices * BFLOAT16.itemsize
+        return self.parts.strides[2] * self.parts.shape[3] * BFLOAT16.itemsize
 
 
 def _rounded(extent: int, unit: int) -> int:
     return -(-extent // unit) * unit
 
 
-def _split(operand: str, matrix: StridedMatrix, along_k: bool, batch: tuple[int, ...]) -> _Split:
+def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int, ...]) -> _Split:
     rows = matrix.lies_in_rows
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    pitch = matrix.row_stride if rows else matrix.col_stride
-    step = (matrix.batch_strides or (0,))[0]
-    # One matrix for all of the batch is split once.
-    matrices = (batch or (1,))[0] if step else 1
-    if along_k:
-        part = _rounded(length, SLICE)
-        sizes = (part, lines, (PARTS * part, part, PARTS * part * lines))
+    step, matrices = (matrix.batch_strides or (0,))[0], (_batch_of(matrix, batch) or (1,))[0]
+    part = _rounded(length, SLICE)
+    if k_major:
+        # The parts of a line are one line.
+        shape, strides = (part, lines), (PARTS * part, part, PARTS * part * lines)
     else:
-        # Lines of whole 128 bytes; beyond the matrix TMA does not read them.
-        line, part = _rounded(length, SLICE), _rounded(lines, SLICE)
-        sizes = (_rounded(length, RUN), part, (line, line * part, PARTS * line * part))
-    return _Split(operand, length, lines, matrices, pitch, step, *sizes, along_k)
-
-
-def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
-    a, b = problem.a, problem.b
-    return (
-        _split("a", a, a.lies_in_rows, problem.batch),
-        _split("b", b, not b.lies_in_rows, problem.batch),
+        # A part is lines after those of the last, of whole 128 bytes; beyond the matrix TMA does not read them.
+        shape = _rounded(length, RUN), _rounded(lines, SLICE)
+        strides = (part, part * shape[1], PARTS * part * shape[1])
+    pitch = matrix.row_stride if rows else matrix.col_stride
+    return _Split(
+        TensorParam(operand, (length, lines, matrices), (pitch, step)),
+        TensorParam(f"parts of {operand}", (*shape, PARTS, matrices), strides),
     )
+
+
+@cache_last_call
+def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
+    a, b, batch = problem.a, problem.b, problem.batch
+    return _split("a", a, a.lies_in_rows, batch), _split("b", b, not b.lies_in_rows, batch)
 
 
 @cache_last_call
 def _parts(problem: GemmProblem) -> Prepared:
     """Return the product of the parts."""
-    parts = dict(problem.operands())
-    splits = _splits(problem)
+    matrices = dict(problem.operands())
+    operands = {name: name for name in matrices}
     k = PARTS * _rounded(problem.k, SLICE)
-    for found, rows, cols in zip(splits, (problem.m, k), (k, problem.n), strict=True):
-        line, _, step = found.part_strides
-        strides = (line, 1) if parts[found.operand].lies_in_rows else (1, line)
-        batch = (step if found.step else 0,) if problem.batch else ()
-        parts[found.operand] = StridedMatrix(BFLOAT16, rows, cols, *strides, batch, MAP_ALIGNMENT)
-    then = dataclasses.replace(problem.with_operands(problem.batch, parts), k=k)
-    operands = {name: name for name in parts} | {found.operand: f"parts of {found.operand}" for found in splits}
-    return Prepared(then, operands, {f"parts of {found.operand}": found.nbytes for found in splits})
+    for (source, parts), rows, cols in zip(_splits(problem), (problem.m, k), (k, problem.n), strict=True):
+        name = source.operand
+        strides = (parts.strides[0], 1) if matrices[name].lies_in_rows else (1, parts.strides[0])
+        batch = (parts.strides[2] if source.strides[1] else 0,) if problem.batch else ()
+        matrices[name] = StridedMatrix(BFLOAT16, rows, cols, *strides, batch, MAP_ALIGNMENT)
+        operands[name] = parts.operand
+    workspaces = {one.parts.operand: one.nbytes for one in _splits(problem)}
+    return Prepared(dataclasses.replace(problem.with_operands(problem.batch, matrices), k=k), operands, workspaces)
 
 
 def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -134,7 +215,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
     inner, _, _ = split_batch(problem, SPEC.batch_dims)
-    if sum(found.runs for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
+    if sum(found.vectors for found in _splits(inner)) + 2 * config.threads * config.runs > _MAX_RUNS:
         return f"A and B are more than {_MAX_RUNS} vectors of {RUN} elements, the most that the kernel's indices take"
     return None
 
@@ -151,26 +232,15 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def signature(problem: GemmProblem, config: SplitConfig) -> Signature:
     """Return that nothing is specialised: lines are lines."""
     del problem, config
-    return _SIGNATURE
-
-
-def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return the only one."""
-    del arch
-    return (_SIGNATURE,)
+    return (("element", FLOAT32.name),)
 
 
 def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
     """Return the launch recipe of the splitting: a thread for 8 neighbours, those of A first."""
-    params: list[Param] = []
-    ctas = 0
-    for found in _splits(problem):
-        source = (found.length, found.lines, found.matrices)
-        params.append(TensorParam(found.operand, source, (found.pitch, found.step)))
-        target = (found.part_length, found.part_lines, PARTS, found.matrices)
-        params.append(TensorParam(f"parts of {found.operand}", target, found.part_strides))
-        ctas += -(-found.runs // (config.threads * config.runs))
-    return Launch(grid=(ctas, 1, 1), block=(config.threads, 1, 1), params=tuple(params), overlaps=True)
+    splits = _splits(problem)
+    ctas = sum(-(-found.vectors // (config.threads * config.runs)) for found in splits)
+    params = tuple(param for found in splits for param in found)
+    return Launch(grid=(ctas, 1, 1), block=(config.threads, 1, 1), params=params, overlaps=True)
 
 
 #: Microseconds on an H200: a launch; and bytes that are read and written in one.
@@ -182,7 +252,7 @@ _PLAIN_SHARE = 0.85
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the time in microseconds of splitting and of the products, which is that of all configs."""
     _, product = _product(problem, gpu)
-    moved = sum(one.length * one.lines * one.matrices * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
+    moved = sum(math.prod(one.source.shape) * FLOAT32.itemsize + one.nbytes for one in _splits(problem))
     return [gpu.launch * _LAUNCH + moved / min(_BYTES, gpu.memory) + product for _ in configs]
 
 
@@ -193,14 +263,6 @@ def outdone(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     return PLAIN.name if _PLAIN_SHARE * nanoseconds / 1e3 < cost else None
 
 
-def build(config: SplitConfig, signature: Signature) -> Buildable:
-    """Return the kernel and its stand-in arguments."""
-    from .kernel import buildable
-
-    del signature
-    return buildable(config)
-
-
 SPEC = KernelSpec(
     name="bf16x6_gemm",
     operation="gemm",
@@ -208,11 +270,10 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
-    signatures=signatures,
+    signatures=every_signature(element=[FLOAT32]),
     why_not=why_not,
     signature=signature,
     launch=launch,
-    build=build,
     refuses=refuses,
     costs=costs,
     cost_in_us=True,

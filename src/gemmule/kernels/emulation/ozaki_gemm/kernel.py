@@ -25,11 +25,9 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
-from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
+from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
-
-from .config import ACROSS, THREADS, ScalesConfig
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS, opaque_dtype
@@ -15,18 +14,14 @@ from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
-from gemmule.core.signature import major_keys, majors_of
+from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
-from gemmule.kernels.emulation.ozaki_products.config import GROUP, SLICE
-from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
-from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
+from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.next_kernel import choose_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
-
-from .config import ACROSS, THREADS, ScalesConfig
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 
 #: Columns of a block are a multiple of this, for whole tiles and aligned lines.
 _BLOCK = 512
@@ -46,9 +41,8 @@ def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200
 # Selection, a plan and the launch need the same.
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
-    oriented, first, second = row_result(problem)
-    count, m, n = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n
-    length = _rounded(oriented.k, SLICE)
+    oriented, *names = row_result(problem)
+    count, m, n, length = INT8_PRODUCTS[problem.precision], oriented.m, oriented.n, _rounded(oriented.k, SLICE)
     most = max(BLOCK_BYTES // (count * (length + m)) // _BLOCK * _BLOCK, _BLOCK)
     block = _rounded(-(-n // -(-n // most)), _BLOCK)
     workspaces = {
@@ -58,73 +52,48 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
-    whole = _Product(oriented, first, second, length, count, gpu)
     then: NextKernel | None = None
     # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
-        then = _block(whole, begin, min(n - begin, block), then)
+        then = _block(oriented, names, range(begin, min(begin + block, n)), then, gpu)
     assert then is not None
     return dataclasses.replace(then, workspaces=workspaces)
 
 
-class _Product(NamedTuple):
-    """The whole product: with a row-major result, the names of A and B, K padded, moduli, and the GPU's rates."""
-
-    problem: GemmProblem
-    first: str
-    second: str
-    length: int
-    moduli: int
-    gpu: GpuRates
-
-
-def _block(whole: _Product, begin: int, n: int, then: NextKernel | None) -> NextKernel:
-    """Return the kernels for `n` columns from `begin` on, and `then` after them."""
-    item, problem = FLOAT64.itemsize, whole.problem
-    c = None if problem.c is None else dataclasses.replace(problem.c, cols=n, alignment=item)
-    b = dataclasses.replace(problem.b, cols=n, alignment=item)
-    part = dataclasses.replace(problem, n=n, b=b, c=c, d=dataclasses.replace(problem.d, cols=n, alignment=item))
+def _block(
+    problem: GemmProblem, names: Sequence[str], columns: range, then: NextKernel | None, gpu: GpuRates
+) -> NextKernel:
+    """Return the kernels for some columns, and `then` after them; `problem` and `names` as of `row_result`."""
+    item, n, begin = FLOAT64.itemsize, len(columns), columns.start
+    matrices = problem.operands()
+    for name in matrices.keys() - "a":
+        matrices[name] = dataclasses.replace(matrices[name], cols=n, alignment=item)
+    part = dataclasses.replace(problem.with_operands((), matrices), n=n)
     beyond = {"b": begin * problem.b.col_stride * item, "d": begin * item, "c": begin * item, "columns": 4 * begin}
-    names = {"rows": "scales of rows", "columns": "scales of columns", "residues": "residues of the result", "d": "d"}
-    if c is not None:
-        names["c"] = "c"
-    last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, names, {}, beyond=beyond, then=then)
-    products = last
+    scales = {"rows": "scales of rows", "columns": "scales of columns"}
+    operands = scales | {"residues": "residues of the result"} | {name: name for name in "dc" if name in matrices}
+    last = NextKernel(RECONSTRUCTION, RECONSTRUCTION.default, part, operands, {}, beyond=beyond, then=then)
     # The last part of K first: each has the next one as its next kernel.
-    for start in reversed(range(0, whole.length, MOST_K)):
-        products = _products(whole, n, start, products)
+    for start in reversed(range(0, _rounded(problem.k, SLICE), MOST_K)):
+        last = _products(problem, n, start, last, gpu)
     # The residues of A are those of the first block.
     a = problem.a if begin == 0 else dataclasses.replace(problem.a, rows=0)
     converted = dataclasses.replace(part, m=a.rows, a=a)
-    names = {"a": whole.first, "b": whole.second, "rows": "scales of rows", "columns": "scales of columns"}
-    return NextKernel(RESIDUES, RESIDUES.default, converted, names, {}, beyond=beyond, then=products)
+    operands = dict(zip("ab", names, strict=True)) | scales
+    return NextKernel(RESIDUES, RESIDUES.default, converted, operands, {}, beyond=beyond, then=last)
 
 
-def _products(whole: _Product, n: int, start: int, then: NextKernel) -> NextKernel:
+def _products(problem: GemmProblem, n: int, start: int, then: NextKernel, gpu: GpuRates) -> NextKernel:
     """Return the products of a part of K for `n` columns, added to those before it, and `then` after them."""
-    length, count = whole.length, whole.moduli
-    m, width, k = whole.problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    length, count = _rounded(problem.k, SLICE), INT8_PRODUCTS[problem.precision]
+    m, width, k = problem.m, _rounded(n, GROUP), min(length - start, MOST_K)
+    a = StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT)
+    b = StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT)
     d = StridedMatrix(opaque_dtype(1), m, width, width, 1, (m * width,), MAP_ALIGNMENT)
-    part = GemmProblem(
-        m,
-        width,
-        k,
-        (count,),
-        StridedMatrix(INT8, m, k, length, 1, (m * length,), MAP_ALIGNMENT),
-        StridedMatrix(INT8, k, n, 1, length, (n * length,), MAP_ALIGNMENT),
-        d if start else None,
-        d,
-        precision=whole.problem.precision,
-    )
+    part = GemmProblem(m, width, k, (count,), a, b, d if start else None, d, precision=problem.precision)
     operands = {"a": "residues of rows", "b": "residues of columns", "d": "residues of the result"}
-    beyond = {"a": start, "b": start}
-    spec, config, _ = choose_next(part, (PRODUCTS,), whole.gpu)
-    return NextKernel(spec, config, part, operands, {}, beyond=beyond, then=then)
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: ScalesConfig) -> None:
-    """Return that every config takes what `refuses` does not refuse."""
-    del problem, arch, config
+    spec, config, _ = choose_next(part, (PRODUCTS,), gpu)
+    return NextKernel(spec, config, part, operands, {}, beyond={"a": start, "b": start}, then=then)
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
@@ -147,17 +116,7 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return _signature(*majors_of(oriented), INT8_PRODUCTS[problem.precision])
-
-
-def _signature(a: str, b: str, count: int) -> Signature:
-    return (*major_keys(a, b), ("moduli", str(count)))
-
-
-def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every combination."""
-    del arch
-    return tuple(_signature(a, b, count) for a in "km" for b in "nk" for count in INT8_PRODUCTS.values())
+    return (*major_keys(*majors_of(oriented)), ("moduli", str(INT8_PRODUCTS[problem.precision])))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
@@ -210,8 +169,8 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(ScalesConfig(), ScalesConfig(ahead=4)),
-    signatures=signatures,
-    why_not=why_not,
+    signatures=every_signature(a_major="km", b_major="nk", moduli=INT8_PRODUCTS.values()),
+    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     batch_dims=0,

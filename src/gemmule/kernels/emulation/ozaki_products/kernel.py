@@ -26,6 +26,8 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.instruction import instruction
+from gemmule.kernels.emulation.ozaki_config import GROUP, SLICE, ProductsConfig
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_a, multicast_b, release_cluster
@@ -34,8 +36,6 @@ from gemmule.kernels.hopper.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.words import packed, words_at
-
-from .config import GROUP, SLICE, ProductsConfig
 
 # Registers of a thread: the producer warpgroup gives up what the consumers need.
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -177,15 +177,9 @@ class ResidueProducts:
                 moved = Uint32(values[first + 8 * w + 4 * (e // 2) + e % 2]) + offset
                 if cutlass.const_expr(self.adds):
                     moved = moved + ((words[w] >> 8 * e) & Uint32(0xFF))
-                four[e] = moved - (upper(moved, factor) >> SHIFT) * modulus
+                four[e] = moved - (instruction("mul.hi.u32", Uint32, moved, factor) >> SHIFT) * modulus
             words[w] = packed(four)
         cute.autovec_copy(words, target)
-
-
-@cute.jit
-def upper(a, b):
-    """Return the upper half of a product."""
-    return cute.arch.inline_ptx("mul.hi.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Uint32], read_only_args=[a, b])
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:

@@ -16,19 +16,16 @@ Sources
 
 from __future__ import annotations
 
-import struct
-
 import cutlass
 from cutlass import Float64, Int32, Uint32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
-from gemmule.kernels.emulation.ozaki_products.config import GROUP
+from gemmule.kernels.emulation.instruction import instruction
+from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, RUN, THREADS, ReconstructionConfig
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import words_at
-
-from .config import NOT_FINITE, RUN, THREADS, ReconstructionConfig
 
 # The largest exponent of a scale, which is applied in halves.
 _MOST = 2040
@@ -122,11 +119,12 @@ class OzakiReconstruction:
             residue = shifted(cute.recast_tensor(bits, Float64)[0], -_BASE - middle(self.moduli[number]))
             parts = cutlass.const_expr(self.weights[number])
             if cutlass.const_expr(number == 0):
-                sums = [product_with(residue, part) for part in parts]
+                sums = [instruction("mul.rn.f64", Float64, residue, part) for part in parts]
             else:
                 sums = [fused(residue, part, total) for part, total in zip(parts, sums, strict=True)]
         # The nearest multiple, by adding and subtracting a number whose last bit is 1.
-        multiple = shifted(shifted(product_with(sums[0], self.inverse), 1.5 * _BASE), -1.5 * _BASE)
+        multiple = instruction("mul.rn.f64", Float64, sums[0], self.inverse)
+        multiple = shifted(shifted(multiple, 1.5 * _BASE), -1.5 * _BASE)
         left = [fused(multiple, -self.whole[p], sums[p]) for p in range(3)]
         # The first two may cancel to the size of the third: they are added with their rounding error (two-sum).
         total = left[0] + left[1]
@@ -145,35 +143,14 @@ class OzakiReconstruction:
         return found
 
 
-def literal(value: float) -> str:
-    """Return a float64 as PTX spells it."""
-    return f"0d{struct.pack('>d', value).hex()}"
-
-
-@cute.jit
-def shifted(value, by: cutlass.Constexpr[float]):
+def shifted(value: Float64, by: float) -> Float64:
     """Return a value plus a constant, rounded by itself."""
-    return cute.arch.inline_ptx(
-        f"add.rn.f64 {{$w0}}, {{$r0}}, {literal(by)};", write_only_types=[Float64], read_only_args=[value]
-    )
+    return instruction("add.rn.f64", Float64, value, by)
 
 
-@cute.jit
-def product_with(value, factor: cutlass.Constexpr[float]):
-    """Return a product with a constant, rounded by itself."""
-    return cute.arch.inline_ptx(
-        f"mul.rn.f64 {{$w0}}, {{$r0}}, {literal(factor)};", write_only_types=[Float64], read_only_args=[value]
-    )
-
-
-@cute.jit
-def fused(value, factor: cutlass.Constexpr[float], total):
+def fused(value: Float64, factor: float, total: Float64) -> Float64:
     """Return a sum, and a product with a constant, rounded once."""
-    return cute.arch.inline_ptx(
-        f"fma.rn.f64 {{$w0}}, {{$r0}}, {literal(factor)}, {{$r1}};",
-        write_only_types=[Float64],
-        read_only_args=[value, total],
-    )
+    return instruction("fma.rn.f64", Float64, value, factor, total)
 
 
 def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:

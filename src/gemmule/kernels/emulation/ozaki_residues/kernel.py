@@ -17,21 +17,17 @@ Sources
 
 from __future__ import annotations
 
-import struct
-
 import cutlass
 from cutlass import Float32, Float64, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import power
-from gemmule.kernels.emulation.ozaki_products.config import SLICE
-from gemmule.kernels.emulation.ozaki_reconstruction.config import NOT_FINITE
+from gemmule.kernels.emulation.instruction import instruction
+from gemmule.kernels.emulation.ozaki_config import LINES, NOT_FINITE, PITCH, RUN, SLICE, THREADS, ResiduesConfig
 from gemmule.kernels.emulation.residues import FLOAT_BASE, FLOAT_BITS, MODULI, byte_weights
 from gemmule.kernels.parts.tensors import line_tensor, major_tensor
 from gemmule.kernels.parts.words import packed, words_at
-
-from .config import LINES, PITCH, RUN, THREADS, ResiduesConfig
 
 _WARPS = THREADS // 32
 
@@ -140,7 +136,7 @@ class OzakiResidues:
         whole = cute.make_rmem_tensor(cute.make_layout(RUN), Int64)
         words = cute.recast_tensor(whole, Uint32)
         for e in cutlass.range_constexpr(RUN):
-            whole[e] = rounded(values[e] * first * second)
+            whole[e] = instruction("cvt.rni.s64.f64", Int64, values[e] * first * second)
         start = mD.iterator + cute.crd2idx((k, line, 0), mD.layout)
         for number in cutlass.range_constexpr(len(self.moduli)):
             modulus = cutlass.const_expr(self.moduli[number])
@@ -153,48 +149,19 @@ class OzakiResidues:
 
 
 @cute.jit
-def rounded(value):
-    """Return the nearest integer of 64 bits."""
-    return cute.arch.inline_ptx("cvt.rni.s64.f64 {$w0}, {$r0};", write_only_types=[Int64], read_only_args=[value])
-
-
-@cute.jit
 def residue(low, high, modulus: cutlass.Constexpr[int]):
     """Return a word whose lowest byte is the residue, between -modulus / 2 and modulus / 2."""
     weights_low, weights_high, start = byte_weights(modulus)
-    bits = summed_bytes(high, weights_high, summed_bytes(low, weights_low, Int32(FLOAT_BITS + start)))
-    value = bits.bitcast(Float32)
-    turns = cute.arch.inline_ptx(
-        f"fma.rn.f32 {{$w0}}, {{$r0}}, {literal(1 / modulus)}, {literal(FLOAT_BASE)};",
-        write_only_types=[Float32],
-        read_only_args=[difference(value)],
-    )
-    return cute.arch.inline_ptx(
-        f"fma.rn.f32 {{$w0}}, {{$r0}}, {literal(-modulus)}, {{$r1}};",
-        write_only_types=[Float32],
-        read_only_args=[difference(turns), value],
-    ).bitcast(Uint32)
+    # A sum, and a word's bytes times signed bytes.
+    bits = instruction("dp4a.u32.s32", Int32, low, weights_low, Int32(FLOAT_BITS + start))
+    value = instruction("dp4a.u32.s32", Int32, high, weights_high, bits).bitcast(Float32)
+    turns = instruction("fma.rn.f32", Float32, difference(value), 1 / modulus, FLOAT_BASE)
+    return instruction("fma.rn.f32", Float32, difference(turns), -modulus, value).bitcast(Uint32)
 
 
-@cute.jit
-def summed_bytes(word, weights: cutlass.Constexpr[int], total):
-    """Return a sum, and a word's bytes times signed bytes."""
-    return cute.arch.inline_ptx(
-        f"dp4a.u32.s32 {{$w0}}, {{$r0}}, {weights}, {{$r1}};", write_only_types=[Int32], read_only_args=[word, total]
-    )
-
-
-@cute.jit
-def difference(value):
+def difference(value: Float32) -> Float32:
     """Return a float32 less the base."""
-    return cute.arch.inline_ptx(
-        f"add.rn.f32 {{$w0}}, {{$r0}}, {literal(-FLOAT_BASE)};", write_only_types=[Float32], read_only_args=[value]
-    )
-
-
-def literal(value: float) -> str:
-    """Return a float32 as PTX spells it."""
-    return f"0f{struct.pack('>f', value).hex()}"
+    return instruction("add.rn.f32", Float32, value, -FLOAT_BASE)
 
 
 def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:

@@ -19,8 +19,6 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 from cutlass import Float64, cute
 
@@ -85,8 +83,8 @@ class Float64Gemm:
         cute.arch.cluster_wait()
 
 
-def arguments(types: dict[str, str]) -> tuple[Any, ...]:
-    """Return stand-ins for the arguments of the kernel for those layouts."""
+def buildable(config: Float64Config, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
     element = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     vectors = (int(types["a_copies"]) // 8, int(types["b_copies"]) // 8)
@@ -94,9 +92,5 @@ def arguments(types: dict[str, str]) -> tuple[Any, ...]:
         major_tensor(element, unit, batch=1, vector=vector) for unit, vector in zip(units, vectors, strict=True)
     )
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
-    return (*operands, *results, cute_type(element)(1), cute_type(element)(0))
-
-
-def buildable(config: Float64Config, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
-    return Buildable(Float64Gemm(config, types), arguments(types))
+    arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0), *scheduler.stand_ins())
+    return Buildable(Float64Gemm(config, types, scheduler), arguments)

@@ -19,8 +19,6 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
@@ -55,15 +53,11 @@ class CpAsync:
         write_thread_tile(gD, gC, rC, m0 + row, n0 + col, (alpha, beta), self.mainloop)
 
 
-def arguments(types: dict[str, str]) -> tuple[Any, ...]:
-    """Return stand-ins for the arguments of the kernel for those layouts."""
+def buildable(config: CpAsyncConfig, types: dict[str, str], scheduler: type[GroupedTiles] = GroupedTiles) -> Buildable:
+    """Return the kernel for those layouts, with stand-ins for its arguments."""
     name = types["element"]
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     vector = VECTOR if types["copies"] == "16" else 1
     tensors = tuple(major_tensor(name, unit, batch=1, vector=vector) for unit in units)
-    return (*tensors, cute_type(name)(1), cute_type(name)(0))
-
-
-def buildable(config: CpAsyncConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for those layouts, with stand-ins for its arguments."""
-    return Buildable(CpAsync(config, types), arguments(types))
+    arguments = (*tensors, cute_type(name)(1), cute_type(name)(0), *scheduler.stand_ins())
+    return Buildable(CpAsync(config, types, scheduler), arguments)

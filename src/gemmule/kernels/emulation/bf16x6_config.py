@@ -1,16 +1,41 @@
-"""The configs of the bf16x6 products, and how operands are split."""
+"""The configs of the bf16x6 kernels, and how operands are split."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import ClassVar
 
+from gemmule.core.errors import ArgumentError
+from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, SMS, HopperConfig
 
 #: Parts of a float32, the greatest first; K of a k-tile, to multiples of which the parts of a line are padded.
 PARTS, SLICE = 3, K_BYTES // 2
+#: Contiguous elements that a thread splits: 32 bytes in, three times 16 bytes out.
+RUN = 8
 #: K-tiles whose accumulators are added to those before them in device memory: K of 1024.
 ASIDE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitConfig(Config):
+    """How the operands are split.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of a CTA, a multiple of 32.
+    runs : int
+        Vectors of 8 contiguous elements that each of them splits.
+    """
+
+    threads: int = 256
+    runs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threads % 32 or not 32 <= self.threads <= 1024:
+            raise ArgumentError(f"config {self}: threads must be a multiple of 32 up to 1024")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Spec of the float64 SYRK."""
+"""SYRK in float64: `float64_gemm` with a CTA for each tile on and below the block diagonal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ SPEC = syrk_spec(
     WHOLE,
     name="float64_syrk",
     summary="float64 SYRK: a CTA for each tile on and below the block diagonal, none above",
-    package=__package__,
     # Large results: clusters that share a tile, and narrow tiles, are for small ones.
     configs=tuple(
         config

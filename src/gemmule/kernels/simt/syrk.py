@@ -1,4 +1,4 @@
-"""Spec of the float32 SYRK."""
+"""SYRK in float32: `g07_cp_async` with a CTA for each tile on and below the block diagonal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ SPEC = syrk_spec(
     WHOLE,
     name="simt_syrk",
     summary="float32 SYRK: a CTA for each tile on and below the block diagonal, none above",
-    package=__package__,
     configs=WHOLE.configs,
     costs=costs,
 )

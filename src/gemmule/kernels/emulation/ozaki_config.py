@@ -1,13 +1,53 @@
-"""The configs of the int8 products of Ozaki scheme II, and how residues lie in memory."""
+"""The configs of the kernels of Ozaki scheme II, and what they agree on: how residues and scales lie in memory."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, SMS, WarpScheduleConfig
 
 #: K of a k-tile, to multiples of which lines are padded; columns within which a row's bytes have their own order.
 SLICE, GROUP = K_BYTES, 64
+#: Threads of a CTA of the kernels without wgmma; elements of a k-tile, or columns, that one of them converts.
+THREADS, RUN = 256, 4
+#: MN-major lines that a CTA measures side by side, and those that it converts together.
+ACROSS, LINES = 16, 32
+#: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
+PITCH = SLICE + 1
+#: The scale of a row or column with an element that is not finite.
+NOT_FINITE = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalesConfig(Config):
+    """How lines are measured.
+
+    Attributes
+    ----------
+    ahead : int
+        Elements that a thread loads at once.
+    """
+
+    ahead: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ResiduesConfig(Config):
+    """How lines are converted.
+
+    Attributes
+    ----------
+    runs : int
+        K-tiles of K-major lines that a warp converts.
+    """
+
+    runs: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class ReconstructionConfig(Config):
+    """Nothing to choose."""
 
 
 @dataclasses.dataclass(frozen=True)

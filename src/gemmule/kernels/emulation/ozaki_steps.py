@@ -1,0 +1,226 @@
+"""The kernels after ozaki_gemm's scales: residues, their products, and the CRT reconstruction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT64, INT8, INT8_PRODUCTS
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, Param, TensorParam
+from gemmule.core.problem import GemmProblem
+from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper import tile_config
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.tma_tiles import operand_params, row_param, row_params, scale_params
+
+from .ozaki_config import (
+    GROUP,
+    LINES,
+    PITCH,
+    RUN,
+    SLICE,
+    THREADS,
+    ProductsConfig,
+    ReconstructionConfig,
+    ResiduesConfig,
+)
+from .residues import MOST_K
+
+_MODULI = INT8_PRODUCTS.values()
+#: Microseconds of a launch on an H200; and bytes that residues and reconstruction read and write in one.
+_LAUNCH, _RESIDUES_BYTES, _RECONSTRUCTION_BYTES = 2.0, 2.5e6, 3.0e6
+
+
+def _why_not_residues(problem: GemmProblem, arch: Arch) -> str | None:
+    del arch
+    if (problem.a.dtype, problem.b.dtype) != (FLOAT64, FLOAT64) or problem.precision not in INT8_PRODUCTS:
+        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel runs after ozaki_gemm"
+    return None
+
+
+def _residues_signature(problem: GemmProblem, config: ResiduesConfig) -> Signature:
+    del config
+    return (*major_keys(*majors_of(problem)), ("moduli", str(INT8_PRODUCTS[problem.precision])))
+
+
+def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
+    """Return the launch recipe: CTAs for the lines of A, then for those of B."""
+    count, length = INT8_PRODUCTS[problem.precision], -(-problem.k // SLICE) * SLICE
+    params: list[Param] = []
+    ctas, shared = 0, 0
+    for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
+        along = matrix.lies_in_rows
+        pitch = matrix.row_stride if along else matrix.col_stride
+        params += [
+            TensorParam(operand, (matrix.cols, matrix.rows), (pitch,)),
+            TensorParam(name, (matrix.rows,), ()),
+            TensorParam(f"residues of {name}", (length, matrix.rows, count), (length, length * matrix.rows)),
+        ]
+        k_tiles = length // SLICE
+        if along:
+            ctas += -(-k_tiles * matrix.rows // (THREADS // 32 * config.runs))
+        else:
+            ctas += k_tiles * -(-matrix.rows // LINES)
+            shared = PITCH * LINES * 8 + 64
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
+
+
+def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
+    del config
+    elements = (problem.a.rows + problem.b.cols) * problem.k
+    moved = elements * (FLOAT64.itemsize + INT8_PRODUCTS[problem.precision])
+    return gpu.launch * _LAUNCH + moved / min(_RESIDUES_BYTES, gpu.memory)
+
+
+RESIDUES = KernelSpec(
+    name="ozaki_residues",
+    operation="gemm",
+    summary="float64 to integers and these to int8 residues for 15 moduli, along K",
+    package=f"{__package__}.ozaki_residues",
+    archs=(HOPPER,),
+    configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
+    signatures=every_signature(a_major="km", b_major="kn", moduli=_MODULI),
+    why_not=refuse_no_config,
+    signature=_residues_signature,
+    launch=_residues_launch,
+    batch_dims=0,
+    refuses=_why_not_residues,
+    cost=_residues_cost,
+    cost_in_us=True,
+)
+
+
+def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
+    if problem.a.dtype != INT8 or problem.b.dtype != INT8 or problem.d.dtype.name != "uint8":
+        return (
+            f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes the residues that ozaki_residues makes"
+        )
+    if problem.k % SLICE or problem.n % GROUP or not problem.batch:
+        return f"N={problem.n} and K={problem.k} are not whole groups of {GROUP} and k-tiles of {SLICE}"
+    if problem.k > MOST_K:
+        return f"K={problem.k}: more than {MOST_K} products may overflow the accumulators"
+    return refuse_hopper(problem, arch, tma="ab")
+
+
+def _products_signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
+    del config
+    return (("element", INT8.name), *adds_key(problem.c is not None))
+
+
+def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
+    """Return how many tiles of whole clusters there are."""
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    return -(-problem.m // rows) * -(-problem.n // cols) * problem.batch[0]
+
+
+def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
+    """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and D as it lies."""
+    clusters = min(_tiles(problem, config), config.clusters)
+    return Launch(
+        grid=(clusters * config.cluster, 1, 1),
+        block=(tile_config.THREADS, 1, 1),
+        cluster=(config.cluster, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=(
+            *operand_params("a", problem.a, problem.batch, config.tile_m, config.cluster_n),
+            # B is (K, N) in the API, and (N, K) in CuTe.
+            *operand_params("b", problem.b.transposed(), problem.batch, config.tile_n, config.cluster_m),
+            row_param("d", problem.d, problem.batch),
+        ),
+        overlaps=True,
+    )
+
+
+#: Microseconds on an H200: a launch; and a k-tile of 128 x 256, and what a tile takes besides, by tile and
+#: pingpong.
+_PRODUCTS_LAUNCH, _OTHERS = 2.4, (0.8, 2.0)
+_TIMES = {(128, 256, 0): (0.63, 3.2), (256, 192, 0): (0.6, 4.0), (256, 128, 0): (0.65, 3.6)}
+
+
+def _products_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds: tiles that an SM computes one after another."""
+    found = []
+    for config in configs:
+        waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
+        each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
+        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * beside
+        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.outputs / 2**15 * tile)
+    return found
+
+
+PRODUCTS = KernelSpec(
+    name="ozaki_products",
+    operation="gemm",
+    summary="products of int8 residues, written modulo their own number: wgmma, TMA",
+    package=f"{__package__}.ozaki_products",
+    archs=(HOPPER,),
+    configs=(
+        ProductsConfig(),
+        ProductsConfig(cluster_m=1),
+        ProductsConfig(tile_m=128, tile_n=192, stages=5, pingpong=1),
+        ProductsConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
+        ProductsConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1),
+        ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
+    ),
+    signatures=every_signature(element=[INT8], adds=("no", "yes")),
+    why_not=refuse_no_config,
+    signature=_products_signature,
+    launch=_products_launch,
+    refuses=_why_not_products,
+    costs=_products_costs,
+    cost_in_us=True,
+)
+
+
+def _why_not_reconstruction(problem: GemmProblem, arch: Arch) -> str | None:
+    del arch
+    if problem.d.dtype != FLOAT64 or problem.precision not in INT8_PRODUCTS:
+        return f"D is {problem.d.dtype}; this kernel runs after ozaki_gemm"
+    return None
+
+
+def _reconstruction_signature(problem: GemmProblem, config: ReconstructionConfig) -> Signature:
+    del config
+    return (*adds_key(problem.c is not None), ("moduli", str(INT8_PRODUCTS[problem.precision])))
+
+
+def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
+    """Return the launch recipe: a thread for four columns of a row."""
+    del config
+    m, n, count = problem.m, problem.n, INT8_PRODUCTS[problem.precision]
+    width = -(-n // GROUP) * GROUP
+    params = (
+        TensorParam("residues", (m, width, count), (width, m * width)),
+        TensorParam("rows", (m,), ()),
+        TensorParam("columns", (n,), ()),
+        *row_params(problem, ()),
+        *scale_params(problem),
+    )
+    ctas = -(-m * (width // RUN) // THREADS)
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
+
+
+def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:
+    del config
+    moved = INT8_PRODUCTS[problem.precision] + FLOAT64.itemsize * (1 if problem.c is None else 2)
+    return gpu.launch * _LAUNCH + problem.m * problem.n * moved / min(_RECONSTRUCTION_BYTES, gpu.memory)
+
+
+RECONSTRUCTION = KernelSpec(
+    name="ozaki_reconstruction",
+    operation="gemm",
+    summary="float64 from residues for 15 moduli, scaled back, alpha and beta applied",
+    package=f"{__package__}.ozaki_reconstruction",
+    archs=(HOPPER,),
+    configs=(ReconstructionConfig(),),
+    signatures=every_signature(adds=("no", "yes"), moduli=_MODULI),
+    why_not=refuse_no_config,
+    signature=_reconstruction_signature,
+    launch=_reconstruction_launch,
+    batch_dims=0,
+    refuses=_why_not_reconstruction,
+    cost=_reconstruction_cost,
+    cost_in_us=True,
+)
