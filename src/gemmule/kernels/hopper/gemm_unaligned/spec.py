@@ -13,18 +13,13 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tile_config import K_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 
 from .config import UnalignedGemmConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> None:
-    """Return that every config takes what `refuses` does not refuse."""
-    del problem, arch, config
 
 
 @cache_last_call
@@ -122,7 +117,7 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
     ),
     signatures=signatures,
-    why_not=why_not,
+    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     refuses=refuses,
